@@ -1,0 +1,1 @@
+"""Backdoors: a hidden function behind a trigger."""

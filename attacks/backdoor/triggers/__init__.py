@@ -1,0 +1,1 @@
+"""Triggers: the change of the input that a backdoor answers to."""

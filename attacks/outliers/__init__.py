@@ -1,0 +1,1 @@
+"""Faults without intent: broken, stale or lazy clients."""

@@ -1,0 +1,35 @@
+"""Free riders (Lin et al., 2019; Fraboni et al., AISTATS 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, PoisonView, Sight
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeRider(PoisonAttack):
+    """Clients that do no work: they return the global model as they got it, perhaps under a little noise.
+
+    b = N(0, noise^2) in every coordinate, a zero update for noise = 0.
+
+    Args:
+        noise: standard deviation of the disguise, in the units of the updates.
+    """
+
+    name = "free_rider"
+    source = "Fraboni et al., Free-rider Attacks on Model Aggregation in Federated Learning, AISTATS 2021"
+    goal = "fault"
+    needs = (Sight.NOTHING,)
+
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.noise >= 0, f"free_rider: noise: expected 0 or more; got {self.noise}.")
+
+    def craft(self, view: PoisonView) -> Tensor:
+        return torch.randn(view.f, view.dim, generator=view.rng.torch()) * self.noise

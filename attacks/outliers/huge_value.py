@@ -1,0 +1,36 @@
+"""A client whose update is far too large, by a unit error or a lost normalisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, PoisonView, Sight
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class HugeValue(PoisonAttack):
+    """Some faulty clients send their own honest update times a huge factor; the others send theirs as it is.
+
+    Args:
+        factor: what the update is multiplied by.
+        count: how many clients do so.
+    """
+
+    name = "huge_value"
+    source = "a fault seen in practice, not an attack from a paper"
+    goal = "fault"
+    needs = (Sight.OWN_DATA,)
+
+    factor: float = 1e6
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, f"huge_value: count: expected at least 1; got {self.count}.")
+
+    def craft(self, view: PoisonView) -> Tensor:
+        sent = view.own.clone()
+        sent[: self.count] *= self.factor
+        return sent

@@ -1,0 +1,1 @@
+"""Untargeted attacks: on the update, or on the colluders' data."""

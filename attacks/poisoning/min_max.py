@@ -1,0 +1,60 @@
+"""Min-Max (Shejwalkar & Houmansadr, NDSS 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
+from fedguard.kernels import gram_matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinMax(PoisonAttack):
+    """The longest step in a harmful direction that stays as close to every benign update as they are to each other.
+
+    b = mu + gamma * p with the largest gamma such that max_i |b - x_i| <= max_ij |x_i - x_j|. Each i bounds gamma by the
+    larger root of |p|^2 g^2 + 2 p.(mu - x_i) g + |mu - x_i|^2 = D^2, so no bisection is needed and nothing caps it.
+
+    Args:
+        direction: p: ``std`` -sigma, ``unit`` -mu/|mu|, ``sign`` -sign(mu); ``longest`` takes the one with the largest
+            gamma * |p|.
+    """
+
+    name = "min_max"
+    source = "Shejwalkar & Houmansadr, Manipulating the Byzantine, NDSS 2021"
+    needs = BENIGN_SAMPLE
+
+    direction: Literal["longest", "std", "unit", "sign"] = "longest"
+
+    def craft(self, view: PoisonView) -> Tensor:
+        benign = view.benign
+        mean = benign.mean(0)
+        names = ["std", "unit", "sign"] if self.direction == "longest" else [self.direction]
+        steps = [step for step in (_longest_step(benign, mean, _direction(name, benign, mean)) for name in names)]
+        return (mean + max(steps, key=lambda step: float(step.norm()))).expand(view.f, -1)
+
+
+def _direction(name: str, benign: Tensor, mean: Tensor) -> Tensor:
+    if name == "std":
+        return -benign.std(0) if len(benign) > 1 else torch.zeros_like(mean)
+    return -mean if name == "unit" else -mean.sign()
+
+
+def _longest_step(benign: Tensor, mean: Tensor, direction: Tensor) -> Tensor:
+    """gamma * p, for p of any length; 0 where p is."""
+    length = direction.norm()
+    if len(benign) < 2 or length == 0:
+        return torch.zeros_like(mean)
+    unit = direction / length
+    n = len(benign)
+    inner = gram_matrix(benign)[:n, :n]
+    norms = inner.diagonal()
+    diameter_squared = (norms[:, None] + norms[None, :] - 2 * inner).max()
+    offset_squared = (norms - 2 * inner.mean(1) + inner.mean()).clamp(min=0)  # |mu - x_i|^2
+    along = (mean @ unit).double() - (benign @ unit).double()  # p.(mu - x_i)
+    gamma = (-along + (along**2 + diameter_squared - offset_squared).clamp(min=0).sqrt()).min()
+    return unit * gamma.float()

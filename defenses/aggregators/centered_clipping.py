@@ -1,0 +1,55 @@
+"""Centred clipping (Karimireddy et al., ICML 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import ROWS, Gram, RuleContext, State, WeightRule
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class CenteredClipping(WeightRule):
+    """Moves from the aggregate of the round before, each update pulling no further than a radius.
+
+    v <- v + (1/n) sum_i (x_i - v) min(1, tau / |x_i - v|), ``steps`` times, from the last round's v (at first 0).
+    The source's proof wants worker momentum (``training.worker_momentum``), so that honest updates stay close together.
+
+    Args:
+        tau: clipping radius, in the units of the updates. The source leaves its choice open; None takes the median of
+            the |x_i - v|, which follows the updates' scale and which fewer than n/2 hostile updates cannot inflate.
+        steps: number of steps in a round.
+    """
+
+    name = "centered_clipping"
+    source = "Karimireddy et al., Learning from History for Byzantine Robust Optimization, ICML 2021"
+    needs = ROWS
+    min_rows = (2, 1)
+    breakdown = "f < n/10 in the source's proof; f < n/2 in practice"
+    cost = "O(n^2 d): one Gram matrix"
+
+    tau: float | None = None
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.tau is None or self.tau > 0, f"centered_clipping: tau: expected more than 0; got {self.tau}.")
+        require(self.steps >= 1, f"centered_clipping: steps: expected at least 1; got {self.steps}.")
+
+    def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
+        return dict(context.state)
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        centre = gram.unit("centre" if "centre" in gram.anchors else "origin")
+        for _ in range(self.steps):
+            distances = gram.distances_to(centre)
+            tau = distances.median() if self.tau is None else self.tau
+            pull = (tau / distances).clamp(max=1).nan_to_num(nan=1.0) / gram.n
+            centre = centre * (1 - pull.sum())
+            centre[: gram.n] += pull
+        return centre[:-1]
+
+    def remember(self, context: RuleContext, aggregate: Tensor) -> State:
+        return {"centre": aggregate}

@@ -1,0 +1,44 @@
+"""Krum (Blanchard et al., NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+
+
+def krum_scores(gram: Gram, f: int) -> Tensor:
+    """float64 ``[n]``: for each update the sum of squared distances to its n - f - 2 nearest others.
+
+    Below the source's n >= 2f + 3 that number can reach 0, which would score every update alike; one neighbour is kept.
+    """
+    neighbours = max(gram.n - f - 2, 1)
+    ordered = gram.distances_squared().sort(dim=1).values  # column 0 is the distance to itself
+    return ordered[:, 1 : 1 + neighbours].sum(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(WeightRule):
+    """The one update that lies closest to its neighbours.
+
+    R(x) = x_i with the smallest score s(i) = sum over the n - f - 2 nearest j of |x_i - x_j|^2.
+    """
+
+    name = "krum"
+    source = "Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, NeurIPS 2017"
+    needs = ROWS
+    min_rows = (2, 1)
+    proven_rows = (2, 3)
+    breakdown = "f < n/2 - 1"
+    cost = "O(n^2 d): one Gram matrix"
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        best = krum_scores(gram, context.f).argmin()
+        return torch.nn.functional.one_hot(best, gram.n).double()
+
+    def kappa(self, n: int, f: int) -> float:
+        """6 (1 + r) with r = f / (n - 2f) (Allouah et al., AISTATS 2023)."""
+        return 6 * (1 + f / (n - 2 * f))

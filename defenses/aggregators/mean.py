@@ -1,0 +1,27 @@
+"""Mean: federated averaging with equal weights (McMahan et al., AISTATS 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(WeightRule):
+    """The average of the updates; one hostile client can move it anywhere.
+
+    R(x) = (1/n) sum_i x_i. It needs no more than the sum, and so runs under secure aggregation.
+    """
+
+    name = "mean"
+    source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
+    needs = (Sight.SUM,)
+    breakdown = "0: one update decides"
+    cost = "one pass"
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)

@@ -1,0 +1,31 @@
+"""Multi-Krum (Blanchard et al., NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.krum import krum_scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiKrum(WeightRule):
+    """The mean of the n - f updates with the best Krum scores.
+
+    R(x) = (1/m) sum over the m = n - f smallest s(i) of x_i. For f = 0 it is the mean.
+    """
+
+    name = "multi_krum"
+    source = "Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, NeurIPS 2017"
+    needs = ROWS
+    min_rows = (2, 1)
+    proven_rows = (2, 3)
+    breakdown = "f < n/2 - 1"
+    cost = "O(n^2 d): one Gram matrix"
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        kept = krum_scores(gram, context.f).argsort(stable=True)[: gram.n - context.f]
+        return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, kept, 1 / len(kept))

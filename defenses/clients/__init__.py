@@ -1,0 +1,1 @@
+"""What honest clients do to their own update before they send it."""

@@ -1,0 +1,37 @@
+"""Norm clipping at the client (McMahan et al., ICLR 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import ClientContext, ClientTransform, Sight
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientClipping(ClientTransform):
+    """Each honest client shortens its update to a fixed bound before it sends it.
+
+    y = x min(1, C / |x|). Nothing makes a hostile client do so: alone it bounds what honest data reveal, not what an
+    attacker does.
+
+    Args:
+        bound: C, in the units of the updates.
+    """
+
+    name = "client_clipping"
+    source = "McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018"
+    needs = (Sight.NOTHING,)
+    breakdown = "that of the rule behind it"
+    cost = "O(nd): norms, at the clients"
+
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.bound > 0, f"client_clipping: bound: expected more than 0; got {self.bound}.")
+
+    def apply(self, update: Tensor, context: ClientContext) -> Tensor:
+        norm = float(update.double().norm())
+        return update * min(1.0, self.bound / norm) if norm > 0 else update.clone()

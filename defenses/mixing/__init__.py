@@ -1,0 +1,1 @@
+"""Mixings: what the server does to the updates before a rule."""

@@ -1,0 +1,45 @@
+"""Bucketing (Karimireddy et al., ICLR 2022)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucketing(Mixing):
+    """Deals the updates at random into buckets and hands on the means of the buckets.
+
+    Each update is in exactly one bucket of ``size``; the last bucket may be smaller. Up to f of the ceil(n / size)
+    means may be hostile, and the rule behind is told so.
+
+    Args:
+        size: s, updates in a bucket; the source recommends 2.
+    """
+
+    name = "bucketing"
+    source = "Karimireddy et al., Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, ICLR 2022"
+    needs = ROWS
+    breakdown = "that of the rule behind it, on ceil(n / size) rows"
+    cost = "none of its own"
+
+    size: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, f"bucketing: size: expected at least 1; got {self.size}.")
+
+    def rows_out(self, n: int) -> int:
+        return math.ceil(n / self.size)
+
+    def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
+        buckets = torch.randperm(gram.n, generator=context.rng.torch()).split(self.size)
+        matrix = torch.zeros(len(buckets), gram.n, dtype=torch.float64)
+        for row, bucket in enumerate(buckets):
+            matrix[row, bucket] = 1 / len(bucket)
+        return matrix

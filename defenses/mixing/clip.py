@@ -1,0 +1,38 @@
+"""Norm clipping at the server (Sun et al., 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip(Mixing):
+    """Shortens updates that are longer than a bound, and leaves their direction.
+
+    y_i = x_i min(1, C / |x_i|).
+
+    Args:
+        bound: C, in the units of the updates; None takes the median length in the round, which fewer than n/2 hostile
+            updates cannot inflate.
+    """
+
+    name = "clip"
+    source = "Sun et al., Can You Really Backdoor Federated Learning?, 2019"
+    needs = ROWS
+    breakdown = "bounds what each hostile update adds; it removes none"
+    cost = "O(nd): norms"
+
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.bound is None or self.bound > 0, f"clip: bound: expected more than 0; got {self.bound}.")
+
+    def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
+        norms = gram.norms()
+        bound = norms.median() if self.bound is None else self.bound
+        return (bound / norms).clamp(max=1).nan_to_num(nan=1.0).diag()

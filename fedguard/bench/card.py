@@ -1,0 +1,49 @@
+"""The threat card: under which assumptions a figure was obtained, recorded for every cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedguard.config import Cell
+from fedguard.contracts import PoisonAttack
+
+
+def threat_card(cell: Cell) -> dict[str, Any]:
+    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and hostile share."""
+    config, threat, attack = cell.config, cell.threat, cell.attack
+    sampled = cell.participation
+    told = -(-cell.told * sampled.expected // sampled.total)
+    root = config.server.root_data
+    return {
+        "in_words": repr(threat) if attack else "Nobody is hostile.",
+        "attack": str(attack) if attack else None,
+        "goal": attack.goal if attack else None,
+        "acts_on": _acts_on(attack) if attack else [],
+        "attack_sees": cell.verdict.attack_sees.names(),
+        "granted": threat.grants.names() if attack else [],
+        "collusion": attack is not None and cell.hostile > 1,
+        "attacker_data": "the hostile clients' own share of the partition" if attack else None,
+        "first_round": threat.first_round if attack else None,
+        "last_round": threat.last_round if attack else None,
+        "clients": sampled.total,
+        "per_round": sampled.expected,
+        "sampling": sampled.sampling if sampled.expected < sampled.total else "all",
+        "true_f": cell.hostile if attack else 0,
+        "told_f": cell.told,
+        "told_per_round": told,
+        "server_sees": cell.verdict.rule_sees.names(),
+        "unproven": cell.pipeline.unproven(sampled.expected, told),
+        "root_data": {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None,
+        "partition": str(cell.partition),
+        "algorithm": config.training.algorithm,
+        "secure_aggregation": config.protocol.mode,
+        "privacy": config.protocol.privacy,
+        "epsilon": None,
+        "epsilon_note": "no noise is added, so there is no differential privacy",
+    }
+
+
+def _acts_on(attack: PoisonAttack) -> list[str]:
+    methods = {"poison": "data", "plan": "local training", "craft": "update"}
+    kind = type(attack)
+    return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]

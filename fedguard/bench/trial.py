@@ -1,0 +1,168 @@
+"""A trial: one cell with one seed, from the data to the record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.bench.card import threat_card
+from fedguard.bench.environment import environment
+from fedguard.config import Cell
+from fedguard.config.cells import RESULTS_VERSION
+from fedguard.contracts import Data, Model, Partition, RoundReport, Setup
+from fedguard.metrics.dissimilarity import dissimilarity
+from fedguard.metrics.flags import flags
+from fedguard.metrics.trajectory import summarise
+from fedguard.rng import Rng
+from fedguard.tasks.classification import Classification
+
+Corners = Mapping[str, float | None]
+Progress = Callable[[int, int], None]
+
+
+def run_trial(
+    cell: Cell,
+    seed: int,
+    corners: Corners,
+    progress: Progress = lambda round, rounds: None,
+    clean_model: Callable[[], Tensor | None] = lambda: None,
+) -> tuple[dict[str, Any], Tensor]:
+    """Train a cell that may run, with one seed.
+
+    Args:
+        corners: final accuracies of ``clean_mean``, ``clean_defense`` and ``attack_mean`` with the same seed, as far as known.
+        progress: called after each round.
+        clean_model: the final model of the cell without its attack, if it is stored; otherwise it is trained again where
+            a backdoor's success must be compared with it.
+
+    Returns:
+        the record, and the final model (float32 ``[d]``).
+    """
+    started, wall, cpu = time.time(), time.perf_counter(), time.process_time()
+    task, measured = _task(cell, seed)
+    reports, model = _train(cell, seed, task, progress)
+    result = summarise(reports)
+    result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
+    result.update(_compared(cell, result["final_accuracy"], corners))
+    result.update(_backdoor(cell, seed, task, model, clean_model))
+    card = threat_card(cell)
+    card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
+    card["dissimilarity"] = measured
+    record = {
+        "status": "ok",
+        "reason": None,
+        "threat_card": card,
+        "result": result,
+        "cost": {
+            "seconds": time.perf_counter() - wall,
+            "cpu_seconds": time.process_time() - cpu,
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
+        },
+        "environment": {**environment(), "started": started},
+    }
+    record["flags"] = flags(record)
+    return finished(cell, seed, record), model
+
+
+def not_run(cell: Cell, seed: int, status: str, reason: str) -> dict[str, Any]:
+    """The record of a trial that was ``refused``, or that ``failed``."""
+    body = {"status": status, "reason": reason, "threat_card": threat_card(cell), "result": None, "cost": None, "flags": []}
+    return finished(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
+
+
+def finished(cell: Cell, seed: int, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with its identity and its checksum."""
+    head = {"schema": 1, "cell": cell.id, "seed": seed, "label": cell.label, "results_version": RESULTS_VERSION}
+    record = {**head, **body, "config": cell.canonical}
+    return {**record, "sha256": checksum(record)}
+
+
+def checksum(record: Mapping[str, Any]) -> str:
+    """SHA-256 over the record without its own checksum."""
+    body = {key: value for key, value in record.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a record that one seed must reproduce to the last bit: all but cost, environment and checksum."""
+    return {key: value for key, value in record.items() if key not in ("cost", "environment", "sha256")}
+
+
+def _task(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]:
+    fixed = cell.config.task.partition_seed
+    rng = Rng(seed if fixed is None else fixed)
+    return _deal(cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data)
+
+
+@lru_cache(maxsize=4)
+def _deal(
+    data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root: int
+) -> tuple[Classification, dict[str, float | int]]:
+    """The dealt task and its dissimilarity, kept for the next cells, which mostly share them."""
+    task = Classification.deal(data, model, partition, clients, rng.child("partition"), root)
+    return task, dissimilarity(task, rng.child("dissimilarity"))
+
+
+def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> tuple[list[RoundReport], Tensor]:
+    rng = Rng(seed)
+    drawn = rng.child("hostile").numpy().choice(cell.config.clients.total, cell.hostile, replace=False)
+    setup = Setup(
+        task=task,
+        pipeline=cell.pipeline,
+        attack=cell.attack,
+        hostile=frozenset(drawn.tolist()) if cell.attack else frozenset(),
+        threat=cell.threat,
+        told=cell.told,
+        attack_sees=cell.verdict.attack_sees,
+        rule_sees=cell.verdict.rule_sees,
+        training=cell.config.training,
+        participation=cell.participation,
+        rng=rng,
+        evaluate_every=cell.config.evaluation.every,
+    )
+    reports = []
+    model = torch.empty(0)
+    for report in cell.architecture.run(setup):
+        model = report.model
+        reports.append(report.without_model())
+        progress(report.round, cell.config.training.rounds)
+    return reports, model
+
+
+def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
+    """The four corners, the drop that the attack causes under this defense, and what the defense costs without attack."""
+    here = {(False, False): "clean_mean", (False, True): "clean_defense", (True, False): "attack_mean", (True, True): "attack_defense"}
+    attacked, defended = cell.attack is not None, str(cell.pipeline) != "mean"
+    four: dict[str, float | None] = {name: corners.get(name) for name in here.values()}
+    four[here[attacked, defended]] = final
+    if not defended:  # the mean is its own undefended corner
+        four["clean_defense"], four["attack_defense"] = four["clean_mean"], four["attack_mean"]
+    clean, clean_mean = four["clean_defense"], four["clean_mean"]
+    return {
+        "corners": four,
+        "accuracy_drop": clean - final if attacked and clean is not None else None,
+        "robustness_tax": clean_mean - clean if clean is not None and clean_mean is not None else None,
+    }
+
+
+def _backdoor(
+    cell: Cell, seed: int, task: Classification, model: Tensor, clean_model: Callable[[], Tensor | None]
+) -> dict[str, float | None]:
+    """How often the trigger works on other classes' test examples, less how often it does so on the unattacked model."""
+    planted = cell.attack.backdoor() if cell.attack else None
+    if planted is None:
+        return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None}
+    clean = clean_model()
+    if clean is None:
+        clean = _train(cell.corner(attacked=False, defended=True), seed, task, lambda round, rounds: None)[1]
+    raw, base = task.backdoor_success(model, *planted), task.backdoor_success(clean, *planted)
+    return {"attack_success": raw - base, "attack_success_raw": raw, "attack_success_clean": base}

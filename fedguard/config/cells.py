@@ -1,0 +1,271 @@
+"""The matrix of a suite, laid out: one cell per combination, each with an identity that does not depend on the others."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fedguard.config.document import Document, Key, dotted, parse_yaml
+from fedguard.config.schema import CellConfig, Suite, validated
+from fedguard.contracts import (
+    Architecture,
+    Data,
+    Model,
+    Participation,
+    Partition,
+    Pipeline,
+    PoisonAttack,
+    ThreatModel,
+)
+from fedguard.errors import ConfigError, UnknownName
+from fedguard.registry import registry, split_spec
+from fedguard.visibility import Verdict, exposed, judge
+
+#: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
+RESULTS_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination: task x partition x architecture x protocol x attack x defense, still without a seed."""
+
+    config: CellConfig
+    data: Data
+    model: Model
+    partition: Partition
+    architecture: Architecture
+    attack: PoisonAttack | None
+    pipeline: Pipeline
+
+    @classmethod
+    def build(cls, config: CellConfig, where: Mapping[str, str] | None = None) -> Cell:
+        """The cell of a configuration.
+
+        Args:
+            where: for messages, where the attack, the defense and so on stand.
+
+        Raises:
+            ConfigError: unknown names or parameters.
+        """
+        places, known = where or {}, registry()
+        attack = None
+        if split_spec("attack", config.attack, places.get("attack", "attack"))[0] != "none":
+            attack = known.build("attack", config.attack, places.get("attack", "attack"))
+            if not isinstance(attack, PoisonAttack):
+                raise ConfigError(f"{places.get('attack', 'attack')}: {attack.name} infers; a suite's attack is on the training.")
+        task = config.task
+        return cls(
+            config,
+            known.build("data", task.data, places.get("task.data", "task.data")),
+            known.build("model", task.model, places.get("task.model", "task.model")),
+            known.build("partition", task.partition, places.get("task.partition", "task.partition")),
+            known.build("architecture", config.architecture, places.get("architecture", "architecture")),
+            attack,
+            known.pipeline(config.defense, places.get("defense", "defense")),
+        )
+
+    @cached_property
+    def hostile(self) -> int:
+        """Number of hostile clients in the federation."""
+        return self.config.clients.count(self.config.clients.malicious)
+
+    @cached_property
+    def told(self) -> int:
+        """Number of hostile clients that the server is told to expect, in the whole federation."""
+        assumed = self.config.clients.assumed_f
+        return self.hostile if assumed is None else self.config.clients.count(assumed)
+
+    @property
+    def participation(self) -> Participation:
+        clients = self.config.clients
+        return Participation(total=clients.total, per_round=clients.per_round, sampling=clients.sampling)
+
+    @property
+    def threat(self) -> ThreatModel:
+        threat = self.config.threat
+        return ThreatModel(self.config.clients.total, self.hostile, threat.grants, threat.first_round, threat.last_round)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Whether it may run, and what its two sides see."""
+        exposure = exposed(self.architecture.exposes, self.config.protocol.mode, self.config.server.root_data > 0)
+        n = self.participation.expected
+        told = -(-self.told * n // self.config.clients.total)
+        verdict = judge(self.pipeline, self.attack, exposure, self.threat, n, told, self.config.protocol.mode)
+        reasons = list(verdict.reasons)
+        if self.attack is not None and self.hostile == 0:
+            reasons.append(f"{self.attack.name} has no client to act through. Set clients.malicious.")
+        if self.config.protocol.mode != "off" and not reasons:
+            reasons.append(f"secure_aggregation: {self.config.protocol.mode} cannot be run by this version of FedGuard, which has no masking yet.")
+        return dataclasses.replace(verdict, reasons=tuple(reasons))
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        """JSON with every default spelled out, from which the cell can be built again.
+
+        A cell without attack is the same whoever would have attacked, so those settings are left at their defaults.
+        """
+        config = self.config
+        clients = {
+            "total": config.clients.total,
+            "per_round": self.participation.expected,
+            "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
+            "malicious": self.hostile if self.attack else 0,
+            "assumed_f": self.told,
+        }
+        threat = config.threat if self.attack else type(config.threat)()
+        content = {
+            "task": {
+                "data": self.data.spec(),
+                "model": self.model.spec(),
+                "partition": self.partition.spec(),
+                "partition_seed": config.task.partition_seed,
+            },
+            "clients": clients,
+            "training": dataclasses.asdict(config.training),
+            "protocol": config.protocol.model_dump(mode="json"),
+            "threat": threat.model_dump(mode="json"),
+            "server": config.server.model_dump(),
+            "evaluation": config.evaluation.model_dump(),
+            "architecture": self.architecture.name,
+            "attack": self.attack.spec() if self.attack else "none",
+            "defense": self.pipeline.spec(),
+        }
+        return json.loads(json.dumps(content))  # tuples become lists: what is hashed is what a record holds
+
+    @cached_property
+    def id(self) -> str:
+        """12 hexadecimal digits of SHA-256 over the canonical form and `RESULTS_VERSION`."""
+        text = json.dumps([RESULTS_VERSION, self.canonical], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """``alie(z=1.5) against nnm >> trimmed_mean``."""
+        return f"{self.attack or 'no attack'} against {self.pipeline}"
+
+    def corner(self, *, attacked: bool, defended: bool) -> Cell:
+        """One of the four corners: with or without the attack, with the defense or the plain mean."""
+        pipeline = self.pipeline if defended else registry().pipeline("mean")
+        changed = {} if attacked else {"attack": "none"}
+        if not defended:
+            changed["defense"] = "mean"
+        config = self.config.model_copy(update=changed)
+        return dataclasses.replace(self, config=config, attack=self.attack if attacked else None, pipeline=pipeline)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A suite laid out.
+
+    Attributes:
+        suite: the suite.
+        positions: each combination of the matrix: what was swept, as text, and the cell. Two may share a cell.
+        corners: cells that stand in no position, but that the four corners of others need.
+    """
+
+    suite: Suite
+    positions: tuple[tuple[dict[str, str], Cell], ...]
+    corners: tuple[Cell, ...]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell once, those first that others compare themselves with."""
+        unique = {cell.id: cell for cell in (*(cell for _, cell in self.positions), *self.corners)}
+        return sorted(unique.values(), key=lambda cell: (cell.attack is not None) + (str(cell.pipeline) != "mean"))
+
+
+def plan(document: Document, suite: Suite) -> Plan:
+    """Lay out the matrix of ``suite``, which was read from ``document``.
+
+    Raises:
+        ConfigError: unknown keys, names or parameters, with the place where they stand.
+    """
+    for module in suite.plugins:
+        _load_plugin(module, document)
+    base = suite.model_dump(mode="json", by_alias=True, include=set(CellConfig.model_fields))
+    positions = []
+    for swept, data, where in _combinations(base, suite.matrix, document):
+        cell = Cell.build(validated(CellConfig, data, document, where.get("", ())), _places(where, document))
+        labels = {"attack": str(cell.attack or "none"), "defense": str(cell.pipeline)}
+        positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
+    known = {cell.id for _, cell in positions}
+    corners: dict[str, Cell] = {}
+    for _, cell in positions:
+        for attacked, defended in ((False, False), (False, True), (True, False)):
+            corner = cell.corner(attacked=attacked and cell.attack is not None, defended=defended)
+            if cell.verdict.reasons == () and corner.id not in known:
+                corners[corner.id] = corner
+    return Plan(suite, tuple(positions), tuple(corners.values()))
+
+
+def override(document: Document, settings: Sequence[str]) -> Document:
+    """The document with ``a.b=value`` settings of the command line put in; values are YAML."""
+    data, keys = copy.deepcopy(document.data), set(document.settings)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {setting}: expected key=value, as in --set training.rounds=10.")
+        key = tuple(name.split("."))
+        _put(data, key, parse_yaml(text, f"--set {name}")[0] if text else "", f"--set {name}")
+        keys.add(key)
+    return dataclasses.replace(document, data=data, settings=frozenset(keys))
+
+
+def _combinations(
+    base: Mapping[str, Any], matrix: Mapping[str, list[Any]], document: Document
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Key]]]:
+    """For each combination: what is swept, the settings, and where each swept value stands (the last one under "")."""
+    for key in matrix:
+        if key.partition(".")[0] not in CellConfig.model_fields:
+            raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
+    for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
+        data = copy.deepcopy(dict(base))
+        swept, where = {}, {}
+        for key, (index, value) in zip(matrix, chosen, strict=True):
+            place: Key = ("matrix", key, index)
+            _put(data, tuple(key.split(".")), value, document.where(place))
+            swept[key] = value
+            where[key] = where[""] = place
+        yield swept, data, where
+
+
+def _places(where: Mapping[str, Key], document: Document) -> dict[str, str]:
+    """Where the specs stand, for messages: in the matrix if they are swept, else at their own key."""
+    names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition")
+    return {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
+
+
+def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
+    """Set a dotted key; on the way, a plain name such as ``iid`` becomes a mapping with that name."""
+    for part in key[:-1]:
+        below = data.setdefault(str(part), {})
+        if isinstance(below, str):
+            below = data[str(part)] = {"name": below}
+        if not isinstance(below, dict):
+            raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {below!r}, not a mapping.")
+        data = below
+    data[str(key[-1])] = value
+
+
+def _load_plugin(module: str, document: Document) -> None:
+    folder = str(document.folder) if document.folder else None
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+    registry().use_module(module)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        name = value.get("name", value.get("kind", ""))
+        rest = ", ".join(f"{key}={_short(one)}" for key, one in value.items() if key not in ("name", "kind"))
+        return f"{name}({rest})" if rest else str(name)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,242 @@
+"""What a suite may say. Every key has a default; an unknown one is an error that names the nearest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator, model_validator
+
+from fedguard.config.document import Document, Key
+from fedguard.contracts import Sight, Training
+from fedguard.errors import ConfigError, UnknownName
+
+Spec = str | dict[str, Any]
+Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+def _count_or_fraction(value: Any) -> int | float:
+    if type(value) is int and value >= 0:
+        return value
+    if type(value) is float and 0 <= value <= 1:
+        return value
+    raise ValueError("expected a number of clients (4) or a fraction of them (0.2)")
+
+
+CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
+
+#: What figures of a record a gate may watch.
+METRICS = ("final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "attack_success")
+
+KNOWLEDGE = ("honest_updates", "own_data", "model", "rule")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Section = TypeVar("Section", bound=_Section)
+
+
+class TaskSection(_Section):
+    """What is learned, and how the examples are dealt out."""
+
+    data: Spec = "digits"
+    model: Spec = "softmax"
+    partition: Spec = "iid"
+    partition_seed: Count | None = None
+
+
+class ClientsSection(_Section):
+    """Who takes part, and how many of them are hostile: a count, or a fraction in [0, 1] with a decimal point."""
+
+    total: Annotated[int, Field(strict=True, ge=1)] = 20
+    per_round: CountOrFraction = 1.0
+    sampling: Literal["fixed", "poisson"] = "fixed"
+    malicious: CountOrFraction = 0
+    assumed_f: CountOrFraction | None = None
+
+    def count(self, value: int | float) -> int:
+        """A count of clients from a count or a fraction."""
+        return value if isinstance(value, int) else round(value * self.total)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ClientsSection:
+        if not 0 < self.per_round <= self.total:
+            raise ValueError(f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}")
+        for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
+            if value is not None and self.count(value) >= self.total:
+                raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
+        return self
+
+
+class GroupsSection(_Section):
+    """Secure aggregation within groups of clients."""
+
+    groups: Annotated[int, Field(strict=True, ge=2)]
+
+
+class ProtocolSection(_Section):
+    """What is masked, and which noise is added."""
+
+    secure_aggregation: Literal["off", "full"] | GroupsSection = "off"
+    privacy: Literal["none"] = "none"
+
+    @property
+    def mode(self) -> str:
+        """``off``, ``full`` or ``groups``."""
+        return self.secure_aggregation if isinstance(self.secure_aggregation, str) else "groups"
+
+
+class ThreatSection(_Section):
+    """What the colluders see, and when they act (rounds from 1)."""
+
+    knowledge: tuple[Literal["honest_updates", "own_data", "model", "rule"], ...] = KNOWLEDGE
+    first_round: Annotated[int, Field(strict=True, ge=1)] = 1
+    last_round: Annotated[int, Field(strict=True, ge=1)] | None = None
+
+    @property
+    def grants(self) -> Sight:
+        return Sight.parse(self.knowledge)
+
+
+class ServerSection(_Section):
+    """What the server has of its own."""
+
+    root_data: Count = 0
+
+
+class EvaluationSection(_Section):
+    """How often the model is evaluated; the last round always is."""
+
+    every: Annotated[int, Field(strict=True, ge=1)] = 1
+
+
+class GateMetric(_Section):
+    """How much worse a figure may become before a gate fails."""
+
+    better: Literal["higher", "lower"] = "higher"
+    margin: Annotated[float, Field(ge=0)] = 0.02
+    floor: float | None = None
+    ceiling: float | None = None
+
+
+class GateSection(_Section):
+    """What a gate on this suite watches; kept with the run."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    metrics: dict[Literal[METRICS], GateMetric] = {}  # type: ignore[valid-type]
+
+
+class CellConfig(_Section):
+    """The settings of one cell."""
+
+    task: TaskSection = TaskSection()
+    clients: ClientsSection = ClientsSection()
+    training: Training = Training()
+    protocol: ProtocolSection = ProtocolSection()
+    threat: ThreatSection = ThreatSection()
+    server: ServerSection = ServerSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    architecture: str = "server"
+    attack: Spec = "none"
+    defense: Spec | list[Spec] = "mean"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CellConfig:
+        training = self.training
+        if training.algorithm == "fedsgd" and (training.momentum or training.local_epochs != 1):
+            raise ValueError(
+                "training: fedsgd takes one step per round, so local_epochs and momentum do not apply; "
+                "set worker_momentum for momentum across rounds"
+            )
+        if self.threat.last_round is not None and self.threat.last_round < self.threat.first_round:
+            raise ValueError("threat.last_round: expected no less than threat.first_round")
+        return self
+
+
+class Suite(CellConfig):
+    """A whole suite file."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "suite"
+    seeds: tuple[Count, ...] = (0, 1, 2)
+    matrix: dict[str, list[Any]] = {}
+    plugins: tuple[str, ...] = ()
+    gate: GateSection = GateSection()
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value < 1:
+                raise ValueError("expected a number of seeds of at least 1, or a list of seeds")
+            return tuple(range(value))
+        if isinstance(value, list) and (not value or len(set(map(str, value))) < len(value)):
+            raise ValueError("expected a number of seeds, or a list of different seeds")
+        return value
+
+    @field_validator("matrix")
+    @classmethod
+    def _matrix(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for key, choices in value.items():
+            if not choices:
+                raise ValueError(f"{key}: expected a list with at least one choice")
+        return value
+
+
+def read_suite(document: Document) -> Suite:
+    """Validate a document.
+
+    Raises:
+        ConfigError: one line with file, line, key, what was expected and what came.
+    """
+    return validated(Suite, document.data, document)
+
+
+def validated(model: type[Section], data: Mapping[str, Any], document: Document, at: Key = ()) -> Section:
+    """``data`` as a ``model``; messages name ``at`` as the place, if it is given."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise _explained(model, error, document, at) from None
+
+
+def _explained(model: type[BaseModel], error: ValidationError, document: Document, at: Key) -> ConfigError:
+    """The first of pydantic's complaints, in our words."""
+    first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    key = tuple(part for part in first["loc"] if not _is_branch(part))
+    where = document.where(at or key)
+    if at:
+        where = f"{where} ({'.'.join(map(str, key))})" if key and key[-1] != at[-1] else where
+    if first["type"] in _UNKNOWN:
+        return UnknownName("key", str(key[-1]), _keys_at(model, key[:-1]), where)
+    said = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if first["type"] == "value_error":
+        came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {first['input']!r}"
+        return ConfigError(f"{where}: {said}{came}.")
+    return ConfigError(f"{where}: expected {said}; got {first['input']!r}.")
+
+
+#: pydantic's names for a key that does not exist, in a model and in a dataclass.
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def _is_branch(part: str | int) -> bool:
+    """Whether a part of pydantic's location names a branch of a union instead of a key."""
+    return isinstance(part, str) and (not part.isidentifier() or part in ("str", "int", "float") or part[0].isupper())
+
+
+def _keys_at(model: type[BaseModel], key: Key) -> Iterable[str]:
+    """The keys that may stand in the section ``key`` of a model."""
+    for part in key:
+        field = getattr(model, "model_fields", {}).get(str(part))
+        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        sections = [kind for kind in kinds if hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)]
+        if not sections:
+            return ()
+        model = sections[0]  # type: ignore[assignment]
+    if dataclasses.is_dataclass(model):
+        return [field.name for field in dataclasses.fields(model)]
+    return [field.alias or name for name, field in model.model_fields.items()]

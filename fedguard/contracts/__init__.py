@@ -1,0 +1,99 @@
+"""The contracts of FedGuard: what a defense, an attack, a task and an architecture are, and who sees what.
+
+    sight.py           Sight, Exposure, ThreatModel, View: who sees what
+    algorithm.py       Algorithm: what everything with a name has in common
+    gram.py            Gram: the inner products of a round
+    rules.py           WeightRule, Mixing, CoordinateRule, ClientTransform, Pipeline
+    attacks.py         PoisonAttack, InferenceAttack and their views
+    tasks.py           Examples, Dataset, Data, Partition, Model, Trigger, Task
+    architectures.py   Training, Participation, Setup, RoundReport, Architecture
+
+Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
+"""
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.architectures import Architecture, Participation, RoundReport, Setup, Training
+from fedguard.contracts.attacks import (
+    BENIGN_SAMPLE,
+    DataView,
+    InferenceAttack,
+    InferenceView,
+    Membership,
+    PoisonAttack,
+    PoisonView,
+    Reconstruction,
+)
+from fedguard.contracts.gram import Gram
+from fedguard.contracts.rules import (
+    ROWS,
+    AggregationRule,
+    ClientContext,
+    ClientTransform,
+    CoordinateRule,
+    Defense,
+    Mixing,
+    Pipeline,
+    RuleContext,
+    State,
+    WeightRule,
+)
+from fedguard.contracts.sight import Exposure, Needs, Sight, ThreatModel, View, first_met, needs_in_words, seen
+from fedguard.contracts.tasks import (
+    ROOT,
+    Data,
+    Dataset,
+    Evaluation,
+    Examples,
+    LocalPlan,
+    Model,
+    Partition,
+    Task,
+    Trigger,
+)
+
+__all__ = [
+    "BENIGN_SAMPLE",
+    "ROOT",
+    "ROWS",
+    "AggregationRule",
+    "Algorithm",
+    "Architecture",
+    "ClientContext",
+    "ClientTransform",
+    "CoordinateRule",
+    "Data",
+    "DataView",
+    "Dataset",
+    "Defense",
+    "Evaluation",
+    "Examples",
+    "Exposure",
+    "Gram",
+    "InferenceAttack",
+    "InferenceView",
+    "LocalPlan",
+    "Membership",
+    "Mixing",
+    "Model",
+    "Needs",
+    "Participation",
+    "Partition",
+    "Pipeline",
+    "PoisonAttack",
+    "PoisonView",
+    "Reconstruction",
+    "RoundReport",
+    "RuleContext",
+    "Setup",
+    "Sight",
+    "State",
+    "Task",
+    "ThreatModel",
+    "Training",
+    "Trigger",
+    "View",
+    "WeightRule",
+    "first_met",
+    "needs_in_words",
+    "seen",
+]

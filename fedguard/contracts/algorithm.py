@@ -1,0 +1,59 @@
+"""What everything with a name in the registry has in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, ClassVar
+
+from fedguard.contracts.sight import Needs, Sight
+
+
+class Algorithm:
+    """Base of attacks, defenses, data sets, partitions and models.
+
+    A subclass is a frozen, keyword-only dataclass: its fields are the parameters a suite may set. Its docstring starts
+    with one line that says what it does; then come the formula and the parameters.
+    """
+
+    kind: ClassVar[str]
+    #: The paper's name in snake_case; how suites call it.
+    name: ClassVar[str]
+    #: Paper, venue and year.
+    source: ClassVar[str] = ""
+    #: What it must see: alternatives, the preferred one first.
+    needs: ClassVar[Needs] = (Sight.NOTHING,)
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter with its value, defaults included."""
+        return {field.name: getattr(self, field.name) for field in _fields(self)}
+
+    def spec(self) -> dict[str, Any]:
+        """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity."""
+        values = {key: value.spec() if isinstance(value, Algorithm) else value for key, value in self.parameters().items()}
+        return {"name": self.name, **values}
+
+    def __str__(self) -> str:
+        given = [
+            f"{field.name}={_short(getattr(self, field.name))}"
+            for field in _fields(self)
+            if getattr(self, field.name) != _default(field)
+        ]
+        return f"{self.name}({', '.join(given)})" if given else self.name
+
+
+def _fields(algorithm: Algorithm) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ()
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,159 @@
+"""How the parties train together: the training's settings, the set-up of one cell, and what each round reports."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.attacks import PoisonAttack
+from fedguard.contracts.rules import Pipeline
+from fedguard.contracts.sight import Exposure, Sight, ThreatModel
+from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
+from fedguard.rng import Rng
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the federation trains.
+
+    FedSGD: each client sends the negative gradient of one batch, and the server adds ``lr * server_lr`` times the aggregate.
+    FedAvg: each client runs ``local_epochs`` of SGD with step ``lr`` and sends what it moved by; the server adds
+    ``server_lr`` times the aggregate.
+
+    Args:
+        rounds: number of rounds.
+        batch_size: examples per local step; None takes all of a client's.
+        momentum: of the local SGD, FedAvg only; starts from 0 in each round.
+        worker_momentum: beta of ``m <- beta m + (1 - beta) u``, kept by each client across rounds; it sends m instead of u.
+        server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}
+
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    rounds: Annotated[int, Ge(1)] = 30
+    local_epochs: Annotated[int, Ge(1)] = 1
+    batch_size: Annotated[int, Ge(1)] | None = 16
+    lr: Annotated[float, Gt(0)] = 0.1
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
+    worker_momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
+    server_lr: Annotated[float, Gt(0)] = 1.0
+    server_momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
+
+    def plan(self) -> LocalPlan:
+        """What one honest client does in one round."""
+        if self.algorithm == "fedsgd":
+            return LocalPlan(lr=1.0, batch_size=self.batch_size, steps=1)
+        return LocalPlan(lr=self.lr, batch_size=self.batch_size, epochs=self.local_epochs, momentum=self.momentum)
+
+    @property
+    def server_step(self) -> float:
+        """What the server multiplies the aggregate by before it adds it to the model."""
+        return self.server_lr * self.lr if self.algorithm == "fedsgd" else self.server_lr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """Who takes part in a round.
+
+    Args:
+        total: number of clients.
+        per_round: how many are chosen: a whole number of clients, or a fraction of them in (0, 1].
+        sampling: ``fixed`` draws exactly that many without replacement; ``poisson`` draws each client on its own
+            with that probability, so that the number varies.
+    """
+
+    total: int
+    per_round: int | float = 1.0
+    sampling: Literal["fixed", "poisson"] = "fixed"
+
+    @property
+    def expected(self) -> int:
+        """Number of clients in a round; under Poisson sampling, its mean, rounded."""
+        count = self.per_round if isinstance(self.per_round, int) else self.per_round * self.total
+        return max(1, round(count))
+
+    def choose(self, rng: Rng) -> tuple[int, ...]:
+        """The clients of one round, in ascending order; under Poisson sampling perhaps none."""
+        if self.expected == self.total:
+            return tuple(range(self.total))
+        draw = rng.numpy()
+        if self.sampling == "fixed":
+            return tuple(sorted(draw.choice(self.total, self.expected, replace=False).tolist()))
+        return tuple((draw.random(self.total) < self.expected / self.total).nonzero()[0].tolist())
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that an architecture needs to run one cell with one seed.
+
+    Attributes:
+        hostile: the clients that collude (or are faulty).
+        told: how many hostile clients, of all clients, the server is told to expect.
+        attack_sees: the sights that the attack was found to have (see `fedguard.visibility`).
+        rule_sees: the same for the server's rule.
+    """
+
+    task: Task
+    pipeline: Pipeline
+    attack: PoisonAttack | None
+    hostile: frozenset[int]
+    threat: ThreatModel
+    told: int
+    attack_sees: Sight
+    rule_sees: Sight
+    training: Training
+    participation: Participation
+    rng: Rng
+    evaluate_every: int = 1
+
+    def told_among(self, n: int) -> int:
+        """The f that the rule is told for n updates: the assumed share of hostile clients, rounded up."""
+        return -(-self.told * n // self.participation.total)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in one round.
+
+    Attributes:
+        round: from 1.
+        model: float32 ``[d]``, after the round.
+        received: number of updates that reached the server.
+        hostile: how many of them came from hostile clients.
+        told: the f that the rule was told for this round.
+        not_finite: the clients whose update held NaN or infinity; the server dropped these.
+        abandoned: why the round changed nothing; None where it did.
+        evaluation: of the new model, in rounds where it was evaluated.
+    """
+
+    round: int
+    model: Tensor
+    received: int
+    hostile: int
+    told: int
+    not_finite: tuple[int, ...]
+    abandoned: str | None
+    evaluation: Evaluation | None
+
+    def without_model(self) -> RoundReport:
+        """The same report, with the model let go."""
+        return replace(self, model=self.model[:0].clone())
+
+
+class Architecture(Algorithm):
+    """A way of training together: who sends what to whom, in which order."""
+
+    kind: ClassVar[str] = "architecture"
+    #: What the two sides see when nothing is masked.
+    exposes: ClassVar[Exposure]
+
+    @abstractmethod
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        """Train, one report a round; the last report holds the final model."""

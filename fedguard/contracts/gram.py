@@ -1,0 +1,97 @@
+"""The Gram matrix of a round: all that a weight rule or a mixing may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fedguard.errors import ContractError
+
+
+@dataclass(frozen=True)
+class Gram:
+    """Inner products of the rows of a round about a common reference point c.
+
+    The rows are the n updates, then the rule's own anchors (a previous aggregate, the server's root update), then the
+    origin. Each map that a rule makes is affine: a row is taken to a combination of rows whose weights add up to one,
+    the rest falling to the origin. Distances do not depend on c, and ``c`` close to the bulk of the rows keeps close
+    rows apart in float32.
+
+    Attributes:
+        compute: makes `inner`; called once at most, and only for rules that look.
+        n: number of updates.
+        anchors: the names of the rows between the updates and the origin.
+    """
+
+    compute: Callable[[], Tensor]
+    n: int
+    anchors: tuple[str, ...] = ()
+
+    @cached_property
+    def inner(self) -> Tensor:
+        """float64 ``[k, k]``: ``(r_i - c) . (r_j - c)``, with ``k = n + len(anchors) + 1``."""
+        return self.compute()
+
+    @property
+    def rows(self) -> int:
+        """k, the number of rows: updates, anchors and the origin."""
+        return self.n + len(self.anchors) + 1
+
+    def unit(self, row: int | str) -> Tensor:
+        """float64 ``[k]``: the affine weights that pick one row, by index or by anchor name (``"origin"`` is the last)."""
+        weights = torch.zeros(self.rows, dtype=torch.float64)
+        if isinstance(row, str):
+            row = self.rows - 1 if row == "origin" else self.n + self.anchors.index(row)
+        weights[row] = 1
+        return weights
+
+    def about(self, point: Tensor) -> Tensor:
+        """float64 ``[n, n]``: inner products of the updates about the affine combination ``point`` (float64 ``[k]``)."""
+        shift = self.inner[: self.n] @ point
+        return self.inner[: self.n, : self.n] - shift[:, None] - shift[None, :] + point @ self.inner @ point
+
+    def products(self) -> Tensor:
+        """float64 ``[n, n]``: the plain inner products ``x_i . x_j`` of the updates."""
+        return self.about(self.unit("origin"))
+
+    def distances_squared(self) -> Tensor:
+        """float64 ``[n, n]``: ``|x_i - x_j|^2``, the diagonal exactly 0."""
+        inner = self.inner[: self.n, : self.n]
+        square = inner.diagonal()
+        return (square[:, None] + square[None, :] - 2 * inner).clamp_(min=0).fill_diagonal_(0)
+
+    def distances_to(self, point: Tensor | str) -> Tensor:
+        """float64 ``[n]``: ``|x_i - p|`` for an anchor's name, or for the affine combination p (float64 ``[k]``)."""
+        weights = self.unit(point) if isinstance(point, str) else point
+        square = self.inner.diagonal()[: self.n] - 2 * self.inner[: self.n] @ weights + weights @ self.inner @ weights
+        return square.clamp(min=0).sqrt()
+
+    def norms(self) -> Tensor:
+        """float64 ``[n]``: the length ``|x_i|`` of each update."""
+        return self.distances_to("origin")
+
+    def products_with(self, anchor: str) -> Tensor:
+        """float64 ``[n]``: the plain inner products ``x_i . a`` with an anchor a."""
+        origin = self.unit("origin")
+        return (self.inner[: self.n] - origin @ self.inner) @ (self.unit(anchor) - origin)
+
+    def affine(self, weights: Tensor) -> Tensor:
+        """float64 ``[..., k]``: weights on the updates (or on updates and anchors), with the origin taking the rest."""
+        lacking = self.rows - 1 - weights.shape[-1]
+        if lacking not in (0, len(self.anchors)):
+            raise ContractError(
+                f"expected weights on {self.n} updates (or on those and {len(self.anchors)} anchors); got {weights.shape[-1]}."
+            )
+        padded = torch.nn.functional.pad(weights.double(), (0, lacking + 1))
+        padded[..., -1] = 1 - padded[..., :-1].sum(-1)
+        return padded
+
+    def mix(self, matrix: Tensor) -> Gram:
+        """The Gram matrix of the rows ``matrix @ X`` (``matrix`` float64 ``[m, n]``), with the same anchors and origin."""
+        fixed = torch.eye(self.rows, dtype=torch.float64)[self.n :]
+        change = torch.cat([self.affine(matrix), fixed])
+        return Gram(lambda: change @ self.inner @ change.T, len(matrix), self.anchors)

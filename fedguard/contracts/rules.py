@@ -1,0 +1,229 @@
+"""Defenses: the three kinds of rule, what clients do before they send, and the pipelines they form.
+
+Three kinds are all there are. A *weight rule* returns a weighted sum of the updates and finds the weights from inner
+products alone. A *mixing* replaces the updates by weighted sums of them, before another rule. A *coordinate rule* works
+on each coordinate by itself. A *client transform* is what honest clients do to their own update before it is sent.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.gram import Gram
+from fedguard.contracts.sight import Needs, Sight, View, seen
+from fedguard.errors import ConfigError, PreconditionError
+from fedguard.rng import Rng
+
+#: What a rule carries from one round to the next.
+State = Mapping[str, Tensor]
+
+#: Rules that take the rows of a round as they come: single updates, or the means of groups.
+ROWS: Needs = (Sight.EACH_UPDATE, Sight.GROUP_SUMS)
+
+
+class RuleContext(View):
+    """What the server sees beside the updates themselves.
+
+    ``f`` is the number of hostile updates that the rule is *told* to expect; ``state`` is what the rule itself returned
+    from `Defense.remember` in the round before, empty at first; ``rng`` is its own stream for this round.
+    """
+
+    f: int
+    round: int
+    rng: Rng
+    state: State
+    clients = seen[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
+    samples = seen[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")
+    root = seen[Tensor](Sight.ROOT_DATA, "float32 [d]: the update computed on the server's clean data")
+
+
+class Defense(Algorithm):
+    """Base of every stage of a defense pipeline.
+
+    Stages are composed with ``>>``: client transforms, then mixings, then exactly one rule.
+    """
+
+    kind: ClassVar[str] = "defense"
+    #: (a, b): it cannot run on fewer than ``a * f + b`` rows.
+    min_rows: ClassVar[tuple[int, int]] = (0, 1)
+    #: (a, b): the source's guarantee holds from ``a * f + b`` rows on; None where that equals `min_rows`.
+    proven_rows: ClassVar[tuple[int, int] | None] = None
+    #: The largest hostile share it can stand, as a formula.
+    breakdown: ClassVar[str] = "none"
+    #: Work beyond reading the updates.
+    cost: ClassVar[str] = "O(nd)"
+    #: Whether it looks up facts of the client behind a row, and so cannot stand behind a mixing.
+    reads_clients: ClassVar[bool] = False
+
+    def rows_out(self, n: int) -> int:
+        """The number of rows that this stage hands on."""
+        return n
+
+    def check(self, n: int, f: int) -> None:
+        """Raise `PreconditionError` where the stage cannot run on n rows of which f may be hostile."""
+        slope, offset = self.min_rows
+        if n < slope * f + offset:
+            raise PreconditionError(_too_few(self.name, self.min_rows, n, f))
+
+    def remember(self, context: RuleContext, aggregate: Tensor) -> State:
+        """The state for the next round, after ``aggregate`` (float32 ``[d]``) came out of the pipeline."""
+        return {}
+
+    def __rshift__(self, after: Defense | Pipeline) -> Pipeline:
+        return Pipeline((self,)) >> after
+
+
+class AggregationRule(Defense):
+    """Base of the rules, which end a pipeline."""
+
+    def kappa(self, n: int, f: int) -> float | None:
+        """The published upper bound on the robustness coefficient kappa (`fedguard.aggregation`); None if none is known."""
+        return None
+
+
+class WeightRule(AggregationRule):
+    """A rule whose result is a weighted sum of the updates, with weights found in the Gram matrix.
+
+    A complete rule (the update with the smallest norm)::
+
+        class Smallest(WeightRule):
+            name, needs = "smallest", ROWS
+
+            def weights(self, gram, context):
+                return torch.nn.functional.one_hot(gram.norms().argmin(), gram.n).double()
+    """
+
+    def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
+        """Extra rows (float32 ``[d]`` each) to be put beside the updates in the Gram matrix, by name."""
+        return {}
+
+    @abstractmethod
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        """float64 ``[n]``, or ``[n + len(anchors)]``; what is missing to a sum of one falls to the zero vector."""
+
+
+class Mixing(Defense):
+    """A stage that replaces the updates by weighted sums of them; the next stage sees ``matrix @ X``."""
+
+    @abstractmethod
+    def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
+        """float64 ``[m, n]``; what is missing to a row sum of one falls to the zero vector."""
+
+    def kappa_of(self, n: int, f: int, after: float) -> float | None:
+        """The bound on kappa of this mixing before a rule whose bound is ``after``; None if none is known."""
+        return None
+
+
+class CoordinateRule(AggregationRule):
+    """A rule that works on each coordinate by itself; it is handed blocks of columns that fit the cache."""
+
+    @abstractmethod
+    def reduce(self, block: Tensor, context: RuleContext) -> Tensor:
+        """float32 ``[n, b]`` -> ``[b]``. The block is scratch, stored column by column: it may be overwritten."""
+
+
+class ClientContext(View):
+    """What a client knows when it prepares its own update."""
+
+    round: int
+    rng: Rng
+
+
+class ClientTransform(Defense):
+    """What each honest client does to its own update before it is sent. Hostile clients do as they please."""
+
+    needs: ClassVar[Needs] = (Sight.NOTHING,)
+
+    @abstractmethod
+    def apply(self, update: Tensor, context: ClientContext) -> Tensor:
+        """float32 ``[d]`` -> ``[d]``: one client's update. The input is left as it was."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Client transforms, then mixings, then one rule: a whole defense.
+
+        >>> str(NNM() >> TrimmedMean())     # doctest: +SKIP
+        'nnm >> trimmed_mean'
+    """
+
+    stages: tuple[Defense, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        order = [0 if isinstance(s, ClientTransform) else 1 if isinstance(s, Mixing) else 2 for s in self.stages]
+        if order != sorted(order) or order.count(2) > 1:
+            raise ConfigError(
+                f"defense '{self}': expected client transforms, then mixings, then one rule, as in "
+                "'client_clipping(bound=1) >> nnm >> trimmed_mean'."
+            )
+        if self.mixings and self.stages[-1].reads_clients:
+            raise ConfigError(
+                f"defense '{self}': {self.stages[-1].name} looks up the client behind each row, and {self.mixings[0].name} "
+                "mixes the rows. Use a rule that does not, such as mean."
+            )
+
+    def __rshift__(self, after: Defense | Pipeline) -> Pipeline:
+        return Pipeline(self.stages + (after.stages if isinstance(after, Pipeline) else (after,)))
+
+    def __str__(self) -> str:
+        return " >> ".join(str(stage) for stage in self.stages)
+
+    @property
+    def transforms(self) -> tuple[ClientTransform, ...]:
+        return tuple(stage for stage in self.stages if isinstance(stage, ClientTransform))
+
+    @property
+    def mixings(self) -> tuple[Mixing, ...]:
+        return tuple(stage for stage in self.stages if isinstance(stage, Mixing))
+
+    @property
+    def rule(self) -> WeightRule | CoordinateRule:
+        """The last stage. Raises `ConfigError` where the pipeline ends before a rule."""
+        last = self.stages[-1] if self.stages else None
+        if not isinstance(last, WeightRule | CoordinateRule):
+            raise ConfigError(f"defense '{self}' ends without a rule. Add one, as in '{self} >> mean'.")
+        return last
+
+    def check(self, n: int, f: int) -> None:
+        """Raise `PreconditionError` unless every stage can run on the rows that the one before hands on."""
+        for stage in self.stages:
+            stage.check(n, f)
+            n = stage.rows_out(n)
+
+    def unproven(self, n: int, f: int) -> list[str]:
+        """One line for each stage that runs outside the guarantee of its source."""
+        lines = []
+        for stage in self.stages:
+            bound = stage.proven_rows
+            if bound is not None and n < bound[0] * f + bound[1]:
+                lines.append(f"outside its guarantee: {_too_few(stage.name, bound, n, f)}")
+            n = stage.rows_out(n)
+        return lines
+
+    def kappa(self, n: int, f: int) -> float | None:
+        """The published upper bound on kappa of the whole pipeline; None if none is known."""
+        rows = [n]
+        for stage in self.mixings:
+            rows.append(stage.rows_out(rows[-1]))
+        bound = self.rule.kappa(rows[-1], f)
+        for stage, count in zip(reversed(self.mixings), reversed(rows[:-1]), strict=True):
+            bound = None if bound is None else stage.kappa_of(count, f, bound)
+        return bound
+
+    def spec(self) -> list[dict[str, object]]:
+        """The stages' specs: JSON that rebuilds the pipeline and enters a cell's identity."""
+        return [stage.spec() for stage in self.stages]
+
+
+def _too_few(name: str, bound: tuple[int, int], n: int, f: int) -> str:
+    slope, offset = bound
+    formula = "n >= " + (f"{slope}f" if slope else "") + (" + " if slope and offset else "") + (str(offset) if offset else "")
+    most = (n - offset) // slope if slope and n >= offset else None
+    mend = f"lower f to {most} or raise" if most is not None else "raise"
+    return f"{name} needs {formula}, with f = {f}: {slope * f + offset} updates; got n = {n}. Mend: {mend} clients.per_round."

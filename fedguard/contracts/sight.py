@@ -1,0 +1,196 @@
+"""Who sees what: the vocabulary in which rules, attacks, architectures and threat models meet.
+
+A rule and an attack declare what they need, an architecture and its protocol say what they expose, a threat model says
+what it grants. `fedguard.visibility` compares them before anything runs, and a `View` carries only what came out.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar, overload
+
+from fedguard.errors import NotObservable
+
+T = TypeVar("T")
+
+
+class Sight(enum.Flag):
+    """One thing that a party of the training can see."""
+
+    NOTHING = 0
+    SUM = enum.auto()
+    GROUP_SUMS = enum.auto()
+    EACH_UPDATE = enum.auto()
+    HONEST_UPDATES = enum.auto()
+    OWN_DATA = enum.auto()
+    MODEL = enum.auto()
+    RULE = enum.auto()
+    ROOT_DATA = enum.auto()
+    TRANSCRIPT = enum.auto()
+    MASKED = enum.auto()
+
+    def with_implied(self) -> Sight:
+        """Who sees each update can add them up: EACH_UPDATE implies GROUP_SUMS implies SUM."""
+        sight = self
+        if Sight.EACH_UPDATE in sight:
+            sight |= Sight.GROUP_SUMS
+        if Sight.GROUP_SUMS in sight:
+            sight |= Sight.SUM
+        return sight
+
+    def names(self) -> list[str]:
+        """The members in lower case, in the order of definition: the form used in suites and records."""
+        return [member.name.lower() for member in Sight if member.value and member in self and member.name]
+
+    def words(self) -> str:
+        """The members in plain English: ``the global model and the server's rule``."""
+        parts = [_WORDS[member] for member in Sight if member.value and member in self]
+        if not parts:
+            return "nothing"
+        return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+    @classmethod
+    def parse(cls, names: Iterable[str]) -> Sight:
+        """The union of the members with these lower-case names."""
+        sight = cls.NOTHING
+        for name in names:
+            sight |= cls[name.upper()]
+        return sight
+
+
+_WORDS = {
+    Sight.SUM: "the sum of the updates",
+    Sight.GROUP_SUMS: "the sums over groups of clients",
+    Sight.EACH_UPDATE: "each client's update",
+    Sight.HONEST_UPDATES: "the honest clients' updates",
+    Sight.OWN_DATA: "the colluders' own data and clean updates",
+    Sight.MODEL: "the global model",
+    Sight.RULE: "the server's rule and its parameters",
+    Sight.ROOT_DATA: "a clean data set at the server",
+    Sight.TRANSCRIPT: "every message of the protocol",
+    Sight.MASKED: "the masked inputs",
+}
+
+#: What an algorithm needs: alternatives in order of preference, each a set of sights. ``()`` is never satisfied.
+Needs = tuple[Sight, ...]
+
+
+def first_met(needs: Needs, available: Sight) -> Sight | None:
+    """The first alternative in ``needs`` that ``available`` covers, or None."""
+    available = available.with_implied()
+    return next((alternative for alternative in needs if alternative in available), None)
+
+
+def needs_in_words(needs: Needs) -> str:
+    """``the honest clients' updates, or else the colluders' own data and clean updates``."""
+    return ", or else ".join(alternative.words() for alternative in needs)
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What an architecture under its protocol lets the two sides see."""
+
+    server: Sight
+    clients: Sight
+
+
+@dataclass(frozen=True, repr=False)
+class ThreatModel:
+    """What the hostile clients of a cell are granted.
+
+    Args:
+        clients: number of clients in the federation.
+        hostile: how many of them collude.
+        grants: what the colluders see, pooled.
+        first_round: the round (from 1) in which they start to act.
+        last_round: the last round in which they act; None for the end.
+    """
+
+    clients: int
+    hostile: int
+    grants: Sight = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
+    first_round: int = 1
+    last_round: int | None = None
+
+    def acts(self, round: int) -> bool:
+        """Whether the colluders act in this round (from 1)."""
+        return self.first_round <= round and (self.last_round is None or round <= self.last_round)
+
+    def __repr__(self) -> str:
+        until = "the end" if self.last_round is None else f"round {self.last_round}"
+        return (
+            f"{self.hostile} of {self.clients} clients collude from round {self.first_round} to {until}; "
+            f"together they see {self.grants.words()}."
+        )
+
+
+class seen(Generic[T]):
+    """A field of a `View` that is there only where ``sight`` is granted; otherwise reading it raises `NotObservable`."""
+
+    def __init__(self, sight: Sight, meaning: str) -> None:
+        self.sight, self.__doc__ = sight, meaning
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, view: None, owner: type) -> seen[T]: ...
+    @overload
+    def __get__(self, view: View, owner: type) -> T: ...
+    def __get__(self, view: View | None, owner: type) -> seen[T] | T:
+        if view is None:
+            return self
+        if self.name not in view._values:
+            raise NotObservable(
+                f"{view.party} read {self.name!r} ({self.sight.words()}), which it does not see here: it sees {view.granted.words()}. "
+                f"Declare Sight.{'|'.join(name.upper() for name in self.sight.names())} in `needs`, and grant it in the threat model."
+            )
+        value: T = view._values[self.name]
+        return value
+
+
+class View:
+    """What one party sees at one moment, and nothing more.
+
+    Values of `seen` fields whose sight is not granted are dropped when the view is built, so they are not merely hidden.
+    A view cannot be changed; `narrowed` makes one for a party that sees less.
+    """
+
+    party: str
+    granted: Sight
+    _values: Mapping[str, Any]
+
+    def __init__(self, party: str, granted: Sight, **values: Any) -> None:
+        granted = granted.with_implied()
+        kept: dict[str, Any] = {}
+        for name, value in values.items():
+            field = _field(type(self), name)
+            if not isinstance(field, seen):
+                object.__setattr__(self, name, value)
+            elif field.sight in granted and value is not None:
+                kept[name] = value
+        object.__setattr__(self, "party", party)
+        object.__setattr__(self, "granted", granted)
+        object.__setattr__(self, "_values", kept)
+
+    def narrowed(self, party: str, granted: Sight, **values: Any) -> Self:
+        """The same view for one ``party`` that sees no more than ``granted``, with some values changed."""
+        facts = {name: value for name, value in self.__dict__.items() if name not in ("party", "granted", "_values")}
+        return type(self)(party, granted & self.granted, **{**facts, **self._values, **values})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a view cannot be changed (tried to set {name!r})")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.party}: {self.granted.words()}>"
+
+
+def _field(view: type, name: str) -> Any:
+    for cls in view.__mro__:
+        if name in cls.__dict__:
+            return cls.__dict__[name]
+        if name in cls.__dict__.get("__annotations__", {}):
+            return None
+    raise TypeError(f"{view.__name__} has no field {name!r}")

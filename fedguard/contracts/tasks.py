@@ -1,0 +1,173 @@
+"""What is learned: examples, data sets, partitions, models, and the task that joins them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.rng import Rng
+
+#: The client number under which a task keeps the server's own clean data.
+ROOT = -1
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs float32 ``[N, *shape]`` with labels int64 ``[N]``."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: Tensor) -> Examples:
+        return Examples(self.x[rows], self.y[rows])
+
+    def replace(self, **changes: Tensor) -> Examples:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set, split once and for all into train and test.
+
+    Attributes:
+        train, test: the two parts; the test part reaches nobody but the evaluation.
+        classes: number of classes C; labels are ``0 ... C-1``.
+        value_range: smallest and largest value an input may take, which triggers and inversions respect.
+    """
+
+    train: Examples
+    test: Examples
+    classes: int
+    value_range: tuple[float, float]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.train.x.shape[1:])
+
+
+class Data(Algorithm):
+    """A source of a `Dataset`."""
+
+    kind: ClassVar[str] = "data"
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """The same data set at each call, with a fixed split."""
+
+
+class Partition(Algorithm):
+    """A way to deal the training examples out to clients."""
+
+    kind: ClassVar[str] = "partition"
+
+    @abstractmethod
+    def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+        """One array of example numbers for each client: disjoint, none empty."""
+
+
+class Model(Algorithm):
+    """A family of networks."""
+
+    kind: ClassVar[str] = "model"
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """A network that takes ``[B, *shape]`` to logits ``[B, classes]``, without buffers (no BatchNorm)."""
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """How one client trains in one round, by plain SGD.
+
+    Exactly one of ``epochs`` and ``steps`` is set.
+
+    Args:
+        lr: step size; with ``steps=1`` and ``lr=1`` the update is the negative gradient (FedSGD).
+        batch_size: examples per step; None takes all. A smaller client uses what it has.
+        epochs: passes over the client's examples, each in a fresh order; the last batch of a pass may be smaller.
+        steps: steps, each on a batch drawn afresh without replacement.
+        momentum: heavy-ball momentum ``v <- momentum * v + g``, starting from 0 in each round.
+    """
+
+    lr: float
+    batch_size: int | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model does on the test examples.
+
+    Attributes:
+        loss: mean cross-entropy in nats; may be inf or nan for a destroyed model.
+        accuracy: share of examples classified right, in [0, 1].
+        class_accuracy: the same for each class; nan for a class without test examples.
+    """
+
+    loss: float
+    accuracy: float
+    class_accuracy: tuple[float, ...]
+
+
+class Task(ABC):
+    """What the clients learn together: it trains them and evaluates the model; architectures know no more about it."""
+
+    #: Number of parameters d.
+    dim: int
+    #: Number of examples of each client, in the order of their numbers.
+    sizes: tuple[int, ...]
+    #: Number of classes C.
+    classes: int
+    #: Smallest and largest value of an input.
+    value_range: tuple[float, float]
+
+    @abstractmethod
+    def initial_model(self, rng: Rng) -> Tensor:
+        """float32 ``[d]``: the model before the first round."""
+
+    @abstractmethod
+    def local_updates(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> Tensor:
+        """Train these clients from ``model`` and write what each moved by into the rows of ``out``, float32 ``[n, d]``.
+
+        Client i draws from ``rng.child("client", i)`` alone, so its update does not depend on who else trains.
+        `ROOT` names the server's own data.
+        """
+
+    @abstractmethod
+    def evaluate(self, model: Tensor) -> Evaluation:
+        """Evaluate ``model`` (float32 ``[d]``) on the test examples."""
+
+    @abstractmethod
+    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+        """Share of triggered test examples *of other classes* that are classified as ``target``."""
+
+    @abstractmethod
+    def examples(self, client: int) -> Examples:
+        """The examples of one client."""
+
+    @abstractmethod
+    def with_examples(self, replaced: Mapping[int, Examples]) -> Task:
+        """The same task with the data of some clients replaced."""
+
+
+class Trigger(Algorithm):
+    """A change of the input that a backdoor answers to."""
+
+    kind: ClassVar[str] = "trigger"
+
+    @abstractmethod
+    def apply(self, x: Tensor, value_range: tuple[float, float]) -> Tensor:
+        """float32 ``[N, *shape]`` -> the same shape, the input left as it was."""

@@ -1,0 +1,97 @@
+"""Everything FedGuard raises on purpose.
+
+    FedGuardError                    exit 1
+    ├── ConfigError                  exit 2   what was asked for cannot be run as written
+    │   ├── UnknownName              exit 2   no such attack, key, metric ...; names the nearest one
+    │   ├── PreconditionError        exit 2   a rule with more hostile clients than its proof allows
+    │   ├── NotAllowed               exit 2   attack, rule, protocol or threat model exclude each other
+    │   └── PluginError              exit 2   a plug-in that is broken, or a name taken twice
+    ├── InputError                   exit 2   updates of the wrong shape or type, or with NaN in them
+    ├── MissingExtra                 exit 2   an optional package is not installed
+    ├── StoreError                   exit 2   the run folder cannot be read, written or locked
+    ├── NotObservable                exit 1   an algorithm read what its threat model does not grant
+    └── ContractError                exit 1   an algorithm returned what its contract excludes
+
+A message says what was expected, what came and how to mend it, in one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedGuardError(Exception):
+    """Base of every error that FedGuard raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(FedGuardError):
+    """What was asked for cannot be run as it is written."""
+
+    exit_code = 2
+
+
+class UnknownName(ConfigError):
+    """A name that does not exist, with the nearest ones that do."""
+
+    def __init__(self, what: str, got: str, known: Iterable[str], where: str = "") -> None:
+        names = sorted(known)
+        self.got, self.known = got, names
+        prefix = f"{where}: " if where else ""
+        super().__init__(f"{prefix}unknown {what} {got!r}. {_did_you_mean(got, names)}")
+
+
+class PreconditionError(ConfigError):
+    """A rule was given more hostile clients than it can stand."""
+
+
+class NotAllowed(ConfigError):
+    """A combination in which one part would need to see what another part hides."""
+
+
+class PluginError(ConfigError):
+    """A plug-in that cannot be loaded, or a name that is taken twice."""
+
+
+class InputError(FedGuardError):
+    """Updates with the wrong shape or type, or with values that are not finite."""
+
+    exit_code = 2
+
+
+class MissingExtra(FedGuardError):
+    """An optional package is needed and not installed."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed. Mend: pip install 'fedguard[{extra}]'.")
+
+
+class StoreError(FedGuardError):
+    """A run folder that cannot be read, written or locked."""
+
+    exit_code = 2
+
+
+class NotObservable(FedGuardError):
+    """An algorithm reached for something that its threat model does not grant."""
+
+
+class ContractError(FedGuardError):
+    """An algorithm returned something that its contract excludes."""
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise `ConfigError(message)` unless ``holds``: the one-line parameter check of every algorithm."""
+    if not holds:
+        raise ConfigError(message)
+
+
+def _did_you_mean(got: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+    if near:
+        return "Did you mean " + " or ".join(repr(name) for name in near) + "?"
+    return "Expected one of: " + ", ".join(names) + "." if names else "None is known."

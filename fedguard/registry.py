@@ -1,0 +1,262 @@
+"""Finds every algorithm by its name: the built-in ones, and those of plug-ins.
+
+Built-in algorithms stand in tables (``attacks/__init__.py``, ``defenses/__init__.py``, ``fedguard/tasks/__init__.py``).
+A package adds its own by entry points in the groups ``fedguard.attacks``, ``fedguard.defenses``, ``fedguard.data`` ...;
+a suite adds those of a module that it names under ``plugins:``. A plug-in that cannot be loaded, or that takes a name
+which is taken already, is an error at once: never a result computed with the wrong algorithm.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedguard.contracts import (
+    Algorithm,
+    Architecture,
+    Data,
+    Defense,
+    InferenceAttack,
+    Model,
+    Partition,
+    Pipeline,
+    PoisonAttack,
+    Trigger,
+)
+from fedguard.errors import ConfigError, PluginError, UnknownName
+
+#: kind -> (its contract, the table of the built-in ones, the entry-point group)
+KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
+    "attack": ((PoisonAttack, InferenceAttack), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
+    "trigger": ((Trigger,), "fedguard.attacks:TRIGGERS", "fedguard.triggers"),
+    "defense": ((Defense,), "fedguard.defenses:CATALOGUE", "fedguard.defenses"),
+    "data": ((Data,), "fedguard.tasks:DATA", "fedguard.data"),
+    "partition": ((Partition,), "fedguard.tasks:PARTITIONS", "fedguard.partitions"),
+    "model": ((Model,), "fedguard.tasks:MODELS", "fedguard.models"),
+    "architecture": ((Architecture,), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),
+}
+
+Spec = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name: where its class is found, and who brought it."""
+
+    target: str
+    origin: str
+
+
+class Registry:
+    """All known algorithms, by kind and name."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+        for kind, (_, table, group) in KINDS.items():
+            for name, target in _resolve(table).items():
+                self._entries[kind][name] = Entry(target, "built in")
+            for point in entry_points(group=group):
+                origin = f"package {point.dist.name} {point.dist.version}" if point.dist else "an entry point"
+                self._add(kind, point.name, Entry(f"{point.module}:{point.attr}", origin))
+                self.get(kind, point.name)
+
+    def use_module(self, name: str) -> None:
+        """Add every algorithm that the module ``name`` defines; a second time it changes nothing."""
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            raise PluginError(
+                f"plugins: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
+            ) from error
+        found = [
+            cls for _, cls in inspect.getmembers(module, inspect.isclass)
+            if cls.__module__ == module.__name__ and issubclass(cls, Algorithm) and "name" in cls.__dict__
+        ]  # fmt: skip
+        if not found:
+            raise PluginError(f"plugins: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract.")
+        for cls in found:
+            self._add(cls.kind, cls.name, Entry(f"{name}:{cls.__qualname__}", f"module {name}"))
+
+    def names(self, kind: str) -> list[str]:
+        """The known names of one kind, the built-in ones first, each part in the order of its table."""
+        return list(self._entries[kind])
+
+    def origin(self, kind: str, name: str) -> str:
+        """``built in``, or the package or module that brought the name."""
+        return self._entries[kind][name].origin
+
+    def get(self, kind: str, name: str, where: str = "") -> type[Algorithm]:
+        """The class behind a name.
+
+        Raises:
+            UnknownName: no such name.
+            PluginError: what stands behind the name cannot be loaded or does not keep the contract.
+        """
+        entries = self._entries[kind]
+        if name not in entries:
+            raise UnknownName(kind, name, entries, where)
+        entry = entries[name]
+        try:
+            cls = _resolve(entry.target)
+        except Exception as error:
+            raise PluginError(
+                f"{kind} {name!r} from {entry.origin} cannot be loaded from {entry.target!r}: {_oneline(error)}. "
+                "Mend the plug-in, or uninstall it."
+            ) from error
+        contracts = KINDS[kind][0]
+        if not (inspect.isclass(cls) and issubclass(cls, contracts)):
+            wanted = " or ".join(contract.__name__ for contract in contracts)
+            raise PluginError(f"{kind} {name!r} from {entry.origin}: expected a class derived from {wanted}; got {cls!r}.")
+        if inspect.isabstract(cls) or getattr(cls, "name", None) != name:
+            raise PluginError(
+                f"{kind} {name!r} from {entry.origin}: expected a complete class with name = {name!r}; "
+                f"got {cls.__name__} with name = {getattr(cls, 'name', None)!r}."
+            )
+        return typing.cast(type[Algorithm], cls)
+
+    def build(self, kind: str, spec: Spec, where: str = "") -> Any:
+        """An algorithm from ``"name"``, ``"name(parameter=value)"`` or ``{"name": ..., "parameter": ...}``.
+
+        Args:
+            where: where the spec stands, for messages (``suite.yaml: matrix.attack[2]``).
+
+        Raises:
+            ConfigError: unknown names or parameters, or values of the wrong type.
+        """
+        name, given = split_spec(kind, spec, where)
+        cls = self.get(kind, name, where)
+        known = {field.name: field for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+        hints = typing.get_type_hints(cls, include_extras=True)
+        values = {}
+        for parameter, value in given.items():
+            if parameter not in known:
+                raise UnknownName(f"parameter of {name}", parameter, known, where)
+            values[parameter] = self._value(name, parameter, value, hints[parameter], where)
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            raise ConfigError(_at(where, str(error))) from None
+        except TypeError as error:  # a parameter without a default that was not given
+            raise ConfigError(_at(where, f"{name}: {error}")) from None
+
+    def pipeline(self, spec: Spec | Sequence[Spec], where: str = "") -> Pipeline:
+        """A defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
+        if isinstance(spec, Mapping) and set(spec) == {"name"}:
+            spec = str(spec["name"])
+        stages = _split_pipeline(spec, where) if isinstance(spec, str) else [spec] if isinstance(spec, Mapping) else spec
+        if not isinstance(stages, Sequence):
+            raise ConfigError(_at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {spec!r}."))
+        built = tuple(self.build("defense", stage, where) for stage in stages)
+        try:
+            pipeline = Pipeline(built)
+            pipeline.rule  # noqa: B018  raises where the pipeline has no rule
+        except ConfigError as error:
+            raise ConfigError(_at(where, str(error))) from None
+        return pipeline
+
+    def _add(self, kind: str, name: str, entry: Entry) -> None:
+        known = self._entries[kind].get(name)
+        if known is not None and known.target != entry.target:
+            raise PluginError(
+                f"{kind} {name!r} is taken twice: by {known.origin} ({known.target}) and by {entry.origin} ({entry.target}). "
+                "Rename one, or uninstall it."
+            )
+        self._entries[kind][name] = entry
+
+    def _value(self, owner: str, parameter: str, value: Any, hint: Any, where: str) -> Any:
+        if inspect.isclass(hint) and issubclass(hint, Algorithm):
+            return value if isinstance(value, hint) else self.build(hint.kind, value, where)
+        try:
+            return TypeAdapter(hint, config={"allow_inf_nan": False}).validate_python(value)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"]
+            raise ConfigError(_at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {value!r}.")) from None
+
+
+@lru_cache(maxsize=1)
+def registry() -> Registry:
+    """The one registry of this process."""
+    return Registry()
+
+
+def _split_pipeline(text: str, where: str) -> list[Spec]:
+    """``"nnm >> trimmed_mean"`` as specs."""
+    stages: list[Spec] = []
+    node = _parse(text, where)
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift):
+        stages.insert(0, _call(node.right, text, where))
+        node = node.left
+    return [_call(node, text, where), *stages]
+
+
+def _parse(text: str, where: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise _malformed(text, where) from None
+
+
+def _call(node: ast.expr, text: str, where: str) -> Spec:
+    """``alie`` or ``alie(z=1.5)`` as a spec; values are Python literals, and nothing is executed."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
+        raise _malformed(text, where)
+    try:
+        return {"name": node.func.id, **{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}}
+    except ValueError:
+        raise _malformed(text, where) from None
+
+
+def _malformed(text: str, where: str) -> ConfigError:
+    return ConfigError(_at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {text!r}."))
+
+
+def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
+    """The name and the given parameters of a spec. A mapping may say ``kind`` instead of ``name``."""
+    if isinstance(spec, str):
+        spec = _call(_parse(spec, where), spec, where)
+        if isinstance(spec, str):
+            return spec, {}
+    if not isinstance(spec, Mapping):
+        raise ConfigError(_at(where, f"expected the name of a {kind}, or a mapping with `name`; got {spec!r}."))
+    rest = dict(spec)
+    name = rest.pop("name", None) or rest.pop("kind", None)
+    if not isinstance(name, str):
+        raise ConfigError(_at(where, f"expected a {kind} with a `name`; got {dict(spec)!r}."))
+    return name, rest
+
+
+def _resolve(target: str) -> Any:
+    """The object behind ``"module:attribute"``."""
+    module, _, attribute = target.partition(":")
+    found = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _at(where: str, message: str) -> str:
+    return f"{where}: {message}" if where else message
+
+
+def _oneline(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def iterate(kinds: Sequence[str] | None = None) -> Iterator[tuple[str, type[Algorithm]]]:
+    """(kind, class) of every known algorithm of these kinds."""
+    known = registry()
+    for kind in kinds or KINDS:
+        for name in known.names(kind):
+            yield kind, known.get(kind, name)

@@ -1,0 +1,104 @@
+"""Classification: a data set dealt out to clients, a network, and cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
+from fedguard.errors import ConfigError
+from fedguard.rng import Rng
+from fedguard.tasks.cohort import Cohort
+from fedguard.tasks.network import Network
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """The clients' examples, the server's root examples if it has any, and the network they train.
+
+    `deal` is the usual way to make one.
+    """
+
+    dataset: Dataset
+    parts: tuple[Examples, ...]
+    root: Examples | None
+    model: Model
+    network: Network = field(repr=False)
+
+    @classmethod
+    def deal(cls, data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root_examples: int = 0) -> Classification:
+        """Load the data, set the server's root examples aside, and deal the rest out to the clients.
+
+        Args:
+            rng: the partition's own stream.
+            root_examples: number of training examples that only the server gets.
+
+        Raises:
+            ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
+        """
+        dataset = data.load()
+        order = torch.randperm(len(dataset.train), generator=rng.child("root").torch())
+        if root_examples >= len(order):
+            raise ConfigError(f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}.")
+        root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
+        dealt = partition.split(rest.y.numpy(), clients, rng.child("split"))
+        parts = tuple(rest[torch.from_numpy(part)] for part in dealt)
+        network = Network(model, dataset.shape, dataset.classes, Rng(0))
+        return cls(dataset, parts, root if root_examples else None, model, network)
+
+    @property
+    def dim(self) -> int:  # type: ignore[override]
+        return self.network.dim
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(len(part) for part in self.parts)
+
+    @property
+    def classes(self) -> int:  # type: ignore[override]
+        return self.dataset.classes
+
+    @property
+    def value_range(self) -> tuple[float, float]:  # type: ignore[override]
+        return self.dataset.value_range
+
+    @cached_property
+    def _cohort(self) -> Cohort:
+        return Cohort(self.network, [*self.parts, *([] if self.root is None else [self.root])])
+
+    def initial_model(self, rng: Rng) -> Tensor:
+        return Network(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
+
+    def local_updates(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> Tensor:
+        if ROOT in clients and self.root is None:
+            raise ConfigError("the server has no data of its own. Set server.root_data to a number of examples.")
+        self._cohort.train(model, [len(self.parts) if client == ROOT else client for client in clients], plan, rng, out)
+        return out
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        test = self.dataset.test
+        logits = self.network.logits(model, test.x)
+        right = logits.argmax(1) == test.y
+        counts = torch.bincount(test.y, minlength=self.classes)
+        by_class = torch.bincount(test.y, weights=right.double(), minlength=self.classes) / counts
+        return Evaluation(float(cross_entropy(logits, test.y)), float(right.double().mean()), tuple(by_class.tolist()))
+
+    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+        others = self.dataset.test[self.dataset.test.y != target]
+        logits = self.network.logits(model, trigger.apply(others.x, self.value_range))
+        return float((logits.argmax(1) == target).double().mean())
+
+    def examples(self, client: int) -> Examples:
+        if client == ROOT:
+            if self.root is None:
+                raise ConfigError("the server has no data of its own. Set server.root_data to a number of examples.")
+            return self.root
+        return self.parts[client]
+
+    def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
+        return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))

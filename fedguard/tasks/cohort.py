@@ -1,0 +1,55 @@
+"""Trains all chosen clients of a round at once, by exact SGD.
+
+One interface, several engines: `engines.dense` batches MLPs over clients, `engines.module` trains any other network
+client by client on one flat buffer. Both follow the same schedules and agree with a plain loop (``examples/plain_loop.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedguard.contracts import Examples, LocalPlan
+from fedguard.rng import Rng
+from fedguard.tasks.engines.dense import DenseEngine
+from fedguard.tasks.engines.module import ModuleEngine
+from fedguard.tasks.network import Network
+
+#: Which of its examples a client uses in each step: int64 ``[steps, batch]``, -1 where a batch is smaller.
+Schedule = NDArray[np.int64]
+
+
+class Engine(Protocol):
+    """Trains some clients from one model by given schedules."""
+
+    def train(self, model: Tensor, clients: Sequence[int], schedules: Sequence[Schedule], plan: LocalPlan, out: Tensor) -> None:
+        """Write what each client moved by into the rows of ``out``, float32 ``[len(clients), d]``."""
+
+
+class Cohort:
+    """The clients' data beside each other, and the engine that fits the network."""
+
+    def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
+        self.sizes = [len(part) for part in parts]
+        self._engine: Engine = DenseEngine(network.widths, parts) if network.widths else ModuleEngine(network, parts)
+
+    def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> None:
+        """Train ``clients`` from ``model`` (float32 ``[d]``); client i draws from ``rng.child("client", i)`` alone."""
+        schedules = [schedule(plan, self.sizes[client], rng.child("client", client).numpy()) for client in clients]
+        self._engine.train(model, clients, schedules, plan, out)
+
+
+def schedule(plan: LocalPlan, size: int, draw: np.random.Generator) -> Schedule:
+    """The batches of one client with ``size`` examples: fresh permutations for epochs, fresh draws for steps."""
+    batch = size if plan.batch_size is None else min(plan.batch_size, size)
+    if plan.steps is not None:
+        return np.stack([draw.permutation(size)[:batch] for _ in range(plan.steps)])
+    steps = -(-size // batch)
+    orders = np.full((plan.epochs or 1, steps * batch), -1)
+    for order in orders:
+        order[:size] = draw.permutation(size)
+    return orders.reshape(-1, batch)

@@ -1,0 +1,35 @@
+"""Multi-layer perceptron."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from torch import nn
+
+from fedguard.contracts import Model
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP(Model):
+    """Dense layers with ReLU between them.
+
+    Args:
+        hidden: widths of the hidden layers; the FedAvg paper's 2NN is [200, 200].
+    """
+
+    name = "mlp"
+    source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
+
+    hidden: tuple[int, ...] = (200,)
+
+    def __post_init__(self) -> None:
+        require(all(width >= 1 for width in self.hidden), f"mlp: hidden: expected widths of at least 1; got {list(self.hidden)}.")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width_in, width_out in pairwise((prod(shape), *self.hidden)):
+            layers += [nn.Linear(width_in, width_out), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear((prod(shape), *self.hidden)[-1], classes))

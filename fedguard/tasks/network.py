@@ -1,0 +1,70 @@
+"""A network whose parameters lie in one flat vector."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.contracts import Model
+from fedguard.errors import ConfigError
+from fedguard.rng import Rng
+
+
+class Network:
+    """Holds a module whose parameters are views of one flat float32 vector, so that loading is one copy.
+
+    Attributes:
+        flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
+        widths: for a plain MLP the widths ``(inputs, hidden ..., classes)``; None for any other network.
+    """
+
+    def __init__(self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng) -> None:
+        with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from the global generator
+            torch.manual_seed(rng.entropy() % 2**63)
+            self.module = model.build(shape, classes)
+        if buffers := [name for name, _ in self.module.named_buffers()]:
+            raise ConfigError(
+                f"model {model} has buffers ({buffers[0]}), which are not parameters and would escape aggregation. "
+                "Use GroupNorm instead of BatchNorm."
+            )
+        logits = tuple(self.module(torch.zeros(2, *shape)).shape)
+        if logits != (2, classes):
+            raise ConfigError(f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}.")
+        self.shape, self.classes = shape, classes
+        parameters = list(self.module.parameters())
+        self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        offset = 0
+        for parameter in parameters:
+            parameter.data = self.flat[offset : offset + parameter.numel()].view(parameter.shape)
+            offset += parameter.numel()
+        self.widths = _mlp_widths(self.module)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters d."""
+        return len(self.flat)
+
+    def load(self, model: Tensor) -> None:
+        """Set the parameters to ``model`` (float32 ``[d]``)."""
+        self.flat.copy_(model)
+
+    @torch.no_grad()
+    def logits(self, model: Tensor, x: Tensor, batch: int = 1000) -> Tensor:
+        """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
+        self.load(model)
+        return torch.cat([self.module(part) for part in x.split(batch)])
+
+
+def _mlp_widths(module: nn.Module) -> tuple[int, ...] | None:
+    """The widths of Flatten, Linear, ReLU, Linear ... with biases; None for anything else."""
+    if not isinstance(module, nn.Sequential) or not isinstance(module[0], nn.Flatten):
+        return None
+    dense, between = list(module)[1::2], list(module)[2::2]
+    if len(dense) != len(between) + 1 or not all(isinstance(layer, nn.ReLU) for layer in between):
+        return None
+    widths: list[int] = []
+    for layer in dense:
+        if not isinstance(layer, nn.Linear) or layer.bias is None:
+            return None
+        widths = [*(widths or [layer.in_features]), layer.out_features]
+    return tuple(widths)

@@ -1,0 +1,1 @@
+"""Ways to deal the training examples out to clients, one file each."""
