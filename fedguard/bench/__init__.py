@@ -1,6 +1,7 @@
 """Running suites and reading what came out.
 
     trial.py     one cell with one seed: train, measure, make the record
+    record.py    what is stored of a trial
     card.py      the threat card of a cell
     worker.py    the process in which trials run
     engines/     where workers run: local.py, a pool on this machine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +13,8 @@ from torch import Tensor
 
 from fedguard.bench.card import threat_card
 from fedguard.bench.environment import environment
+from fedguard.bench.record import Record, seal
 from fedguard.config import Cell
-from fedguard.config.cells import RESULTS_VERSION
 from fedguard.contracts import Data, Model, Partition, RoundReport, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.metrics.flags import flags
@@ -34,7 +32,7 @@ def run_trial(
     corners: Corners,
     progress: Progress = lambda round, rounds: None,
     clean_model: Callable[[], Tensor | None] = lambda: None,
-) -> tuple[dict[str, Any], Tensor]:
+) -> tuple[Record, Tensor]:
     """Train a cell that may run, with one seed.
 
     Args:
@@ -70,31 +68,13 @@ def run_trial(
         "environment": {**environment(), "started": started},
     }
     record["flags"] = flags(record)
-    return finished(cell, seed, record), model
+    return seal(cell, seed, record), model
 
 
-def not_run(cell: Cell, seed: int, status: str, reason: str) -> dict[str, Any]:
+def not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
     """The record of a trial that was ``refused``, or that ``failed``."""
     body = {"status": status, "reason": reason, "threat_card": threat_card(cell), "result": None, "cost": None, "flags": []}
-    return finished(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
-
-
-def finished(cell: Cell, seed: int, body: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with its identity and its checksum."""
-    head = {"schema": 1, "cell": cell.id, "seed": seed, "label": cell.label, "results_version": RESULTS_VERSION}
-    record = {**head, **body, "config": cell.canonical}
-    return {**record, "sha256": checksum(record)}
-
-
-def checksum(record: Mapping[str, Any]) -> str:
-    """SHA-256 over the record without its own checksum."""
-    body = {key: value for key, value in record.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a record that one seed must reproduce to the last bit: all but cost, environment and checksum."""
-    return {key: value for key, value in record.items() if key not in ("cost", "environment", "sha256")}
+    return seal(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
 
 
 def _task(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]:

@@ -1,0 +1,247 @@
+"""The Python front door. The commands are thin over it.
+
+    import fedguard as fg
+    run = fg.run("examples/quick.yaml")
+    print(run.table())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import aggregate as run_pipeline
+from fedguard.bench.engines import Engine
+from fedguard.bench.engines.local import LocalPool, default_jobs
+from fedguard.bench.progress import Silent
+from fedguard.bench.run import Run
+from fedguard.bench.runner import Runner
+from fedguard.bench.store import RunFolder
+from fedguard.config import Document, Plan, plan, read_document, read_suite
+from fedguard.config.cells import override
+from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
+from fedguard.errors import ConfigError, InputError, NotAllowed, UnknownName
+from fedguard.kernels import finite_rows
+from fedguard.registry import registry
+from fedguard.rng import Rng
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Sequence[float]]")
+Suite = str | Path | Mapping[str, Any]
+
+
+def run(
+    suite: Suite,
+    *,
+    name: str | None = None,
+    store: str | Path = "runs",
+    jobs: int | None = None,
+    settings: Sequence[str] = (),
+    retry_failed: bool = False,
+    fresh: bool = False,
+    listener: Silent | None = None,
+) -> Run:
+    """Run a suite, or what is missing of it, and open the result.
+
+    Args:
+        suite: path of a suite file, or its content as a mapping.
+        name: of the run folder; the suite's own name by default.
+        store: folder of all runs.
+        jobs: worker processes, one torch thread each; by default one per core.
+        settings: ``"training.rounds=10"`` and so on, put over the suite.
+        retry_failed: run failed trials again.
+        fresh: run everything again, whatever is stored.
+        listener: told of the progress; by default nothing is said.
+
+    Raises:
+        ConfigError: the suite cannot be run as it is written.
+        StoreError: the store cannot be written.
+    """
+    document, laid_out = lay_out(suite, settings)
+    workers = default_jobs() if jobs is None else jobs
+    if workers < 1:
+        raise ConfigError(f"jobs: expected at least 1; got {workers}.")
+    folder = RunFolder(Path(store) / (name or laid_out.suite.name))
+    start = {"plugins": list(laid_out.suite.plugins), "paths": [str(document.folder)] if document.folder else []}
+
+    def pool() -> Engine:
+        return LocalPool(min(workers, len(laid_out.cells) * len(laid_out.suite.seeds)), start)
+
+    Runner(laid_out, folder, listener or Silent(), retry_failed, fresh).run(pool, workers)
+    return Run.open(folder.path, Path(store))
+
+
+def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]:
+    """Read a suite and lay out its matrix, without running anything."""
+    document = Document(dict(suite)) if isinstance(suite, Mapping) else read_document(suite)
+    document = override(document, settings)
+    return document, plan(document, read_suite(document))
+
+
+def open_run(run: str | Path, store: str | Path = "runs") -> Run:
+    """Open a finished or half-finished run by its name in the store, or by its path."""
+    return Run.open(run, store)
+
+
+def aggregate(
+    defense: str | Pipeline,
+    updates: Array,
+    *,
+    f: int = 0,
+    root: Array | None = None,
+    samples: Sequence[float] | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Array:
+    """Aggregate the updates of one round.
+
+    Args:
+        defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
+        updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists.
+        f: number of hostile updates to expect.
+        root: the server's own update ``[d]``, for rules such as fltrust.
+        samples: number of examples that each client claims, for weighted_mean.
+        seed: for rules that draw, such as bucketing.
+        parameters: of the rule, if ``defense`` is a single name: ``aggregate("clip >> mean", x)`` or ``aggregate("krum", x, f=1)``.
+
+    Returns:
+        ``[d]``, of the same kind as ``updates``.
+
+    Raises:
+        InputError: wrong shape or type, or values that are not finite.
+        PreconditionError: too many hostile updates for the rule.
+        ConfigError: an unknown rule or parameter.
+
+    The first round is computed: rules that carry something from one round to the next start empty.
+    """
+    rows, back = _matrix(updates, "updates")
+    if not 0 <= f < len(rows):
+        raise InputError(f"f: expected from 0 to n - 1 = {len(rows) - 1}; got {f}.")
+    pipeline = registry().pipeline({"name": defense, **parameters} if parameters and isinstance(defense, str) else defense)
+    granted = Sight.EACH_UPDATE
+    root_update = None
+    if root is not None:
+        root_update = _vector(root, rows.shape[1], "root")
+        granted |= Sight.ROOT_DATA
+    claims = torch.ones(len(rows)) if samples is None else _vector(samples, len(rows), "samples")
+    context = RuleContext(
+        "fedguard.aggregate",
+        granted,
+        f=f,
+        round=1,
+        rng=Rng(seed),
+        state={},
+        clients=tuple(range(len(rows))),
+        samples=claims.double(),
+        root=root_update,
+    )
+    return back(run_pipeline(pipeline, rows, context).vector)
+
+
+def craft(
+    attack: str | PoisonAttack,
+    honest: Array,
+    *,
+    f: int,
+    rule: str | Pipeline | None = None,
+    model: Array | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Array:
+    """What f colluders send who see the honest updates of a round.
+
+    Args:
+        attack: a name or an object; ``parameters`` go with a name: ``craft("alie", honest, f=4, z=1.5)``.
+        honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists.
+        f: number of colluders.
+        rule: the server's rule, for attacks that know it.
+        model: the global model ``[d]``, for attacks that know it.
+
+    Returns:
+        ``[f, d]``, of the same kind as ``honest``.
+
+    Raises:
+        InputError: wrong shape or type, or values that are not finite.
+        NotAllowed: the attack needs what cannot be given here, such as data to poison.
+        ConfigError: an unknown attack or parameter.
+    """
+    rows, back = _matrix(honest, "honest")
+    if f < 1:
+        raise InputError(f"f: expected at least 1 colluder; got {f}.")
+    known = registry()
+    built = known.build("attack", {"name": attack, **parameters}) if isinstance(attack, str) else attack
+    if not isinstance(built, PoisonAttack):
+        raise NotAllowed(f"{built.name} infers; it crafts no updates.")
+    granted = Sight.HONEST_UPDATES | (Sight.RULE if rule else Sight.NOTHING) | (Sight.MODEL if model is not None else Sight.NOTHING)
+    sees = first_met(built.needs, granted)
+    if sees is None:
+        raise NotAllowed(
+            f"{built.name} needs {needs_in_words(built.needs)}; here it sees {granted.words()}. "
+            "Attacks on data or local training run in a suite: fedguard.run."
+        )
+    pipeline = None if rule is None else known.pipeline(rule)
+
+    def known_rule(updates: Tensor) -> Tensor:
+        assert pipeline is not None
+        context = RuleContext("the colluders' copy of the rule", Sight.EACH_UPDATE, f=f, round=1, rng=Rng(seed), state={})
+        return run_pipeline(pipeline, updates, context).vector
+
+    view = PoisonView(
+        built.name,
+        sees,
+        round=1,
+        n=len(rows) + f,
+        dim=rows.shape[1],
+        hostile=tuple(range(len(rows), len(rows) + f)),
+        server_lr=1.0,
+        rng=Rng(seed),
+        state={},
+        honest=rows,
+        honest_clients=tuple(range(len(rows))),
+        model=None if model is None else _vector(model, rows.shape[1], "model"),
+        rule=known_rule if rule else None,
+    )
+    return back(built.craft(view).clone())
+
+
+def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """float32 ``[n, d]``, and the way back to the caller's own kind of array."""
+    if isinstance(values, Tensor):
+        rows, back = values, lambda result: result
+    else:
+        try:
+            rows = torch.as_tensor(np.asarray(values))
+        except (TypeError, ValueError):
+            raise InputError(f"{what}: expected numbers in a rectangle [n, d]; got {type(values).__name__} with rows of different kinds.") from None
+        back = (lambda result: result.numpy()) if isinstance(values, np.ndarray) else (lambda result: result.tolist())
+    if rows.dim() != 2 or 0 in rows.shape:
+        raise InputError(f"{what}: expected shape [n, d] with n, d >= 1; got {list(rows.shape)}.")
+    if rows.is_complex() or rows.dtype == torch.bool:
+        raise InputError(f"{what}: expected real numbers; got {rows.dtype}.")
+    rows = rows.detach().to(torch.float32)
+    if bad := (~finite_rows(rows)).nonzero()[:, 0].tolist():
+        raise InputError(f"{what}: expected finite values; rows {bad} hold NaN or infinity. Drop them, as the server does in a run.")
+    return rows, back
+
+
+def _vector(values: Any, length: int, what: str) -> Tensor:
+    vector = torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).detach().to(torch.float32)
+    if tuple(vector.shape) != (length,) or not bool(vector.isfinite().all()):
+        raise InputError(f"{what}: expected {length} finite numbers; got shape {list(vector.shape)}.")
+    return vector
+
+
+def names(kind: str) -> list[str]:
+    """The known names of a kind: attack, defense, data, partition, model ..."""
+    from fedguard.registry import KINDS
+
+    if kind not in KINDS:
+        raise UnknownName("kind", kind, KINDS)
+    return registry().names(kind)

@@ -1,0 +1,40 @@
+"""Where workers run. An engine takes jobs and hands back what their workers say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Job = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Said:
+    """A message about a job: progress, a record, or the end of the worker that had it.
+
+    Attributes:
+        job: the job.
+        message: what the worker said; None if it died.
+        ended: how the worker died (``killed by signal 9``).
+    """
+
+    job: Job
+    message: Mapping[str, Any] | None
+    ended: str = ""
+
+
+class Engine(Protocol):
+    """A pool of workers."""
+
+    def free(self) -> int:
+        """How many more jobs can start now."""
+
+    def submit(self, job: Job) -> None:
+        """Start a job; only while something is free."""
+
+    def wait(self, timeout: float) -> Said | None:
+        """The next message, or None after ``timeout`` seconds without one."""
+
+    def close(self) -> None:
+        """End all workers at once, with whatever they have in hand."""

@@ -1,0 +1,101 @@
+"""What a run says while it works: bars on a terminal, plain lines elsewhere, nothing from Python unless asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Trial = tuple[str, int]
+
+
+class Silent:
+    """Says nothing; base of those that do."""
+
+    def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
+        """``total`` trials, of which ``stored`` are there already and ``refused`` are not run."""
+
+    def started(self, trial: Trial, label: str) -> None:
+        """A worker took a trial."""
+
+    def advanced(self, trial: Trial, round: int, rounds: int) -> None:
+        """A trial has done some rounds."""
+
+    def ended(self, record: Mapping[str, Any]) -> None:
+        """A record was stored."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
+
+    def close(self) -> None:
+        """The run is over or interrupted."""
+
+
+class Lines(Silent):
+    """One line every few seconds, for logs."""
+
+    def __init__(self, console: Console, every: float = 5.0) -> None:
+        self._console, self._every = console, every
+        self._begun = self._spoken = time.monotonic()
+        self._total = self._done = self._failed = 0
+
+    def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
+        self._total = total - stored - refused
+        self._console.print(f"{total} trials: {self._total} to run on {jobs} workers, {stored} stored already, {refused} refused.")
+
+    def ended(self, record: Mapping[str, Any]) -> None:
+        self._done += 1
+        self._failed += record["status"] == "failed"
+        now = time.monotonic()
+        if now - self._spoken >= self._every or self._done == self._total:
+            self._spoken = now
+            left = (now - self._begun) / self._done * (self._total - self._done)
+            failed = f", {self._failed} failed" if self._failed else ""
+            self._console.print(f"[{self._done}/{self._total}] {left:.0f} s left{failed}; last: {record['label']}, seed {record['seed']}", markup=False)
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+
+class Bars(Silent):
+    """A bar for the suite and one for each running trial."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._suite: TaskID | None = None
+        self._running: dict[Trial, TaskID] = {}
+
+    def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
+        self._progress.start()
+        self._suite = self._progress.add_task("suite", total=total - refused, completed=stored)
+
+    def started(self, trial: Trial, label: str) -> None:
+        self._running[trial] = self._progress.add_task(f"  {label}, seed {trial[1]}", total=None)
+
+    def advanced(self, trial: Trial, round: int, rounds: int) -> None:
+        if trial in self._running:
+            self._progress.update(self._running[trial], completed=round, total=rounds)
+
+    def ended(self, record: Mapping[str, Any]) -> None:
+        running = self._running.pop((record["cell"], record["seed"]), None)
+        if running is not None:
+            self._progress.remove_task(running)
+        if self._suite is not None:
+            self._progress.advance(self._suite)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False)
+
+    def close(self) -> None:
+        self._progress.stop()

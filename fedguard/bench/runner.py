@@ -1,0 +1,205 @@
+"""Runs a suite: what is stored is kept, what is missing is run, and an interruption loses only the trials in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedguard.bench.engines import Engine, Job, Said
+from fedguard.bench.progress import Silent
+from fedguard.bench.record import Record
+from fedguard.bench.store import RunFolder, set_aside, write_atomically
+from fedguard.bench.trial import not_run
+from fedguard.config import Cell, Plan
+from fedguard.config.cells import RESULTS_VERSION
+from fedguard.errors import NotAllowed
+
+Trial = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Interrupted(Exception):
+    """Ctrl-C, after everything finished was stored."""
+
+    stored: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"interrupted: {self.stored} of {self.total} trials are stored. Run the same command to go on."
+
+
+@dataclass
+class Runner:
+    """One suite on its way into one run folder.
+
+    Args:
+        plan: the suite laid out.
+        folder: where records go.
+        listener: told of everything that happens.
+        retry_failed: run trials again that failed before.
+        fresh: run every trial again, whatever is stored.
+    """
+
+    plan: Plan
+    folder: RunFolder
+    listener: Silent = field(default_factory=Silent)
+    retry_failed: bool = False
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        self._cells = {cell.id: cell for cell in self.plan.cells}
+        self._trials: list[Trial] = [(cell, seed) for cell in self._cells for seed in self.plan.suite.seeds]
+        self._final: dict[Trial, float | None] = {}
+        refused = [cell for cell in self._cells.values() if cell.verdict.reasons]
+        if len(refused) == len(self._cells):
+            raise NotAllowed(f"nothing in this suite may run. {refused[0].label}: {refused[0].verdict.reasons[0]}")
+
+    def pending(self) -> list[Trial]:
+        """The trials to be run, in an order in which each finds the corners it is compared with done."""
+        pending: list[Trial] = []
+        for trial in self._trials:
+            cell, record = self._cells[trial[0]], self._stored(trial)
+            if cell.verdict.reasons:
+                continue
+            if self._must_run(cell, record):
+                pending.append(trial)
+            else:
+                assert record is not None
+                self._final[trial] = record["result"]["final_accuracy"] if record["status"] == "ok" else None
+        return pending
+
+    def run(self, engine: Callable[[], Engine], jobs: int) -> None:
+        """Run what is missing.
+
+        Args:
+            engine: makes the pool of workers; called only if there is something to run.
+            jobs: how many workers it has, for the record of what is said.
+
+        Raises:
+            Interrupted: Ctrl-C.
+            StoreError: the folder cannot be written, or another process writes to it.
+        """
+        self.folder.create()
+        with self.folder.lock():
+            self._write_manifest()
+            refused = self._write_refusals()
+            pending = self.pending()
+            self.listener.begin(len(self._trials), len(self._trials) - len(pending) - refused, refused, jobs)
+            try:
+                if pending:
+                    self._work(pending, engine())
+            except KeyboardInterrupt:
+                stored = len(self._trials) - sum(trial not in self._final for trial in pending) - refused
+                raise Interrupted(stored, len(self._trials) - refused) from None
+            finally:
+                self.listener.close()
+
+    def _work(self, pending: list[Trial], engine: Engine) -> None:
+        try:
+            waiting, running = list(pending), 0
+            while waiting or running:
+                while engine.free() and (trial := self._next_ready(waiting)):
+                    waiting.remove(trial)
+                    engine.submit(self._job(trial))
+                    self.listener.started(trial, self._cells[trial[0]].label)
+                    running += 1
+                said = engine.wait(timeout=1.0)
+                if said is not None and self._hear(said):
+                    running -= 1
+        finally:
+            engine.close()
+
+    def _next_ready(self, waiting: list[Trial]) -> Trial | None:
+        """The first trial whose corners are done."""
+        return next((trial for trial in waiting if all(corner in self._final for corner in self._corners(trial).values())), None)
+
+    def _corners(self, trial: Trial) -> dict[str, Trial]:
+        """The other corners of a trial, as far as they are run."""
+        cell = self._cells[trial[0]]
+        corners = {
+            "clean_mean": cell.corner(attacked=False, defended=False),
+            "clean_defense": cell.corner(attacked=False, defended=True),
+            "attack_mean": cell.corner(attacked=True, defended=False),
+        }
+        return {
+            name: (corner.id, trial[1])
+            for name, corner in corners.items()
+            if corner.id != cell.id and corner.id in self._cells and not corner.verdict.reasons
+        }
+
+    def _job(self, trial: Trial) -> Job:
+        cell, seed = self._cells[trial[0]], trial[1]
+        clean = cell.corner(attacked=False, defended=True)
+        return {
+            "cell": cell.canonical,
+            "id": cell.id,
+            "seed": seed,
+            "corners": {name: self._final[corner] for name, corner in self._corners(trial).items()},
+            "clean_model": str(self.folder.model_path(clean.id, seed)),
+            "model": str(self.folder.model_path(cell.id, seed)) if cell.attack is None else None,
+        }
+
+    def _hear(self, said: Said) -> bool:
+        """Take in what a worker said; whether that ended its trial."""
+        trial = (said.job["id"], said.job["seed"])
+        if said.message is not None and "record" not in said.message:
+            self.listener.advanced(trial, said.message["round"], said.message["rounds"])
+            return False
+        if said.message is None:
+            record = not_run(self._cells[trial[0]], trial[1], "failed", f"the worker process was lost: {said.ended}")
+            log = record["reason"]
+        else:
+            record, log = said.message["record"], said.message["log"]
+        if log:
+            write_atomically(self.folder.log_path(*trial), log)
+            self.listener.note(f"failed: {record['label']}, seed {trial[1]}: {record['reason']} (log: {self.folder.log_path(*trial)})")
+        self.folder.write(record)
+        self._final[trial] = record["result"]["final_accuracy"] if record["status"] == "ok" else None
+        self.listener.ended(record)
+        return True
+
+    def _stored(self, trial: Trial) -> Record | None:
+        def broken(path: Path) -> None:
+            self.listener.note(f"{path} is damaged; it was set aside as {set_aside(path).name} and its trial runs again.")
+
+        return self.folder.read(*trial, broken=broken)
+
+    def _must_run(self, cell: Cell, record: Record | None) -> bool:
+        if self.fresh or record is None or record["status"] == "refused":
+            return True
+        if record["status"] == "failed":
+            return self.retry_failed
+        # A corner that was missing when this record was made, and is there or to be run now.
+        corners = self._corners((cell.id, record["seed"]))
+        return self.retry_failed and any(record["result"]["corners"][name] is None for name in corners)
+
+    def _write_refusals(self) -> int:
+        refused = [(self._cells[cell], seed) for cell, seed in self._trials if self._cells[cell].verdict.reasons]
+        for cell, seed in refused:
+            self.folder.write(not_run(cell, seed, "refused", " ".join(cell.verdict.reasons)))
+        return len(refused)
+
+    def _write_manifest(self) -> None:
+        suite = self.plan.suite
+        path = self.folder.path / "manifest.json"
+        created = self.folder.manifest().get("created") if path.is_file() else None
+        manifest: Mapping[str, Any] = {
+            "schema": 1,
+            "name": suite.name,
+            "fedguard": version("fedguard"),
+            "results_version": RESULTS_VERSION,
+            "created": created or time.time(),
+            "started": time.time(),
+            "seeds": list(suite.seeds),
+            "swept": list(suite.matrix),
+            "positions": [{"cell": cell.id, "swept": swept} for swept, cell in self.plan.positions],
+            "corners": [cell.id for cell in self.plan.corners],
+        }
+        config = suite.model_dump(mode="json", by_alias=True)
+        self.folder.write_manifest(manifest, yaml.safe_dump(config, sort_keys=False))

@@ -1,0 +1,86 @@
+"""The process in which trials run: JSON lines in, JSON lines out, one torch thread.
+
+    in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
+    out  {"round": 7, "rounds": 30}             now and then
+         {"record": {...}, "log": text}         at the end of each trial
+
+It is started as ``python -m fedguard.bench.worker``, so that a user's script needs no ``if __name__ == "__main__"``,
+nothing is pickled, and a crash takes nobody along. When its input closes it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import IO, Any
+
+
+def main() -> None:
+    """Serve trials until standard input closes."""
+    # What algorithms print must not get between the lines of the protocol.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    start = json.loads(sys.stdin.readline())
+    sys.path.extend(path for path in start["paths"] if path not in sys.path)
+
+    import torch
+
+    torch.set_num_threads(1)
+    from fedguard.registry import registry
+
+    for module in start["plugins"]:
+        registry().use_module(module)
+    _say(out, {"ready": True})
+    for line in sys.stdin:
+        _say(out, _serve(json.loads(line), out))
+
+
+def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    from fedguard.bench.trial import not_run, run_trial
+    from fedguard.config import Cell
+    from fedguard.config.schema import CellConfig
+
+    cell = Cell.build(CellConfig.model_validate(job["cell"]))
+    spoken = time.monotonic()
+
+    def progress(round: int, rounds: int) -> None:
+        nonlocal spoken
+        if time.monotonic() - spoken > 0.2:
+            spoken = time.monotonic()
+            _say(out, {"round": round, "rounds": rounds})
+
+    def clean_model() -> torch.Tensor | None:
+        path = Path(job["clean_model"])
+        return torch.from_numpy(np.load(path, allow_pickle=False)) if path.is_file() else None
+
+    try:
+        record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model)
+        if job["model"] is not None:
+            _save_atomically(Path(job["model"]), model.numpy())
+        return {"record": record, "log": None}
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return {"record": not_run(cell, job["seed"], "failed", reason), "log": traceback.format_exc()}
+
+
+def _save_atomically(path: Path, array: Any) -> None:
+    import numpy as np
+
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.npy")
+    np.save(temporary, array, allow_pickle=False)
+    temporary.replace(path)
+
+
+def _say(out: IO[str], message: dict[str, Any]) -> None:
+    out.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    main()
