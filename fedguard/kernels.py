@@ -30,13 +30,13 @@ def finite_rows(updates: Tensor) -> Tensor:
 
 def weighted_sum(updates: Tensor, weights: Tensor) -> Tensor:
     """float32 ``[d]``: ``weights @ updates`` (weights ``[n]``), in one pass over the rows that count."""
-    weights = weights.to(updates.dtype)
-    used = weights.nonzero()[:, 0]
-    if len(used) == 1:
-        return updates[used[0]] * weights[used[0]]
-    if 4 * len(used) < len(weights):
-        return weights[used] @ updates[used]
-    return weights @ updates
+    used = weights.nonzero()[:, 0].tolist()
+    if 4 * len(used) > len(weights):
+        return weights.to(updates.dtype) @ updates
+    total = torch.zeros_like(updates[0])
+    for row in used:
+        total.add_(updates[row], alpha=float(weights[row]))
+    return total
 
 
 def sort_rows(block: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -38,13 +39,16 @@ class GeometricMedian(WeightRule):
         require(self.nu > 0, f"geometric_median: nu: expected more than 0; got {self.nu}.")
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        point = gram.unit("origin")
+        inner = gram.inner[: gram.n, : gram.n]
+        distances, shares = gram.norms(), torch.zeros(gram.n, dtype=torch.float64)
         for _ in range(self.steps):
-            closeness = 1 / gram.distances_to(point).clamp(min=self.nu)
-            previous, point = point, gram.affine(closeness / closeness.sum())
-            if (point - previous).abs().max() < 1e-9:
+            closeness = 1 / distances.clamp(min=self.nu)
+            previous, shares = shares, closeness / closeness.sum()
+            if (shares - previous).abs().max() < 1e-7:
                 break
-        return point[: gram.n]
+            towards = inner @ shares
+            distances = (inner.diagonal() - 2 * towards + shares @ towards).clamp(min=0).sqrt()
+        return shares
 
     def kappa(self, n: int, f: int) -> float:
         """4 (1 + r)^2 with r = f / (n - 2f) (Allouah et al., AISTATS 2023)."""

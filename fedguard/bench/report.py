@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.run import Run
 from fedguard.bench.stats import Estimate, estimate
-from fedguard.errors import UnknownName
+from fedguard.config import Plan
+from fedguard.errors import StoreError, UnknownName
 
 #: What the figures are, and whether more is better.
 FIGURES = {
@@ -64,7 +68,14 @@ class Matrix:
         return capture.get()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from (self._block(name) for name in self.blocks)
+        yield Text(self.title, "bold")
+        for name, rows in self.blocks.items():
+            if name:
+                yield Text(f"\n{name}", "bold")
+            columns = [self._column(rows, defense) for defense in self.defenses]
+            room = options.max_width - max(len(attack) for attack in (*rows, _WORST)) - 3
+            for part in _fitting([max(len(text) for text in column) + 3 for column in columns], room):
+                yield self._block(name, self.defenses[part])
 
     def _repr_html_(self) -> str:
         heads = "".join(f"<th>{escape(defense)}</th>" for defense in self.defenses)
@@ -77,19 +88,24 @@ class Matrix:
             parts.append(f"<table><caption>{escape(name)}</caption><tr><th></th>{heads}</tr>{body}</table>")
         return "".join(parts)
 
-    def _block(self, name: str) -> Table:
-        table = Table(title=self.title + (f"\n{name}" if name else ""), title_justify="left", title_style="bold", header_style="bold")
-        table.add_column("attack")
-        for defense in self.defenses:
-            table.add_column(defense.replace(" >> ", "\n>> "), justify="right")
-        clean = self.blocks[name].get("none", {})
-        for attack, row in self.blocks[name].items():
-            table.add_row(attack, *(Text(row[d].text(), self._style(row[d], clean.get(d))) for d in self.defenses))
-        if len(self.blocks[name]) - bool(clean) > 1:
-            worst = [self.worst(name, defense) for defense in self.defenses]
+    def _column(self, rows: dict[str, dict[str, Entry]], defense: str) -> list[str]:
+        """All that stands in a column, its heading line by line."""
+        return [*_heading(defense).splitlines(), *(row[defense].text() for row in rows.values())]
+
+    def _block(self, name: str, defenses: list[str]) -> Table:
+        """One block, with those defenses that fit beside each other."""
+        rows = self.blocks[name]
+        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("attack", no_wrap=True)
+        for defense in defenses:
+            table.add_column(_heading(defense), justify="right", no_wrap=True, vertical="bottom")
+        clean = rows.get("none", {})
+        for attack, row in rows.items():
+            table.add_row(attack, *(Text(row[d].text(), self._style(row[d], clean.get(d))) for d in defenses))
+        if len(rows) - bool(clean) > 1:
+            worst = [(d, self.worst(name, d)) for d in defenses]
             table.add_section()
-            fields = (Text(w.text(), self._style(w, clean.get(d))) if w else Text("-") for w, d in zip(worst, self.defenses, strict=True))
-            table.add_row(Text("worst of these", "bold"), *fields)
+            table.add_row(Text(_WORST, "bold"), *(Text(w.text(), self._style(w, clean.get(d))) if w else Text("-") for d, w in worst))
         return table
 
     def _style(self, entry: Entry, clean: Entry | None) -> str:
@@ -98,6 +114,34 @@ class Matrix:
             return "dim" if entry.estimate is None else ""
         lost = clean.estimate.mean - entry.estimate.mean
         return "green" if lost < 0.05 else "yellow" if lost < 0.2 else "red"
+
+
+_WORST = "worst of these"
+
+
+def _heading(defense: str) -> str:
+    """A defense's name broken into short lines."""
+    lines: list[str] = []
+    for stage in defense.split(" >> "):
+        start = ">> " if lines else ""
+        for word in stage.replace("_", "_\n").replace("(", "\n(").splitlines():
+            if not start and lines and len(lines[-1]) + len(word) <= 12 and not lines[-1].startswith(">> "):
+                lines[-1] += word
+            else:
+                lines.append(start + word)
+            start = ""
+    return "\n".join(lines)
+
+
+def _fitting(widths: list[int], room: int) -> Iterator[slice]:
+    """Runs of columns whose widths fit the room, one column at least."""
+    start = used = 0
+    for column, width in enumerate(widths):
+        if column > start and used + width > room:
+            yield slice(start, column)
+            start, used = column, 0
+        used += width
+    yield slice(start, len(widths))
 
 
 def matrix(run: Run, figure: str = "final_accuracy") -> Matrix:
@@ -184,3 +228,42 @@ def _flags(run: Run) -> Iterator[RenderableType]:
         for flag, cases in sorted(raised.items(), key=lambda item: -len(item[1])):
             label, said = cases[0]
             yield Text(f"  {flag} ({len(cases)} of {len(run.records)} trials): {label}: {said}")
+
+
+def checked(plan: Plan) -> RenderableType:
+    """All that `fedguard check` says of a suite before it runs."""
+    suite, cells = plan.suite, plan.cells
+    clients, first = suite.clients, cells[0]
+    legal = [cell for cell in cells if not cell.verdict.reasons]
+    share = 100 * first.hostile / clients.total
+    lines = [
+        f"{suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells for comparison, {len(suite.seeds)} seeds: "
+        f"{len(legal) * len(suite.seeds)} trials to run, {(len(cells) - len(legal)) * len(suite.seeds)} refused.",
+        f"Clients: {first.participation.expected} of {clients.total} in a round ({clients.sampling}), {first.hostile} hostile ({share:.0f} %), "
+        f"rules are told f = {first.told}.",
+        f"Threat: {first.threat!r}",
+    ]
+    refused = [Text(f"  {cell.label}: {' '.join(cell.verdict.reasons)}") for cell in cells if cell.verdict.reasons]
+    unproven = [
+        Text(f"  {line}")
+        for line in dict.fromkeys(line for cell in legal for line in cell.pipeline.unproven(cell.participation.expected, cell.told))
+    ]
+    parts: list[RenderableType] = [Text(line) for line in lines]
+    parts += [Text("\nRefused, and why:", "bold"), *refused] if refused else []
+    parts += [Text("\nRuns, but outside what was proven:", "bold"), *unproven] if unproven else []
+    return Group(*parts)
+
+
+def write_svg(table: Matrix, path: Path) -> None:
+    """Write a matrix as a picture.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    widest = max(len(attack) for rows in table.blocks.values() for attack in rows)
+    wide = Console(record=True, width=max(60, widest + 4 + 14 * len(table.defenses)), file=io.StringIO(), force_terminal=True)
+    wide.print(table)
+    try:
+        path.write_text(wide.export_svg(title="FedGuard"), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None

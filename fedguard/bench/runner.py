@@ -18,20 +18,13 @@ from fedguard.bench.store import RunFolder, set_aside, write_atomically
 from fedguard.bench.trial import not_run
 from fedguard.config import Cell, Plan
 from fedguard.config.cells import RESULTS_VERSION
-from fedguard.errors import NotAllowed
+from fedguard.errors import NotAllowed, StoreError
 
 Trial = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """Ctrl-C, after everything finished was stored."""
-
-    stored: int
-    total: int
-
-    def __str__(self) -> str:
-        return f"interrupted: {self.stored} of {self.total} trials are stored. Run the same command to go on."
 
 
 @dataclass
@@ -44,6 +37,7 @@ class Runner:
         listener: told of everything that happens.
         retry_failed: run trials again that failed before.
         fresh: run every trial again, whatever is stored.
+        dry: look only; a damaged record is not set aside.
     """
 
     plan: Plan
@@ -51,6 +45,7 @@ class Runner:
     listener: Silent = field(default_factory=Silent)
     retry_failed: bool = False
     fresh: bool = False
+    dry: bool = False
 
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
@@ -96,7 +91,8 @@ class Runner:
                     self._work(pending, engine())
             except KeyboardInterrupt:
                 stored = len(self._trials) - sum(trial not in self._final for trial in pending) - refused
-                raise Interrupted(stored, len(self._trials) - refused) from None
+                total = len(self._trials) - refused
+                raise Interrupted(f"interrupted: {stored} of {total} trials are stored. Run the same command to go on.") from None
             finally:
                 self.listener.close()
 
@@ -166,6 +162,8 @@ class Runner:
 
     def _stored(self, trial: Trial) -> Record | None:
         def broken(path: Path) -> None:
+            if self.dry:
+                return
             self.listener.note(f"{path} is damaged; it was set aside as {set_aside(path).name} and its trial runs again.")
 
         return self.folder.read(*trial, broken=broken)
@@ -187,14 +185,16 @@ class Runner:
 
     def _write_manifest(self) -> None:
         suite = self.plan.suite
-        path = self.folder.path / "manifest.json"
-        created = self.folder.manifest().get("created") if path.is_file() else None
+        try:
+            created = self.folder.manifest()["created"]
+        except (StoreError, KeyError):  # the first run into this folder, or a damaged manifest, which is made anew
+            created = time.time()
         manifest: Mapping[str, Any] = {
             "schema": 1,
             "name": suite.name,
             "fedguard": version("fedguard"),
             "results_version": RESULTS_VERSION,
-            "created": created or time.time(),
+            "created": created,
             "started": time.time(),
             "seeds": list(suite.seeds),
             "swept": list(suite.matrix),

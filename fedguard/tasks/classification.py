@@ -55,7 +55,7 @@ class Classification(Task):
     def dim(self) -> int:  # type: ignore[override]
         return self.network.dim
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
         return tuple(len(part) for part in self.parts)
 

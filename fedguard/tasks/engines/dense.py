@@ -35,8 +35,9 @@ class DenseEngine:
         self._widths = widths
         self._x = torch.cat([part.x.flatten(1) for part in parts])
         self._y = torch.cat([part.y for part in parts])
-        sizes = torch.tensor([len(part) for part in parts])
-        self._offsets, self._sizes = sizes.cumsum(0) - sizes, sizes
+        self._sizes = [len(part) for part in parts]
+        sizes = torch.tensor(self._sizes)
+        self._offsets = sizes.cumsum(0) - sizes
         self._products: dict[tuple[int, ...], Tensor] = {}
 
     def train(
@@ -54,11 +55,12 @@ class DenseEngine:
         """Runs of ``order`` whose working memory stays within `CHUNK_FLOATS`, one client at least."""
         dim = sum((inputs + 1) * outputs for inputs, outputs in zip(self._widths, self._widths[1:], strict=False))
         chunk: list[int] = []
+        largest = 0
         for i in order:
-            examples = max(int(self._sizes[clients[j]]) for j in (*chunk, i))
-            if chunk and (len(chunk) + 1) * (2 * dim + examples * (self._widths[0] + examples)) > CHUNK_FLOATS:
+            largest = max(largest, self._sizes[clients[i]])
+            if chunk and (len(chunk) + 1) * (2 * dim + largest * (self._widths[0] + largest)) > CHUNK_FLOATS:
                 yield chunk
-                chunk = []
+                chunk, largest = [], self._sizes[clients[i]]
             chunk.append(i)
         yield chunk
 
@@ -69,6 +71,7 @@ class DenseEngine:
         first = self._first_layer(layers[0], clients, batches, plan)
         hidden = [_ClientWeights(weight, bias, count, plan) for weight, bias in layers[1:]]
         labels = self._y[self._offsets[list(clients)][:, None, None] + batches.clamp(min=0)]
+        targets = one_hot(labels, self._widths[-1]).float()
         used = (batches >= 0).float()
         share = used / used.sum(2, keepdim=True).clamp(min=1)  # each example's weight in its batch's mean loss
         active = (batches[:, :, 0] >= 0).sum(0).tolist()
@@ -79,8 +82,7 @@ class DenseEngine:
             for layer in hidden:
                 inputs.append(signal.relu())
                 signal = layer.forward(inputs[-1])
-            signal = softmax(signal, dim=2) - one_hot(labels[:now, step], self._widths[-1])
-            signal *= share[:now, step, :, None]
+            signal = softmax(signal, dim=2).sub_(targets[:now, step]).mul_(share[:now, step, :, None])
             for layer, given in zip(reversed(hidden), reversed(inputs), strict=True):
                 below = layer.back(signal) * (given > 0)
                 layer.descend(given, signal)
@@ -91,15 +93,15 @@ class DenseEngine:
     def _first_layer(
         self, layer: tuple[Tensor, Tensor], clients: tuple[int, ...], batches: Tensor, plan: LocalPlan
     ) -> _DeltaLayer | _InputLayer:
-        offsets, sizes = self._offsets[list(clients)], self._sizes[list(clients)]
+        offsets = self._offsets[list(clients)]
         count, steps, batch = batches.shape
         if steps == 1:  # every example at most once: the batch itself is all there is
             x = self._x[offsets[:, None] + batches[:, 0].clamp(min=0)]
             return _DeltaLayer(*layer, x, None, torch.arange(batch).expand(count, 1, batch), plan)
-        largest = int(sizes.max())
-        rows = offsets[:, None] + torch.arange(largest).expand(count, -1).minimum(sizes[:, None] - 1)
-        if largest <= self._widths[0]:
-            x = self._x[rows]
+        sizes = [self._sizes[client] for client in clients]
+        if max(sizes) <= self._widths[0]:
+            last = torch.tensor(sizes)[:, None] - 1
+            x = self._x[offsets[:, None] + torch.arange(max(sizes)).expand(count, -1).minimum(last)]
             return _DeltaLayer(*layer, x, self._inner_products(clients, x), batches.clamp(min=0), plan)
         return _InputLayer(_ClientWeights(*layer, count, plan), self._x, offsets[:, None, None] + batches.clamp(min=0))
 

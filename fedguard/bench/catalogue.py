@@ -1,0 +1,159 @@
+"""What `list` and `explain` say: taken from the algorithms themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+
+from fedguard.contracts import Algorithm, Defense, PoisonAttack, needs_in_words
+from fedguard.contracts.rules import AggregationRule
+from fedguard.errors import UnknownName
+from fedguard.registry import KINDS, iterate, registry
+
+
+def kinds_named(kind: str | None) -> list[str]:
+    """``["attack"]`` for "attack" or "attacks"; every kind for None.
+
+    Raises:
+        UnknownName: no such kind.
+    """
+    if kind is None:
+        return list(KINDS)
+    name = kind if kind in KINDS else kind.removesuffix("s")
+    if name not in KINDS:
+        raise UnknownName("kind", kind, KINDS)
+    return [name]
+
+
+def entries(kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Every algorithm of these kinds, for machines."""
+    return [_entry(kind, cls) for kind, cls in iterate(kinds)]
+
+
+def listing(kinds: Sequence[str]) -> RenderableType:
+    """Every algorithm of these kinds, for people."""
+    return Group(*(_table(kind) for kind in kinds))
+
+
+def explanation(name: str) -> RenderableType:
+    """All that an algorithm says of itself.
+
+    Raises:
+        UnknownName: nothing has this name.
+    """
+    known = registry()
+    found = [known.get(kind, name) for kind in KINDS if name in known.names(kind)]
+    if not found:
+        raise UnknownName("name", name, [one for kind in KINDS for one in known.names(kind)])
+    return Group(*(part for cls in found for part in _explained(cls)))
+
+
+def parameters(cls: type[Algorithm]) -> list[dict[str, str]]:
+    """Name, type and default of each parameter."""
+    if not dataclasses.is_dataclass(cls):
+        return []
+    hints = typing.get_type_hints(cls)
+    return [
+        {"name": field.name, "type": _type(hints[field.name]), "default": _default(field)} for field in dataclasses.fields(cls)
+    ]
+
+
+def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": cls.name,
+        "kind": kind,
+        "summary": cls.summary(),
+        "needs": [alternative.names() for alternative in cls.needs],
+        "source": cls.source,
+        "origin": registry().origin(kind, cls.name),
+        "parameters": parameters(cls),
+    }
+    if issubclass(cls, Defense):
+        slope, offset = cls.min_rows
+        entry |= {"stage": _stage(cls), "min_updates": {"per_f": slope, "plus": offset}, "breakdown": cls.breakdown, "cost": cls.cost}
+    if issubclass(cls, PoisonAttack):
+        entry["goal"] = cls.goal
+    return entry
+
+
+def _table(kind: str) -> Table:
+    table = Table(title=f"\n{kind}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    if kind in ("attack", "defense"):
+        table.add_column("needs to see")
+    table.add_column("what it does", ratio=1)
+    for _, cls in iterate([kind]):
+        needs = [_short_needs(cls)] if kind in ("attack", "defense") else []
+        origin = registry().origin(kind, cls.name)
+        brought = "" if origin == "built in" else f" ({origin})"
+        table.add_row(cls.name, *needs, cls.summary() + brought)
+    return table
+
+
+def _short_needs(cls: type[Algorithm]) -> str:
+    return "\nor ".join(" + ".join(alternative.names()) or "nothing" for alternative in cls.needs)
+
+
+def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
+    yield Text(f"{cls.name} ({cls.kind})", "bold")
+    yield Text("")
+    yield Text(inspect.getdoc(cls) or "")
+    yield Text("")
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column()
+    for name, value in _facts(cls):
+        facts.add_row(name, value)
+    yield facts
+    if rows := parameters(cls):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("parameter", "type", "default"):
+            table.add_column(heading)
+        for row in rows:
+            table.add_row(row["name"], row["type"], row["default"])
+        yield table
+    if cls.kind in ("attack", "defense"):
+        yield Markdown(f"In a suite: `{cls.kind}: {cls.name}`")
+
+
+def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
+    yield "source", cls.source or "-"
+    if cls.kind in ("attack", "defense"):
+        yield "needs to see", needs_in_words(cls.needs)
+    if issubclass(cls, PoisonAttack):
+        yield "goal", cls.goal
+    if issubclass(cls, Defense):
+        yield "stage", _stage(cls)
+        slope, offset = cls.min_rows
+        yield "needs n", f">= {slope}f + {offset}" if slope else f">= {offset}"
+        if cls.proven_rows:
+            yield "proven for n", ">= {}f + {}".format(*cls.proven_rows)
+        yield "breaks down at", cls.breakdown
+        yield "cost", cls.cost
+    if issubclass(cls, AggregationRule) and cls.min_rows[0] and not inspect.isabstract(cls):
+        bound = cls().kappa(20, 4)
+        yield "kappa, n = 20, f = 4", f"at most {bound:.2f}" if bound is not None else "no published bound"
+
+
+def _stage(cls: type[Defense]) -> str:
+    stages = {"ClientTransform": "client transform", "Mixing": "mixing", "WeightRule": "weight rule", "CoordinateRule": "coordinate rule"}
+    return next(stages[base.__name__] for base in cls.__mro__ if base.__name__ in stages)
+
+
+def _type(hint: Any) -> str:
+    return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "").replace("NoneType", "None")
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return str(field.default_factory())
+    return "required" if field.default is dataclasses.MISSING else str(field.default)

@@ -1,0 +1,89 @@
+"""Whether this installation can work, looked at rather than assumed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fedguard.errors import FedGuardError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    what: str
+    good: bool
+    said: str
+
+
+REQUIRED = ("torch", "opacus", "cryptography", "scikit-learn", "numpy", "scipy", "pydantic", "PyYAML", "typer", "rich")
+OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "export --parquet"}
+
+
+def examine(store: Path) -> Iterator[Finding]:
+    """Look at packages, plug-ins, machine, workers and store; each finding says how to mend what is bad."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", sys.version_info >= (3, 11), f"{python}; 3.11 or later is needed")
+    for package in REQUIRED:
+        found = _version(package)
+        yield Finding(package, found is not None, found or f"missing. Mend: pip install {package}")
+    for package, use in OPTIONAL.items():
+        found = _version(package)
+        yield Finding(f"{package} (optional)", True, found or f"not installed; needed for {use}: pip install 'fedguard[dashboard]'")
+    yield _plugins()
+    yield _worker()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding("cores", True, f"{cores}; so many trials run at once")
+    yield _memory()
+    yield _writable(store)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _plugins() -> Finding:
+    try:
+        from fedguard.registry import KINDS, registry
+
+        known = registry()
+        foreign = [f"{name} ({known.origin(kind, name)})" for kind in KINDS for name in known.names(kind) if known.origin(kind, name) != "built in"]
+        return Finding("plug-ins", True, ", ".join(foreign) or "none installed")
+    except FedGuardError as error:
+        return Finding("plug-ins", False, str(error))
+
+
+def _worker() -> Finding:
+    """Start a worker as a run does, and let it end."""
+    command = [sys.executable, "-P", "-m", "fedguard.bench.worker"]
+    try:
+        done = subprocess.run(command, input='{"plugins": [], "paths": []}\n', capture_output=True, text=True, timeout=120)
+        good = done.returncode == 0 and '"ready"' in done.stdout
+        return Finding("worker process", good, "starts" if good else f"does not start: {done.stderr.strip()[-200:]}")
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("worker process", False, f"does not start: {error}")
+
+
+def _memory() -> Finding:
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    except (ValueError, OSError, AttributeError):
+        return Finding("memory", True, "unknown on this system")
+    return Finding("memory", free > 1, f"{free:.1f} GiB free; about 0.6 GiB per worker is needed for small models")
+
+
+def _writable(store: Path) -> Finding:
+    existing = next(path for path in (store.resolve(), *store.resolve().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        return Finding("store", False, f"{existing} cannot be written. Choose another one with --store.")
+    return Finding("store", True, f"{store} can be written, {shutil.disk_usage(existing).free / 2**30:.0f} GiB free")

@@ -1,0 +1,273 @@
+"""The command line. Each command is a few lines over the Python front door; `--help` loads no torch.
+
+Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 4 some trials failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from fedguard.errors import ConfigError, FedGuardError
+
+app = typer.Typer(
+    name="fedguard",
+    help="Attack-defense benchmarks for federated learning whose figures can be trusted.\n\n"
+    "Start with `fedguard init`, then `fedguard run suite.yaml`, then `fedguard show suite`.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+console = Console()
+
+SuiteFile = Annotated[Path, typer.Argument(help="A suite file, such as examples/quick.yaml.", metavar="SUITE")]
+RunName = Annotated[str, typer.Argument(help="A run: its name in the store, or its folder.", metavar="RUN")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Put a setting over the suite's, as in `--set training.rounds=10`. Repeatable.")
+]
+Store = Annotated[Path, typer.Option("--store", envvar="FEDGUARD_STORE", help="Folder of all runs.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core.")]
+
+
+class EngineName(str, Enum):
+    """Where workers run."""
+
+    local = "local"
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        console.print(f"fedguard {installed('fedguard')}", highlight=False)
+    elif context.invoked_subcommand is None:
+        console.print(context.get_help())
+
+
+@app.command()
+def run(
+    suite: SuiteFile,
+    settings: Settings = [],  # noqa: B006  typer needs a literal
+    name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
+    jobs: Jobs = None,
+    engine: Annotated[EngineName, typer.Option(help="Where workers run.")] = EngineName.local,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Run a suite: every attack against every defense, with every seed.
+
+    Run the same command again to go on after an interruption: what is stored is not run twice.
+    """
+    from fedguard import api
+    from fedguard.bench.progress import Bars, Lines, Silent
+    from fedguard.bench.report import overview
+    from fedguard.bench.runner import Runner
+    from fedguard.bench.store import RunFolder
+
+    if dry_run:
+        laid_out = api.lay_out(suite, settings)[1]
+        folder = RunFolder(store / (name or laid_out.suite.name))
+        pending = Runner(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, dry=True).pending()
+        labels = {cell.id: cell.label for cell in laid_out.cells}
+        for cell, seed in pending:
+            console.print(f"{cell}  seed {seed}  {labels[cell]}", highlight=False, markup=False)
+        console.print(f"{len(pending)} of {len(labels) * len(laid_out.suite.seeds)} trials would run.", highlight=False)
+        return
+    listener = Silent() if quiet else Bars(console) if console.is_terminal else Lines(console)
+    result = api.run(
+        suite, name=name, store=store, jobs=jobs, settings=settings, retry_failed=retry_failed, fresh=no_cache, listener=listener
+    )
+    if not quiet:
+        console.print(overview(result))
+        _next_steps(result)
+    if result.with_status("failed"):
+        raise typer.Exit(4)
+
+
+@app.command()
+def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
+    """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
+    from fedguard import api
+    from fedguard.bench.engines.local import default_jobs
+    from fedguard.bench.estimate import estimate_seconds
+    from fedguard.bench.report import checked
+
+    laid_out = api.lay_out(suite, settings)[1]
+    console.print(checked(laid_out))
+    if all(cell.verdict.reasons for cell in laid_out.cells):
+        raise typer.Exit(2)
+    workers = jobs or default_jobs()
+    seconds = estimate_seconds(laid_out, workers)
+    console.print(f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="attack, defense, trigger, data, partition, model or architecture. Default: everything.", metavar="[KIND]"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list of {name, kind, needs, source, ...}.")] = False,
+) -> None:
+    """List attacks, defenses, data sets and all else that a suite can name."""
+    from fedguard.bench.catalogue import entries, kinds_named, listing
+
+    kinds = kinds_named(kind)
+    if as_json:
+        _print_json(entries(kinds))
+    else:
+        console.print(listing(kinds))
+
+
+@app.command()
+def explain(name: Annotated[str, typer.Argument(help="An attack, a defense, or anything else that `list` shows.")]) -> None:
+    """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
+    from fedguard.bench.catalogue import explanation
+
+    console.print(explanation(name))
+
+
+@app.command()
+def show(
+    run: RunName,
+    figure: Annotated[str | None, typer.Option(help="Show the matrix of this figure alone, such as worst_class_accuracy.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the picture to this file as well.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
+    from fedguard import api
+    from fedguard.bench.report import overview, write_svg
+
+    opened = api.open_run(run, store)
+    if as_json:
+        _print_json(opened.rows())
+        return
+    for path in opened.broken:
+        Console(stderr=True).print(f"{path} is damaged and left out; run the suite again to replace it.", markup=False)
+    console.print(opened.table(figure) if figure else overview(opened))
+    if svg:
+        write_svg(opened.table(figure or "final_accuracy"), svg)
+        console.print(f"\nPicture written to {svg}.", highlight=False)
+
+
+@app.command()
+def export(
+    run: RunName,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the rows as JSON.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write the rows as Parquet (needs pandas and pyarrow).")] = None,
+    store: Store = Path("runs"),
+) -> None:
+    """Export a run: one row per cell and seed, with the columns of `run.frame()`."""
+    from fedguard import api
+    from fedguard.bench.export import write_rows
+
+    opened = api.open_run(run, store)
+    targets = [path for path in (csv, json, parquet) if path is not None]
+    if not targets:
+        raise ConfigError("export: expected --csv FILE, --json FILE or --parquet FILE; got none of them.")
+    for path, form in ((csv, "csv"), (json, "json"), (parquet, "parquet")):
+        if path is not None:
+            write_rows(opened, path, form)
+            console.print(f"{len(opened.rows())} rows written to {path}.", highlight=False)
+
+
+@app.command()
+def doctor(store: Store = Path("runs")) -> None:
+    """Look whether this installation can work: packages, plug-ins, cores, memory, a place to write."""
+    from fedguard.bench.doctor import examine
+
+    healthy = True
+    for finding in examine(store):
+        healthy &= finding.good
+        console.print(f"[{'green]ok  ' if finding.good else 'red]BAD '}[/] {finding.what}: {finding.said}", highlight=False)
+    if not healthy:
+        raise typer.Exit(2)
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("suite.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+) -> None:
+    """Write a suite file to start from, with every key explained."""
+    from importlib.resources import files
+
+    if file.exists() and not force:
+        raise ConfigError(f"{file} is there already. Choose another name, or write over it with --force.")
+    file.write_text(files("fedguard").joinpath("starter.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    console.print(f"{file} written. Next: fedguard check {file}, then fedguard run {file}.", highlight=False)
+
+
+def main() -> NoReturn:
+    """Run the command line: a user's mistake is one line and exit 2, a fault of ours is a log and exit 1."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except _USAGE_ERROR as error:
+        context = getattr(error, "ctx", None)
+        _fail(f"{error.format_message()} (See `{context.command_path if context else 'fedguard'} --help`.)", 2)
+    except FedGuardError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        _fail(str(error.__cause__ or error) or "interrupted.", 130)
+    except Exception as error:
+        log = Path(f"fedguard-crash-{time.strftime('%Y%m%d-%H%M%S')}.log")
+        log.write_text(traceback.format_exc(), encoding="utf-8")
+        _fail(f"a fault of FedGuard, not yours: {type(error).__name__}: {error}. Please report it with {log}.", 1)
+
+
+#: Typer's base of usage errors: click's own class, or that of the copy which newer versions of typer carry.
+_USAGE_ERROR = typer.BadParameter.__mro__[2]
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"fedguard: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def _next_steps(result: Any) -> None:
+    console.print("\nNext:", style="bold")
+    for command, meaning in (
+        (f"fedguard show {result.name} --figure worst_class_accuracy", "the class that fares worst"),
+        (f"fedguard export {result.name} --csv {result.name}.csv", "one row per cell and seed"),
+        ("fedguard list attack", "what else can be tried"),
+        ("fedguard init", "a suite of your own"),
+    ):
+        console.print(f"  {command:<58} {meaning}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
