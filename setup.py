@@ -11,7 +11,9 @@ ROOTS = {"fedguard": "fedguard", "fedguard.attacks": "attacks", "fedguard.defens
 setup(
     package_dir=ROOTS,
     packages=[
-        name for package, folder in ROOTS.items() for name in [package, *(f"{package}.{sub}" for sub in find_packages(folder))]
+        name
+        for package, folder in ROOTS.items()
+        for name in [package, *(f"{package}.{sub}" for sub in find_packages(folder))]
     ],
     package_data={"fedguard": ["py.typed", "*.yaml"]},
 )

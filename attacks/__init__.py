@@ -1,8 +1,8 @@
 """Attacks, one file each. A row in this table is all that makes one known.
 
-    poisoning/   untargeted: on the update, or on the colluders' data
-    backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
-    outliers/    faults without intent: broken, stale or lazy clients
+poisoning/   untargeted: on the update, or on the colluders' data
+backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
+outliers/    faults without intent: broken, stale or lazy clients
 """
 
 CATALOGUE = {

@@ -1,8 +1,8 @@
 """Defenses, one file each. A row in this table is all that makes one known.
 
-    aggregators/   rules that end a pipeline: weight rules (Gram matrix) and coordinate rules
-    mixing/        what the server does to the updates before a rule
-    clients/       what honest clients do to their own update before they send it
+aggregators/   rules that end a pipeline: weight rules (Gram matrix) and coordinate rules
+mixing/        what the server does to the updates before a rule
+clients/       what honest clients do to their own update before they send it
 """
 
 CATALOGUE = {

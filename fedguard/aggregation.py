@@ -85,13 +85,20 @@ def _context_of(stage: Defense, number: int, context: RuleContext, states: Seque
     """The part of ``context`` that the stage declared to need, with its own state and random stream."""
     sees = first_met(stage.needs, context.granted)
     if sees is None:
-        raise NotAllowed(f"{stage.name} needs {needs_in_words(stage.needs)}; the server sees {context.granted.words()}.")
+        raise NotAllowed(
+            f"{stage.name} needs {needs_in_words(stage.needs)}; the server sees {context.granted.words()}."
+        )
     state = states[number] if states else {}
     return context.narrowed(stage.name, sees, state=state, rng=context.rng.child(number, stage.name))
 
 
 def _by_weight(
-    rule: WeightRule, gram: Gram, updates: Tensor, mixed: Tensor | None, anchors: Mapping[str, Tensor], context: RuleContext
+    rule: WeightRule,
+    gram: Gram,
+    updates: Tensor,
+    mixed: Tensor | None,
+    anchors: Mapping[str, Tensor],
+    context: RuleContext,
 ) -> tuple[Tensor, Tensor]:
     affine = gram.affine(_checked(rule, rule.weights(gram, context), None))
     on_rows = affine[: gram.n]
@@ -122,5 +129,7 @@ def _checked(stage: Mixing | WeightRule | CoordinateRule, result: Tensor, shape:
     if shape is not None and tuple(result.shape) != shape:
         raise ContractError(f"{stage.name} broke its contract: expected shape {list(shape)}, got {list(result.shape)}.")
     if not bool(result.isfinite().all()):
-        raise ContractError(f"{stage.name} broke its contract: its result holds NaN or infinity although all updates are finite.")
+        raise ContractError(
+            f"{stage.name} broke its contract: its result holds NaN or infinity although all updates are finite."
+        )
     return result

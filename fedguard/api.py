@@ -1,8 +1,8 @@
 """The Python front door. The commands are thin over it.
 
-    import fedguard as fg
-    run = fg.run("examples/quick.yaml")
-    print(run.table())
+import fedguard as fg
+run = fg.run("examples/quick.yaml")
+print(run.table())
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def aggregate(
         root: the server's own update ``[d]``, for rules such as fltrust.
         samples: number of examples that each client claims, for weighted_mean.
         seed: for rules that draw, such as bucketing.
-        parameters: of the rule, if ``defense`` is a single name: ``aggregate("clip >> mean", x)`` or ``aggregate("krum", x, f=1)``.
+        parameters: of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
 
     Returns:
         ``[d]``, of the same kind as ``updates``.
@@ -124,7 +124,9 @@ def aggregate(
     rows, back = _matrix(updates, "updates")
     if not 0 <= f < len(rows):
         raise InputError(f"f: expected from 0 to n - 1 = {len(rows) - 1}; got {f}.")
-    pipeline = registry().pipeline({"name": defense, **parameters} if parameters and isinstance(defense, str) else defense)
+    pipeline = registry().pipeline(
+        {"name": defense, **parameters} if parameters and isinstance(defense, str) else defense
+    )
     granted = Sight.EACH_UPDATE
     root_update = None
     if root is not None:
@@ -142,7 +144,8 @@ def aggregate(
         samples=claims.double(),
         root=root_update,
     )
-    return back(run_pipeline(pipeline, rows, context).vector)
+    result: Array = back(run_pipeline(pipeline, rows, context).vector)
+    return result
 
 
 def craft(
@@ -179,7 +182,11 @@ def craft(
     built = known.build("attack", {"name": attack, **parameters}) if isinstance(attack, str) else attack
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} infers; it crafts no updates.")
-    granted = Sight.HONEST_UPDATES | (Sight.RULE if rule else Sight.NOTHING) | (Sight.MODEL if model is not None else Sight.NOTHING)
+    granted = (
+        Sight.HONEST_UPDATES
+        | (Sight.RULE if rule else Sight.NOTHING)
+        | (Sight.MODEL if model is not None else Sight.NOTHING)
+    )
     sees = first_met(built.needs, granted)
     if sees is None:
         raise NotAllowed(
@@ -190,7 +197,9 @@ def craft(
 
     def known_rule(updates: Tensor) -> Tensor:
         assert pipeline is not None
-        context = RuleContext("the colluders' copy of the rule", Sight.EACH_UPDATE, f=f, round=1, rng=Rng(seed), state={})
+        context = RuleContext(
+            "the colluders' copy of the rule", Sight.EACH_UPDATE, f=f, round=1, rng=Rng(seed), state={}
+        )
         return run_pipeline(pipeline, updates, context).vector
 
     view = PoisonView(
@@ -208,7 +217,8 @@ def craft(
         model=None if model is None else _vector(model, rows.shape[1], "model"),
         rule=known_rule if rule else None,
     )
-    return back(built.craft(view).clone())
+    crafted: Array = back(built.craft(view).clone())
+    return crafted
 
 
 def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
@@ -219,7 +229,9 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
         try:
             rows = torch.as_tensor(np.asarray(values))
         except (TypeError, ValueError):
-            raise InputError(f"{what}: expected numbers in a rectangle [n, d]; got {type(values).__name__} with rows of different kinds.") from None
+            raise InputError(
+                f"{what}: expected numbers in a rectangle [n, d]; got {type(values).__name__} with rows of different kinds."
+            ) from None
         back = (lambda result: result.numpy()) if isinstance(values, np.ndarray) else (lambda result: result.tolist())
     if rows.dim() != 2 or 0 in rows.shape:
         raise InputError(f"{what}: expected shape [n, d] with n, d >= 1; got {list(rows.shape)}.")
@@ -227,12 +239,16 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
         raise InputError(f"{what}: expected real numbers; got {rows.dtype}.")
     rows = rows.detach().to(torch.float32)
     if bad := (~finite_rows(rows)).nonzero()[:, 0].tolist():
-        raise InputError(f"{what}: expected finite values; rows {bad} hold NaN or infinity. Drop them, as the server does in a run.")
+        raise InputError(
+            f"{what}: expected finite values; rows {bad} hold NaN or infinity. Drop them, as the server does in a run."
+        )
     return rows, back
 
 
 def _vector(values: Any, length: int, what: str) -> Tensor:
-    vector = torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).detach().to(torch.float32)
+    vector = (
+        torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).detach().to(torch.float32)
+    )
     if tuple(vector.shape) != (length,) or not bool(vector.isfinite().all()):
         raise InputError(f"{what}: expected {length} finite numbers; got shape {list(vector.shape)}.")
     return vector

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 import traceback
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -34,21 +33,24 @@ console = Console()
 SuiteFile = Annotated[Path, typer.Argument(help="A suite file, such as examples/quick.yaml.", metavar="SUITE")]
 RunName = Annotated[str, typer.Argument(help="A run: its name in the store, or its folder.", metavar="RUN")]
 Settings = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Put a setting over the suite's, as in `--set training.rounds=10`. Repeatable.")
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Put a setting over the suite's, as in `--set training.rounds=10`. Repeatable.",
+    ),
 ]
 Store = Annotated[Path, typer.Option("--store", envvar="FEDGUARD_STORE", help="Folder of all runs.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core.")]
-
-
-class EngineName(str, Enum):
-    """Where workers run."""
-
-    local = "local"
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core."),
+]
 
 
 @app.callback(invoke_without_command=True)
 def _root(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed
@@ -64,7 +66,6 @@ def run(
     settings: Settings = [],  # noqa: B006  typer needs a literal
     name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
     jobs: Jobs = None,
-    engine: Annotated[EngineName, typer.Option(help="Where workers run.")] = EngineName.local,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
@@ -92,7 +93,14 @@ def run(
         return
     listener = Silent() if quiet else Bars(console) if console.is_terminal else Lines(console)
     result = api.run(
-        suite, name=name, store=store, jobs=jobs, settings=settings, retry_failed=retry_failed, fresh=no_cache, listener=listener
+        suite,
+        name=name,
+        store=store,
+        jobs=jobs,
+        settings=settings,
+        retry_failed=retry_failed,
+        fresh=no_cache,
+        listener=listener,
     )
     if not quiet:
         console.print(overview(result))
@@ -105,9 +113,8 @@ def run(
 def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
     """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
     from fedguard import api
+    from fedguard.bench.check import checked, estimate_seconds
     from fedguard.bench.engines.local import default_jobs
-    from fedguard.bench.estimate import estimate_seconds
-    from fedguard.bench.report import checked
 
     laid_out = api.lay_out(suite, settings)[1]
     console.print(checked(laid_out))
@@ -115,14 +122,19 @@ def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:
         raise typer.Exit(2)
     workers = jobs or default_jobs()
     seconds = estimate_seconds(laid_out, workers)
-    console.print(f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False)
+    console.print(
+        f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False
+    )
 
 
 @app.command("list")
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(help="attack, defense, trigger, data, partition, model or architecture. Default: everything.", metavar="[KIND]"),
+        typer.Argument(
+            help="attack, defense, trigger, data, partition, model or architecture. Default: everything.",
+            metavar="[KIND]",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of {name, kind, needs, source, ...}.")] = False,
 ) -> None:
@@ -137,7 +149,9 @@ def list_(
 
 
 @app.command()
-def explain(name: Annotated[str, typer.Argument(help="An attack, a defense, or anything else that `list` shows.")]) -> None:
+def explain(
+    name: Annotated[str, typer.Argument(help="An attack, a defense, or anything else that `list` shows.")],
+) -> None:
     """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
     from fedguard.bench.catalogue import explanation
 
@@ -147,7 +161,9 @@ def explain(name: Annotated[str, typer.Argument(help="An attack, a defense, or a
 @app.command()
 def show(
     run: RunName,
-    figure: Annotated[str | None, typer.Option(help="Show the matrix of this figure alone, such as worst_class_accuracy.")] = None,
+    figure: Annotated[
+        str | None, typer.Option(help="Show the matrix of this figure alone, such as worst_class_accuracy.")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file as well.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
     store: Store = Path("runs"),
@@ -198,7 +214,9 @@ def doctor(store: Store = Path("runs")) -> None:
     healthy = True
     for finding in examine(store):
         healthy &= finding.good
-        console.print(f"[{'green]ok  ' if finding.good else 'red]BAD '}[/] {finding.what}: {finding.said}", highlight=False)
+        console.print(
+            f"[{'green]ok  ' if finding.good else 'red]BAD '}[/] {finding.what}: {finding.said}", highlight=False
+        )
     if not healthy:
         raise typer.Exit(2)
 
@@ -240,7 +258,7 @@ def main() -> NoReturn:
 
 
 #: Typer's base of usage errors: click's own class, or that of the copy which newer versions of typer carry.
-_USAGE_ERROR = typer.BadParameter.__mro__[2]
+_USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[2]
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -255,7 +273,13 @@ def _print_json(value: Any) -> None:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+    return (
+        f"{seconds:.0f} seconds"
+        if seconds < 100
+        else f"{seconds / 60:.0f} minutes"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} hours"
+    )
 
 
 def _next_steps(result: Any) -> None:

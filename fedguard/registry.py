@@ -9,7 +9,6 @@ which is taken already, is an error at once: never a result computed with the wr
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib
 import inspect
 import typing
@@ -83,7 +82,9 @@ class Registry:
             if cls.__module__ == module.__name__ and issubclass(cls, Algorithm) and "name" in cls.__dict__
         ]  # fmt: skip
         if not found:
-            raise PluginError(f"plugins: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract.")
+            raise PluginError(
+                f"plugins: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
+            )
         for cls in found:
             self._add(cls.kind, cls.name, Entry(f"{name}:{cls.__qualname__}", f"module {name}"))
 
@@ -116,13 +117,15 @@ class Registry:
         contracts = KINDS[kind][0]
         if not (inspect.isclass(cls) and issubclass(cls, contracts)):
             wanted = " or ".join(contract.__name__ for contract in contracts)
-            raise PluginError(f"{kind} {name!r} from {entry.origin}: expected a class derived from {wanted}; got {cls!r}.")
+            raise PluginError(
+                f"{kind} {name!r} from {entry.origin}: expected a class derived from {wanted}; got {cls!r}."
+            )
         if inspect.isabstract(cls) or getattr(cls, "name", None) != name:
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin}: expected a complete class with name = {name!r}; "
                 f"got {cls.__name__} with name = {getattr(cls, 'name', None)!r}."
             )
-        return typing.cast(type[Algorithm], cls)
+        return cls
 
     def build(self, kind: str, spec: Spec, where: str = "") -> Any:
         """An algorithm from ``"name"``, ``"name(parameter=value)"`` or ``{"name": ..., "parameter": ...}``.
@@ -135,7 +138,7 @@ class Registry:
         """
         name, given = split_spec(kind, spec, where)
         cls = self.get(kind, name, where)
-        known = {field.name: field for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+        known = [field.name for field in cls.fields()]
         hints = typing.get_type_hints(cls, include_extras=True)
         values = {}
         for parameter, value in given.items():
@@ -149,11 +152,15 @@ class Registry:
         except TypeError as error:  # a parameter without a default that was not given
             raise ConfigError(_at(where, f"{name}: {error}")) from None
 
-    def pipeline(self, spec: Spec | Sequence[Spec], where: str = "") -> Pipeline:
+    def pipeline(self, spec: Spec | Sequence[Spec] | Pipeline, where: str = "") -> Pipeline:
         """A defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
+        if isinstance(spec, Pipeline):
+            return spec
         if isinstance(spec, Mapping) and set(spec) == {"name"}:
             spec = str(spec["name"])
-        stages = _split_pipeline(spec, where) if isinstance(spec, str) else [spec] if isinstance(spec, Mapping) else spec
+        stages = (
+            _split_pipeline(spec, where) if isinstance(spec, str) else [spec] if isinstance(spec, Mapping) else spec
+        )
         if not isinstance(stages, Sequence):
             raise ConfigError(_at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {spec!r}."))
         built = tuple(self.build("defense", stage, where) for stage in stages)
@@ -180,7 +187,9 @@ class Registry:
             return TypeAdapter(hint, config={"allow_inf_nan": False}).validate_python(value)
         except ValidationError as error:
             said = error.errors()[0]["msg"]
-            raise ConfigError(_at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {value!r}.")) from None
+            raise ConfigError(
+                _at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {value!r}.")
+            ) from None
 
 
 @lru_cache(maxsize=1)
@@ -213,13 +222,18 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         raise _malformed(text, where)
     try:
-        return {"name": node.func.id, **{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}}
+        return {
+            "name": node.func.id,
+            **{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords},
+        }
     except ValueError:
         raise _malformed(text, where) from None
 
 
 def _malformed(text: str, where: str) -> ConfigError:
-    return ConfigError(_at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {text!r}."))
+    return ConfigError(
+        _at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {text!r}.")
+    )
 
 
 def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:

@@ -82,8 +82,9 @@ def judge(
     if attack is not None:
         met = first_met(attack.needs, threat.grants & exposure.clients)
         if met is None:
+            sees = threat.grants & exposure.clients
             reasons.append(
-                f"{attack.name} needs {needs_in_words(attack.needs)}; the colluders see {(threat.grants & exposure.clients).words()}. "
+                f"{attack.name} needs {needs_in_words(attack.needs)}; the colluders see {sees.words()}. "
                 "Grant more in threat.knowledge, unless the protocol hides it."
             )
         else:
@@ -99,4 +100,8 @@ def _why_hidden(needed: Sight, secure_aggregation: str) -> str:
     if Sight.ROOT_DATA in needed:
         return "give it some with server.root_data."
     hides = f"secure_aggregation: {secure_aggregation} hides it."
-    return f"{hides} Use mean or client_clipping >> mean, or switch masking off." if secure_aggregation != "off" else "nobody shows it."
+    return (
+        f"{hides} Use mean or client_clipping >> mean, or switch masking off."
+        if secure_aggregation != "off"
+        else "nobody shows it."
+    )

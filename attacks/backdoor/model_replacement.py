@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import torch
+from fedguard.attacks.backdoor.triggers.pixel_patch import PixelPatch
 from torch import Tensor
 
-from fedguard.attacks.backdoor.triggers.pixel_patch import PixelPatch
 from fedguard.contracts import DataView, Examples, LocalPlan, PoisonAttack, PoisonView, Sight, Trigger
 from fedguard.errors import require
 
@@ -42,10 +42,15 @@ class ModelReplacement(PoisonAttack):
         require(0 < self.share <= 1, f"model_replacement: share: expected a fraction in (0, 1]; got {self.share}.")
         require(self.epochs >= 1, f"model_replacement: epochs: expected at least 1; got {self.epochs}.")
         require(self.target >= 0, f"model_replacement: target: expected a class number; got {self.target}.")
-        require(self.boost is None or self.boost > 0, f"model_replacement: boost: expected more than 0; got {self.boost}.")
+        require(
+            self.boost is None or self.boost > 0, f"model_replacement: boost: expected more than 0; got {self.boost}."
+        )
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
-        require(self.target < view.classes, f"model_replacement: target: expected a class below {view.classes}; got {self.target}.")
+        require(
+            self.target < view.classes,
+            f"model_replacement: target: expected a class below {view.classes}; got {self.target}.",
+        )
         chosen = torch.randperm(len(examples), generator=view.rng.torch())[: max(1, round(self.share * len(examples)))]
         x, y = examples.x.clone(), examples.y.clone()
         x[chosen] = self.trigger.apply(x[chosen], view.value_range)

@@ -67,7 +67,8 @@ def _direction(view: PoisonView) -> Tensor:
     if "z" in view.state:
         return view.state["z"]
     z = torch.randn(view.dim, generator=view.rng.torch())
-    return z / z.norm()
+    unit: Tensor = z / z.norm()
+    return unit
 
 
 def _scores(view: PoisonView) -> Tensor:

@@ -34,7 +34,7 @@ class MinMax(PoisonAttack):
         benign = view.benign
         mean = benign.mean(0)
         names = ["std", "unit", "sign"] if self.direction == "longest" else [self.direction]
-        steps = [step for step in (_longest_step(benign, mean, _direction(name, benign, mean)) for name in names)]
+        steps = [_longest_step(benign, mean, _direction(name, benign, mean)) for name in names]
         return (mean + max(steps, key=lambda step: float(step.norm()))).expand(view.f, -1)
 
 
@@ -57,4 +57,5 @@ def _longest_step(benign: Tensor, mean: Tensor, direction: Tensor) -> Tensor:
     offset_squared = (norms - 2 * inner.mean(1) + inner.mean()).clamp(min=0)  # |mu - x_i|^2
     along = (mean @ unit).double() - (benign @ unit).double()  # p.(mu - x_i)
     gamma = (-along + (along**2 + diameter_squared - offset_squared).clamp(min=0).sqrt()).min()
-    return unit * gamma.float()
+    step: Tensor = unit * float(gamma)
+    return step

@@ -30,8 +30,9 @@ class FLTrust(WeightRule):
         return {"root": context.root}
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        norms, root_norm = gram.norms(), context.root.double().norm()
+        norms, root_norm = gram.norms(), float(context.root.double().norm())
         trust = (gram.products_with("root") / (norms * root_norm)).nan_to_num(nan=0.0).clamp(min=0)
         if trust.sum() == 0:
             return torch.zeros(gram.n, dtype=torch.float64)
-        return (trust / trust.sum() * root_norm / norms).nan_to_num(nan=0.0, posinf=0.0)
+        scaled: Tensor = trust / trust.sum() * root_norm / norms
+        return scaled.nan_to_num(nan=0.0, posinf=0.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from fedguard.defenses.aggregators.krum import krum_scores
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.defenses.aggregators.krum import krum_scores
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ class Bucketing(Mixing):
         return math.ceil(n / self.size)
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
-        buckets = torch.randperm(gram.n, generator=context.rng.torch()).split(self.size)
+        buckets = torch.split(torch.randperm(gram.n, generator=context.rng.torch()), self.size)
         matrix = torch.zeros(len(buckets), gram.n, dtype=torch.float64)
         for row, bucket in enumerate(buckets):
             matrix[row, bucket] = 1 / len(bucket)

@@ -77,7 +77,9 @@ class Clients:
         for transform in self._setup.pipeline.transforms:
             for client, update in zip(honest, rows, strict=True):
                 rng = self._setup.rng.child("round", round, transform.name, client)
-                update.copy_(transform.apply(update, ClientContext(transform.name, Sight.NOTHING, round=round, rng=rng)))
+                update.copy_(
+                    transform.apply(update, ClientContext(transform.name, Sight.NOTHING, round=round, rng=rng))
+                )
 
     def _view(
         self,
@@ -113,13 +115,21 @@ class Clients:
         )
 
     def _train(
-        self, task: Task, model: Tensor, round: int, clients: tuple[int, ...], rows: Tensor, attack: PoisonAttack | None = None
+        self,
+        task: Task,
+        model: Tensor,
+        round: int,
+        clients: tuple[int, ...],
+        rows: Tensor,
+        attack: PoisonAttack | None = None,
     ) -> None:
         """Fill ``rows`` with the updates of ``clients``, worker momentum included: m <- beta m + (1 - beta) u."""
         if not clients:
             return
         plan = self._setup.training.plan()
-        task.local_updates(model, clients, attack.plan(plan) if attack else plan, self._setup.rng.child("round", round), rows)
+        task.local_updates(
+            model, clients, attack.plan(plan) if attack else plan, self._setup.rng.child("round", round), rows
+        )
         if self._momentum is not None:
             beta = self._setup.training.worker_momentum
             for client, update in zip(clients, rows, strict=True):
@@ -144,5 +154,7 @@ def _poisoned(setup: Setup) -> Task:
 def _checked(attack: PoisonAttack, crafted: Tensor, view: PoisonView) -> Tensor:
     expected = (view.f, view.dim)
     if tuple(crafted.shape) != expected:
-        raise ContractError(f"{attack.name} broke its contract: expected updates of shape {list(expected)}; got {list(crafted.shape)}.")
+        raise ContractError(
+            f"{attack.name} broke its contract: expected updates of shape {list(expected)}; got {list(crafted.shape)}."
+        )
     return crafted

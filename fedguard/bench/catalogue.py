@@ -59,11 +59,9 @@ def explanation(name: str) -> RenderableType:
 
 def parameters(cls: type[Algorithm]) -> list[dict[str, str]]:
     """Name, type and default of each parameter."""
-    if not dataclasses.is_dataclass(cls):
-        return []
     hints = typing.get_type_hints(cls)
     return [
-        {"name": field.name, "type": _type(hints[field.name]), "default": _default(field)} for field in dataclasses.fields(cls)
+        {"name": field.name, "type": _type(hints[field.name]), "default": _default(field)} for field in cls.fields()
     ]
 
 
@@ -79,7 +77,12 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     }
     if issubclass(cls, Defense):
         slope, offset = cls.min_rows
-        entry |= {"stage": _stage(cls), "min_updates": {"per_f": slope, "plus": offset}, "breakdown": cls.breakdown, "cost": cls.cost}
+        entry |= {
+            "stage": _stage(cls),
+            "min_updates": {"per_f": slope, "plus": offset},
+            "breakdown": cls.breakdown,
+            "cost": cls.cost,
+        }
     if issubclass(cls, PoisonAttack):
         entry["goal"] = cls.goal
     return entry
@@ -145,7 +148,12 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
 
 
 def _stage(cls: type[Defense]) -> str:
-    stages = {"ClientTransform": "client transform", "Mixing": "mixing", "WeightRule": "weight rule", "CoordinateRule": "coordinate rule"}
+    stages = {
+        "ClientTransform": "client transform",
+        "Mixing": "mixing",
+        "WeightRule": "weight rule",
+        "CoordinateRule": "coordinate rule",
+    }
     return next(stages[base.__name__] for base in cls.__mro__ if base.__name__ in stages)
 
 

@@ -36,7 +36,11 @@ def examine(store: Path) -> Iterator[Finding]:
         yield Finding(package, found is not None, found or f"missing. Mend: pip install {package}")
     for package, use in OPTIONAL.items():
         found = _version(package)
-        yield Finding(f"{package} (optional)", True, found or f"not installed; needed for {use}: pip install 'fedguard[dashboard]'")
+        yield Finding(
+            f"{package} (optional)",
+            True,
+            found or f"not installed; needed for {use}: pip install 'fedguard[dashboard]'",
+        )
     yield _plugins()
     yield _worker()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -57,7 +61,12 @@ def _plugins() -> Finding:
         from fedguard.registry import KINDS, registry
 
         known = registry()
-        foreign = [f"{name} ({known.origin(kind, name)})" for kind in KINDS for name in known.names(kind) if known.origin(kind, name) != "built in"]
+        foreign = [
+            f"{name} ({known.origin(kind, name)})"
+            for kind in KINDS
+            for name in known.names(kind)
+            if known.origin(kind, name) != "built in"
+        ]
         return Finding("plug-ins", True, ", ".join(foreign) or "none installed")
     except FedGuardError as error:
         return Finding("plug-ins", False, str(error))
@@ -67,7 +76,9 @@ def _worker() -> Finding:
     """Start a worker as a run does, and let it end."""
     command = [sys.executable, "-P", "-m", "fedguard.bench.worker"]
     try:
-        done = subprocess.run(command, input='{"plugins": [], "paths": []}\n', capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, input='{"plugins": [], "paths": []}\n', capture_output=True, text=True, timeout=120, check=False
+        )
         good = done.returncode == 0 and '"ready"' in done.stdout
         return Finding("worker process", good, "starts" if good else f"does not start: {done.stderr.strip()[-200:]}")
     except (OSError, subprocess.SubprocessError) as error:

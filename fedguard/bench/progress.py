@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 Trial = tuple[str, int]
 
@@ -44,7 +52,9 @@ class Lines(Silent):
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
         self._total = total - stored - refused
-        self._console.print(f"{total} trials: {self._total} to run on {jobs} workers, {stored} stored already, {refused} refused.")
+        self._console.print(
+            f"{total} trials: {self._total} to run on {jobs} workers, {stored} stored already, {refused} refused."
+        )
 
     def ended(self, record: Mapping[str, Any]) -> None:
         self._done += 1
@@ -54,7 +64,10 @@ class Lines(Silent):
             self._spoken = now
             left = (now - self._begun) / self._done * (self._total - self._done)
             failed = f", {self._failed} failed" if self._failed else ""
-            self._console.print(f"[{self._done}/{self._total}] {left:.0f} s left{failed}; last: {record['label']}, seed {record['seed']}", markup=False)
+            self._console.print(
+                f"[{self._done}/{self._total}] {left:.0f} s left{failed}; last: {record['label']}, seed {record['seed']}",
+                markup=False,
+            )
 
     def note(self, text: str) -> None:
         self._console.print(text, markup=False)

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from fedguard.bench.run import Run
 from fedguard.bench.stats import Estimate, estimate
-from fedguard.config import Plan
 from fedguard.errors import StoreError, UnknownName
 
 #: What the figures are, and whether more is better.
@@ -59,7 +58,11 @@ class Matrix:
         entries = [row[defense] for attack, row in self.blocks[block].items() if attack != "none"]
         measured = [entry for entry in entries if entry.estimate is not None]
         better = FIGURES[self.figure][1]
-        return min(measured, key=lambda entry: (1 if better else -1) * (entry.estimate.mean if entry.estimate else 0), default=None)
+        return min(
+            measured,
+            key=lambda entry: (1 if better else -1) * (entry.estimate.mean if entry.estimate else 0),
+            default=None,
+        )
 
     def __str__(self) -> str:
         console = Console(width=200, no_color=True)
@@ -82,7 +85,9 @@ class Matrix:
         parts = [f"<p>{escape(self.title)}</p>"]
         for name, rows in self.blocks.items():
             body = "".join(
-                f"<tr><th>{escape(attack)}</th>" + "".join(f"<td>{escape(row[defense].text())}</td>" for defense in self.defenses) + "</tr>"
+                f"<tr><th>{escape(attack)}</th>"
+                + "".join(f"<td>{escape(row[defense].text())}</td>" for defense in self.defenses)
+                + "</tr>"
                 for attack, row in rows.items()
             )
             parts.append(f"<table><caption>{escape(name)}</caption><tr><th></th>{heads}</tr>{body}</table>")
@@ -105,7 +110,10 @@ class Matrix:
         if len(rows) - bool(clean) > 1:
             worst = [(d, self.worst(name, d)) for d in defenses]
             table.add_section()
-            table.add_row(Text(_WORST, "bold"), *(Text(w.text(), self._style(w, clean.get(d))) if w else Text("-") for d, w in worst))
+            table.add_row(
+                Text(_WORST, "bold"),
+                *(Text(w.text(), self._style(w, clean.get(d))) if w else Text("-") for d, w in worst),
+            )
         return table
 
     def _style(self, entry: Entry, clean: Entry | None) -> str:
@@ -188,7 +196,9 @@ def _parts(run: Run) -> Iterator[RenderableType]:
     yield from _listed(run, "failed", "failed; `fedguard run SUITE --retry-failed` runs them again")
     missing = len(run.with_status("missing"))
     if missing:
-        yield Text(f"\n{missing} of {len(run.rows())} trials have not been run: run the suite again to go on.", "yellow")
+        yield Text(
+            f"\n{missing} of {len(run.rows())} trials have not been run: run the suite again to go on.", "yellow"
+        )
     yield from _flags(run)
 
 
@@ -213,7 +223,9 @@ def _listed(run: Run, status: str, heading: str) -> Iterator[RenderableType]:
     if not rows:
         return
     yield Text(f"\n{heading[0].upper()}{heading[1:]}:", "bold")
-    for (attack, defense, reason), count in Counter((row["attack"], row["defense"], row["reason"]) for row in rows).items():
+    for (attack, defense, reason), count in Counter(
+        (row["attack"], row["defense"], row["reason"]) for row in rows
+    ).items():
         seeds = f" ({count} seeds)" if count > 1 else ""
         yield Text(f"  {attack} against {defense}{seeds}: {reason}")
 
@@ -230,30 +242,6 @@ def _flags(run: Run) -> Iterator[RenderableType]:
             yield Text(f"  {flag} ({len(cases)} of {len(run.records)} trials): {label}: {said}")
 
 
-def checked(plan: Plan) -> RenderableType:
-    """All that `fedguard check` says of a suite before it runs."""
-    suite, cells = plan.suite, plan.cells
-    clients, first = suite.clients, cells[0]
-    legal = [cell for cell in cells if not cell.verdict.reasons]
-    share = 100 * first.hostile / clients.total
-    lines = [
-        f"{suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells for comparison, {len(suite.seeds)} seeds: "
-        f"{len(legal) * len(suite.seeds)} trials to run, {(len(cells) - len(legal)) * len(suite.seeds)} refused.",
-        f"Clients: {first.participation.expected} of {clients.total} in a round ({clients.sampling}), {first.hostile} hostile ({share:.0f} %), "
-        f"rules are told f = {first.told}.",
-        f"Threat: {first.threat!r}",
-    ]
-    refused = [Text(f"  {cell.label}: {' '.join(cell.verdict.reasons)}") for cell in cells if cell.verdict.reasons]
-    unproven = [
-        Text(f"  {line}")
-        for line in dict.fromkeys(line for cell in legal for line in cell.pipeline.unproven(cell.participation.expected, cell.told))
-    ]
-    parts: list[RenderableType] = [Text(line) for line in lines]
-    parts += [Text("\nRefused, and why:", "bold"), *refused] if refused else []
-    parts += [Text("\nRuns, but outside what was proven:", "bold"), *unproven] if unproven else []
-    return Group(*parts)
-
-
 def write_svg(table: Matrix, path: Path) -> None:
     """Write a matrix as a picture.
 
@@ -261,7 +249,9 @@ def write_svg(table: Matrix, path: Path) -> None:
         StoreError: the file cannot be written.
     """
     widest = max(len(attack) for rows in table.blocks.values() for attack in rows)
-    wide = Console(record=True, width=max(60, widest + 4 + 14 * len(table.defenses)), file=io.StringIO(), force_terminal=True)
+    wide = Console(
+        record=True, width=max(60, widest + 4 + 14 * len(table.defenses)), file=io.StringIO(), force_terminal=True
+    )
     wide.print(table)
     try:
         path.write_text(wide.export_svg(title="FedGuard"), encoding="utf-8")

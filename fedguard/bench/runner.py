@@ -92,7 +92,9 @@ class Runner:
             except KeyboardInterrupt:
                 stored = len(self._trials) - sum(trial not in self._final for trial in pending) - refused
                 total = len(self._trials) - refused
-                raise Interrupted(f"interrupted: {stored} of {total} trials are stored. Run the same command to go on.") from None
+                raise Interrupted(
+                    f"interrupted: {stored} of {total} trials are stored. Run the same command to go on."
+                ) from None
             finally:
                 self.listener.close()
 
@@ -113,7 +115,9 @@ class Runner:
 
     def _next_ready(self, waiting: list[Trial]) -> Trial | None:
         """The first trial whose corners are done."""
-        return next((trial for trial in waiting if all(corner in self._final for corner in self._corners(trial).values())), None)
+        return next(
+            (trial for trial in waiting if all(corner in self._final for corner in self._corners(trial).values())), None
+        )
 
     def _corners(self, trial: Trial) -> dict[str, Trial]:
         """The other corners of a trial, as far as they are run."""
@@ -154,7 +158,9 @@ class Runner:
             record, log = said.message["record"], said.message["log"]
         if log:
             write_atomically(self.folder.log_path(*trial), log)
-            self.listener.note(f"failed: {record['label']}, seed {trial[1]}: {record['reason']} (log: {self.folder.log_path(*trial)})")
+            self.listener.note(
+                f"failed: {record['label']}, seed {trial[1]}: {record['reason']} (log: {self.folder.log_path(*trial)})"
+            )
         self.folder.write(record)
         self._final[trial] = record["result"]["final_accuracy"] if record["status"] == "ok" else None
         self.listener.ended(record)
@@ -164,7 +170,9 @@ class Runner:
         def broken(path: Path) -> None:
             if self.dry:
                 return
-            self.listener.note(f"{path} is damaged; it was set aside as {set_aside(path).name} and its trial runs again.")
+            self.listener.note(
+                f"{path} is damaged; it was set aside as {set_aside(path).name} and its trial runs again."
+            )
 
         return self.folder.read(*trial, broken=broken)
 

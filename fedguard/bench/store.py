@@ -42,7 +42,9 @@ class RunFolder:
             if (path / "manifest.json").is_file():
                 return cls(path)
         known = sorted(path.parent.name for path in store.glob("*/manifest.json"))
-        there = f"Runs there: {', '.join(known)}." if known else "There is none yet; make one with `fedguard run SUITE`."
+        there = (
+            f"Runs there: {', '.join(known)}." if known else "There is none yet; make one with `fedguard run SUITE`."
+        )
         raise StoreError(f"run {str(run)!r}: not found in {store}. {there}")
 
     def create(self) -> None:
@@ -57,7 +59,9 @@ class RunFolder:
             write_atomically(self.path / "cells" / ".probe", "")
             (self.path / "cells" / ".probe").unlink()
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written: {error.strerror}. Mend its permissions, or choose another --store.") from None
+            raise StoreError(
+                f"{self.path}: cannot be written: {error.strerror}. Mend its permissions, or choose another --store."
+            ) from None
 
     def lock(self) -> FileLock:
         """Hold the folder for one writer.
@@ -69,7 +73,9 @@ class RunFolder:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise StoreError(f"{self.path}: another `fedguard run` is writing there. Wait for it, or choose another --name.") from None
+            raise StoreError(
+                f"{self.path}: another `fedguard run` is writing there. Wait for it, or choose another --name."
+            ) from None
         return lock
 
     def manifest(self) -> dict[str, Any]:
@@ -81,9 +87,13 @@ class RunFolder:
         try:
             manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise StoreError(f"{self.path / 'manifest.json'}: cannot be read: {error}. Run the suite again; records are kept.") from None
+            raise StoreError(
+                f"{self.path / 'manifest.json'}: cannot be read: {error}. Run the suite again; records are kept."
+            ) from None
         if not isinstance(manifest, dict) or manifest.get("schema") != 1:
-            raise StoreError(f"{self.path / 'manifest.json'}: expected schema 1. It was written by another version of FedGuard.")
+            raise StoreError(
+                f"{self.path / 'manifest.json'}: expected schema 1. It was written by another version of FedGuard."
+            )
         return manifest
 
     def write_manifest(self, manifest: Mapping[str, Any], config: str) -> None:
@@ -122,7 +132,9 @@ class RunFolder:
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, json.dumps(record, indent=1, allow_nan=False))
         except OSError as error:
-            raise StoreError(f"{path}: cannot be written: {error.strerror}. What is stored is unharmed; run the same command to go on.") from None
+            raise StoreError(
+                f"{path}: cannot be written: {error.strerror}. What is stored is unharmed; run the same command again."
+            ) from None
 
 
 def runs(store: Path) -> Iterator[RunFolder]:
@@ -145,7 +157,7 @@ def set_aside(path: Path) -> Path:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file by way of a temporary one beside it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -17,7 +17,7 @@ from fedguard.bench.record import Record, seal
 from fedguard.config import Cell
 from fedguard.contracts import Data, Model, Partition, RoundReport, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
-from fedguard.metrics.flags import flags
+from fedguard.metrics.flags import raised
 from fedguard.metrics.trajectory import summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -54,7 +54,7 @@ def run_trial(
     card = threat_card(cell)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
-    record = {
+    record: Record = {
         "status": "ok",
         "reason": None,
         "threat_card": card,
@@ -67,13 +67,20 @@ def run_trial(
         },
         "environment": {**environment(), "started": started},
     }
-    record["flags"] = flags(record)
+    record["flags"] = raised(result, card)
     return seal(cell, seed, record), model
 
 
 def not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
     """The record of a trial that was ``refused``, or that ``failed``."""
-    body = {"status": status, "reason": reason, "threat_card": threat_card(cell), "result": None, "cost": None, "flags": []}
+    body: Record = {
+        "status": status,
+        "reason": reason,
+        "threat_card": threat_card(cell),
+        "result": None,
+        "cost": None,
+        "flags": [],
+    }
     return seal(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
 
 
@@ -120,7 +127,12 @@ def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> t
 
 def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
     """The four corners, the drop that the attack causes under this defense, and what the defense costs without attack."""
-    here = {(False, False): "clean_mean", (False, True): "clean_defense", (True, False): "attack_mean", (True, True): "attack_defense"}
+    here = {
+        (False, False): "clean_mean",
+        (False, True): "clean_defense",
+        (True, False): "attack_mean",
+        (True, True): "attack_defense",
+    }
     attacked, defended = cell.attack is not None, str(cell.pipeline) != "mean"
     four: dict[str, float | None] = {name: corners.get(name) for name in here.values()}
     four[here[attacked, defended]] = final

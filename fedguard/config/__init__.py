@@ -1,8 +1,8 @@
 """From a suite file to cells.
 
-    document.py   YAML with line numbers and without YAML's traps
-    schema.py     what a suite may say, and every message about what it may not
-    cells.py      the matrix, laid out: one cell per combination, with its identity
+document.py   YAML with line numbers and without YAML's traps
+schema.py     what a suite may say, and every message about what it may not
+cells.py      the matrix, laid out: one cell per combination, with its identity
 """
 
 from fedguard.config.cells import Cell, Plan, plan

@@ -60,7 +60,9 @@ class Cell:
         if split_spec("attack", config.attack, places.get("attack", "attack"))[0] != "none":
             attack = known.build("attack", config.attack, places.get("attack", "attack"))
             if not isinstance(attack, PoisonAttack):
-                raise ConfigError(f"{places.get('attack', 'attack')}: {attack.name} infers; a suite's attack is on the training.")
+                raise ConfigError(
+                    f"{places.get('attack', 'attack')}: {attack.name} infers; a suite's attack is on the training."
+                )
         task = config.task
         return cls(
             config,
@@ -91,7 +93,9 @@ class Cell:
     @property
     def threat(self) -> ThreatModel:
         threat = self.config.threat
-        return ThreatModel(self.config.clients.total, self.hostile, threat.grants, threat.first_round, threat.last_round)
+        return ThreatModel(
+            self.config.clients.total, self.hostile, threat.grants, threat.first_round, threat.last_round
+        )
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -104,7 +108,7 @@ class Cell:
         if self.attack is not None and self.hostile == 0:
             reasons.append(f"{self.attack.name} has no client to act through. Set clients.malicious.")
         if self.config.protocol.mode != "off" and not reasons:
-            reasons.append(f"secure_aggregation: {self.config.protocol.mode} cannot be run by this version of FedGuard, which has no masking yet.")
+            reasons.append(f"this version of FedGuard cannot run secure_aggregation: {self.config.protocol.mode} yet.")
         return dataclasses.replace(verdict, reasons=tuple(reasons))
 
     @cached_property
@@ -139,7 +143,8 @@ class Cell:
             "attack": self.attack.spec() if self.attack else "none",
             "defense": self.pipeline.spec(),
         }
-        return json.loads(json.dumps(content))  # tuples become lists: what is hashed is what a record holds
+        # Tuples become lists: what is hashed is what a record holds.
+        return dict(json.loads(json.dumps(content)))
 
     @cached_property
     def id(self) -> str:

@@ -74,12 +74,16 @@ def read_document(path: str | Path) -> Document:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}. Mend: give the path of a suite file, or make one with `fedguard init`.") from None
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}. Mend: give the path of a suite file, or make one with `fedguard init`."
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected a text file in UTF-8.") from None
     data, lines = parse_yaml(text, str(path))
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys such as `task:` and `matrix:`; got {type(data).__name__}.")
+        raise ConfigError(
+            f"{path}: expected a mapping of keys such as `task:` and `matrix:`; got {type(data).__name__}."
+        )
     return Document(data, str(path), path.resolve().parent, lines)
 
 
@@ -115,7 +119,9 @@ def _collect_lines(node: yaml.Node, key: Key, lines: dict[Key, int], name: str) 
         for key_node, value in node.value:
             below = (*key, str(key_node.value))
             if below in lines:
-                raise ConfigError(f"{name}:{key_node.start_mark.line + 1}: {dotted(below)} stands twice (first in line {lines[below]}).")
+                raise ConfigError(
+                    f"{name}:{key_node.start_mark.line + 1}: {dotted(below)} stands twice (first in line {lines[below]})."
+                )
             lines[below] = key_node.start_mark.line + 1
             _collect_lines(value, below, lines, name)
     elif isinstance(node, yaml.SequenceNode):

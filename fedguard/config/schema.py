@@ -29,7 +29,9 @@ CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
 #: What figures of a record a gate may watch.
 METRICS = ("final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "attack_success")
 
-KNOWLEDGE = ("honest_updates", "own_data", "model", "rule")
+
+#: What a threat model may grant.
+Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
 
 
 class _Section(BaseModel):
@@ -64,7 +66,9 @@ class ClientsSection(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> ClientsSection:
         if not 0 < self.per_round <= self.total:
-            raise ValueError(f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}")
+            raise ValueError(
+                f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}"
+            )
         for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
             if value is not None and self.count(value) >= self.total:
                 raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
@@ -92,7 +96,7 @@ class ProtocolSection(_Section):
 class ThreatSection(_Section):
     """What the colluders see, and when they act (rounds from 1)."""
 
-    knowledge: tuple[Literal["honest_updates", "own_data", "model", "rule"], ...] = KNOWLEDGE
+    knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
     first_round: Annotated[int, Field(strict=True, ge=1)] = 1
     last_round: Annotated[int, Field(strict=True, ge=1)] | None = None
 
@@ -228,7 +232,7 @@ def _is_branch(part: str | int) -> bool:
     return isinstance(part, str) and (not part.isidentifier() or part in ("str", "int", "float") or part[0].isupper())
 
 
-def _keys_at(model: type[BaseModel], key: Key) -> Iterable[str]:
+def _keys_at(model: Any, key: Key) -> Iterable[str]:
     """The keys that may stand in the section ``key`` of a model."""
     for part in key:
         field = getattr(model, "model_fields", {}).get(str(part))
@@ -236,7 +240,7 @@ def _keys_at(model: type[BaseModel], key: Key) -> Iterable[str]:
         sections = [kind for kind in kinds if hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)]
         if not sections:
             return ()
-        model = sections[0]  # type: ignore[assignment]
+        model = sections[0]
     if dataclasses.is_dataclass(model):
         return [field.name for field in dataclasses.fields(model)]
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -29,26 +29,29 @@ class Algorithm:
         """The first line of the docstring."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]
 
+    @classmethod
+    def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
+        """The parameters, as dataclass fields; none for a class that is no dataclass."""
+        return tuple(getattr(cls, "__dataclass_fields__", {}).values())
+
     def parameters(self) -> dict[str, Any]:
         """Every parameter with its value, defaults included."""
-        return {field.name: getattr(self, field.name) for field in _fields(self)}
+        return {field.name: getattr(self, field.name) for field in self.fields()}
 
     def spec(self) -> dict[str, Any]:
         """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity."""
-        values = {key: value.spec() if isinstance(value, Algorithm) else value for key, value in self.parameters().items()}
+        values = {
+            key: value.spec() if isinstance(value, Algorithm) else value for key, value in self.parameters().items()
+        }
         return {"name": self.name, **values}
 
     def __str__(self) -> str:
         given = [
             f"{field.name}={_short(getattr(self, field.name))}"
-            for field in _fields(self)
+            for field in self.fields()
             if getattr(self, field.name) != _default(field)
         ]
         return f"{self.name}({', '.join(given)})" if given else self.name
-
-
-def _fields(algorithm: Algorithm) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ()
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

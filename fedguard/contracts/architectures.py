@@ -34,7 +34,7 @@ class Training:
         server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     rounds: Annotated[int, Ge(1)] = 30

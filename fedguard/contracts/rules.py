@@ -149,8 +149,8 @@ class ClientTransform(Defense):
 class Pipeline:
     """Client transforms, then mixings, then one rule: a whole defense.
 
-        >>> str(NNM() >> TrimmedMean())     # doctest: +SKIP
-        'nnm >> trimmed_mean'
+    >>> str(NNM() >> TrimmedMean())     # doctest: +SKIP
+    'nnm >> trimmed_mean'
     """
 
     stages: tuple[Defense, ...] = field(default=())
@@ -223,7 +223,9 @@ class Pipeline:
 
 def _too_few(name: str, bound: tuple[int, int], n: int, f: int) -> str:
     slope, offset = bound
-    formula = "n >= " + (f"{slope}f" if slope else "") + (" + " if slope and offset else "") + (str(offset) if offset else "")
+    formula = (
+        "n >= " + (f"{slope}f" if slope else "") + (" + " if slope and offset else "") + (str(offset) if offset else "")
+    )
     most = (n - offset) // slope if slope and n >= offset else None
     mend = f"lower f to {most} or raise" if most is not None else "raise"
     return f"{name} needs {formula}, with f = {f}: {slope * f + offset} updates; got n = {n}. Mend: {mend} clients.per_round."

@@ -7,6 +7,7 @@ what it grants. `fedguard.visibility` compares them before anything runs, and a 
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar, overload
@@ -126,7 +127,7 @@ class ThreatModel:
         )
 
 
-class seen(Generic[T]):
+class seen(Generic[T]):  # noqa: N801  reads as a declaration, like property
     """A field of a `View` that is there only where ``sight`` is granted; otherwise reading it raises `NotObservable`."""
 
     def __init__(self, sight: Sight, meaning: str) -> None:
@@ -143,9 +144,10 @@ class seen(Generic[T]):
         if view is None:
             return self
         if self.name not in view._values:
+            needed = "|".join(f"Sight.{name.upper()}" for name in self.sight.names())
             raise NotObservable(
-                f"{view.party} read {self.name!r} ({self.sight.words()}), which it does not see here: it sees {view.granted.words()}. "
-                f"Declare Sight.{'|'.join(name.upper() for name in self.sight.names())} in `needs`, and grant it in the threat model."
+                f"{view.party} read {self.name!r} ({self.sight.words()}), but sees only {view.granted.words()}. "
+                f"Declare {needed} in `needs`, and grant it in the threat model."
             )
         value: T = view._values[self.name]
         return value
@@ -191,6 +193,6 @@ def _field(view: type, name: str) -> Any:
     for cls in view.__mro__:
         if name in cls.__dict__:
             return cls.__dict__[name]
-        if name in cls.__dict__.get("__annotations__", {}):
+        if name in inspect.get_annotations(cls):
             return None
     raise TypeError(f"{view.__name__} has no field {name!r}")

@@ -19,7 +19,9 @@ def dissimilarity(task: Task, rng: Rng) -> dict[str, float | int]:
         smallest_client, median_client, largest_client: numbers of examples.
     """
     clients = range(len(task.sizes))
-    counts = torch.stack([torch.bincount(task.examples(client).y, minlength=task.classes) for client in clients]).double()
+    counts = torch.stack(
+        [torch.bincount(task.examples(client).y, minlength=task.classes) for client in clients]
+    ).double()
     shares = counts / counts.sum(1, keepdim=True)
     pooled = counts.sum(0) / counts.sum()
     gradients = torch.empty(len(clients), task.dim)

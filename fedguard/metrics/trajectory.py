@@ -41,7 +41,9 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             "not_finite": sum(len(report.not_finite) for report in reports),
             "abandoned": len(abandoned),
             "why_abandoned": abandoned[0] if abandoned else None,
-            "worst_hostile_share": max(report.hostile / report.received if report.received else 0.0 for report in reports),
+            "worst_hostile_share": max(
+                report.hostile / report.received if report.received else 0.0 for report in reports
+            ),
             "outvoted": sum(report.hostile - len(report.not_finite) > report.told for report in reports),
         },
     }

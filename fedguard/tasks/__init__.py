@@ -1,11 +1,11 @@
 """What is learned, and how many clients are trained at once.
 
-    data/            data sets, one file each
-    partitions/      ways to deal the examples out to clients
-    models/          families of networks
-    classification.py  the task that joins the three
-    cohort.py        trains all clients of a round at once
-    engines/         the ways cohort.py does so: dense.py for MLPs, module.py for any other network
+data/            data sets, one file each
+partitions/      ways to deal the examples out to clients
+models/          families of networks
+classification.py  the task that joins the three
+cohort.py        trains all clients of a round at once
+engines/         the ways cohort.py does so: dense.py for MLPs, module.py for any other network
 """
 
 DATA = {

@@ -31,7 +31,9 @@ class Classification(Task):
     network: Network = field(repr=False)
 
     @classmethod
-    def deal(cls, data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root_examples: int = 0) -> Classification:
+    def deal(
+        cls, data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root_examples: int = 0
+    ) -> Classification:
         """Load the data, set the server's root examples aside, and deal the rest out to the clients.
 
         Args:
@@ -44,7 +46,9 @@ class Classification(Task):
         dataset = data.load()
         order = torch.randperm(len(dataset.train), generator=rng.child("root").torch())
         if root_examples >= len(order):
-            raise ConfigError(f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}.")
+            raise ConfigError(
+                f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}."
+            )
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
         dealt = partition.split(rest.y.numpy(), clients, rng.child("split"))
         parts = tuple(rest[torch.from_numpy(part)] for part in dealt)

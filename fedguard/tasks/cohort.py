@@ -26,7 +26,9 @@ Schedule = NDArray[np.int64]
 class Engine(Protocol):
     """Trains some clients from one model by given schedules."""
 
-    def train(self, model: Tensor, clients: Sequence[int], schedules: Sequence[Schedule], plan: LocalPlan, out: Tensor) -> None:
+    def train(
+        self, model: Tensor, clients: Sequence[int], schedules: Sequence[Schedule], plan: LocalPlan, out: Tensor
+    ) -> None:
         """Write what each client moved by into the rows of ``out``, float32 ``[len(clients), d]``."""
 
 

@@ -29,7 +29,9 @@ class Network:
             )
         logits = tuple(self.module(torch.zeros(2, *shape)).shape)
         if logits != (2, classes):
-            raise ConfigError(f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}.")
+            raise ConfigError(
+                f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}."
+            )
         self.shape, self.classes = shape, classes
         parameters = list(self.module.parameters())
         self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
@@ -52,7 +54,7 @@ class Network:
     def logits(self, model: Tensor, x: Tensor, batch: int = 1000) -> Tensor:
         """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
         self.load(model)
-        return torch.cat([self.module(part) for part in x.split(batch)])
+        return torch.cat([self.module(part) for part in torch.split(x, batch)])
 
 
 def _mlp_widths(module: nn.Module) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ once, at the end. Momentum is linear and acts on A just as well.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -41,7 +42,12 @@ class DenseEngine:
         self._products: dict[tuple[int, ...], Tensor] = {}
 
     def train(
-        self, model: Tensor, clients: Sequence[int], schedules: Sequence[NDArray[np.int64]], plan: LocalPlan, out: Tensor
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        schedules: Sequence[NDArray[np.int64]],
+        plan: LocalPlan,
+        out: Tensor,
     ) -> None:
         longest_first = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))
         for chunk in self._chunks(longest_first, clients, schedules):
@@ -117,7 +123,9 @@ class DenseEngine:
 class _DeltaLayer:
     """The first layer as W + A^T X. ``x`` ``[c, m, p]``, ``products`` X X^T + 1, ``rows`` ``[c, steps, batch]`` into x."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, x: Tensor, products: Tensor | None, rows: Tensor, plan: LocalPlan) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor, x: Tensor, products: Tensor | None, rows: Tensor, plan: LocalPlan
+    ) -> None:
         self._x, self._products, self._rows, self._plan = x, products, rows, plan
         self._start = x @ weight.T + bias
         self._a = torch.zeros_like(self._start)
@@ -199,7 +207,7 @@ class _InputLayer:
 def _layers(model: Tensor, widths: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
     """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of the flat model."""
     layers, offset = [], 0
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(widths):
         weight = model[offset : offset + inputs * outputs].view(outputs, inputs)
         offset += inputs * outputs
         layers.append((weight, model[offset : offset + outputs]))

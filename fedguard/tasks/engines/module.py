@@ -21,7 +21,12 @@ class ModuleEngine:
         self._network, self._parts = network, parts
 
     def train(
-        self, model: Tensor, clients: Sequence[int], schedules: Sequence[NDArray[np.int64]], plan: LocalPlan, out: Tensor
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        schedules: Sequence[NDArray[np.int64]],
+        plan: LocalPlan,
+        out: Tensor,
     ) -> None:
         for row, client, schedule in zip(out, clients, schedules, strict=True):
             self._network.load(model)

@@ -22,7 +22,9 @@ class FedAvgCNN(Model):
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 3 or min(shape[1:]) < 4:
-            raise ConfigError(f"fedavg_cnn needs images [channels, height, width] of at least 4 x 4; got inputs of shape {list(shape)}.")
+            raise ConfigError(
+                f"fedavg_cnn needs images [channels, height, width] of at least 4 x 4; got inputs of shape {list(shape)}."
+            )
         channels, height, width = shape
         return nn.Sequential(
             nn.Conv2d(channels, 32, 5, padding=2),

@@ -23,7 +23,9 @@ class LeNet5(Model):
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 3 or min(shape[1:]) < 4:
-            raise ConfigError(f"lenet5 needs images [channels, height, width] of at least 4 x 4; got inputs of shape {list(shape)}.")
+            raise ConfigError(
+                f"lenet5 needs images [channels, height, width] of at least 4 x 4; got inputs of shape {list(shape)}."
+            )
         channels, height, width = shape
         padding = 2 if min(height, width) < 12 else 0
         rows, columns = (((side // 2) + 2 * padding - 4) // 2 for side in (height, width))

@@ -26,7 +26,10 @@ class MLP(Model):
     hidden: tuple[int, ...] = (200,)
 
     def __post_init__(self) -> None:
-        require(all(width >= 1 for width in self.hidden), f"mlp: hidden: expected widths of at least 1; got {list(self.hidden)}.")
+        require(
+            all(width >= 1 for width in self.hidden),
+            f"mlp: hidden: expected widths of at least 1; got {list(self.hidden)}.",
+        )
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]

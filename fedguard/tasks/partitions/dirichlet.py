@@ -37,8 +37,8 @@ class Dirichlet(Partition):
             if min(len(part) for part in parts) >= self.smallest:
                 return parts
         raise ConfigError(
-            f"dirichlet(alpha={self.alpha:g}) left a client with fewer than {self.smallest} of {len(labels)} examples in 1,000 draws "
-            f"for {clients} clients. Raise alpha, or lower clients.total or smallest."
+            f"dirichlet(alpha={self.alpha:g}) left one of {clients} clients with fewer than {self.smallest} of the "
+            f"{len(labels)} examples in each of 1,000 draws. Raise alpha, or lower clients.total or smallest."
         )
 
     def _draw(self, labels: NDArray[np.int64], clients: int, draw: np.random.Generator) -> list[NDArray[np.int64]]:

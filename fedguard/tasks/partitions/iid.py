@@ -20,5 +20,8 @@ class IID(Partition):
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
     def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        require(len(labels) >= clients, f"iid: expected at least one example per client; got {len(labels)} for {clients} clients.")
+        require(
+            len(labels) >= clients,
+            f"iid: expected at least one example per client; got {len(labels)} for {clients} clients.",
+        )
         return np.array_split(rng.numpy().permutation(len(labels)), clients)

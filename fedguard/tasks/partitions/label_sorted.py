@@ -30,7 +30,10 @@ class LabelSorted(Partition):
 
     def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         count = clients * self.shards
-        require(len(labels) >= count, f"label_sorted: expected at least one example per shard; got {len(labels)} for {count} shards.")
+        require(
+            len(labels) >= count,
+            f"label_sorted: expected at least one example per shard; got {len(labels)} for {count} shards.",
+        )
         draw = rng.numpy()
         shuffled = draw.permutation(len(labels))
         shards = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], count)

@@ -1,0 +1,48 @@
+# make demo    install into .venv and run the demo suite
+# make test    the tests; make test-slow: those that take minutes
+# make lint    style, types, and no import of the top-level folders by their bare names
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+TYPED  := build/typed
+
+.PHONY: demo test test-slow lint format wheel clean
+
+demo: $(VENV)/.installed
+	$(BIN)/fedguard run examples/quick.yaml
+
+test: $(VENV)/.installed-dev
+	$(BIN)/pytest -n auto
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/pytest -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@# mypy does not follow the mapping of folders to packages, so it is shown the installed names.
+	rm -rf $(TYPED) && mkdir -p $(TYPED)/fedguard
+	ln -s $(CURDIR)/fedguard/* $(CURDIR)/attacks $(CURDIR)/defenses $(TYPED)/fedguard/
+	MYPYPATH=$(TYPED) $(BIN)/mypy --explicit-package-bases --namespace-packages -p fedguard
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(VENV)/.installed-dev
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit("FedGuard needs Python 3.11 or later; set PYTHON=" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/pip pyproject.toml setup.py constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0 --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,80 @@
+"""What `fedguard check` says of a suite before it runs: what is legal, what is refused and why, how long it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+
+import torch
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedguard.bench.trial import run_trial
+from fedguard.config import Cell, Plan
+
+#: Seconds until the first trial of a suite starts: workers load their libraries.
+START = 5.0
+
+
+def checked(plan: Plan) -> RenderableType:
+    """The suite in words."""
+    return Group(*_parts(plan))
+
+
+def estimate_seconds(plan: Plan, jobs: int, samples: int = 6) -> float:
+    """Wall seconds for the whole plan on ``jobs`` workers, without regard to what is stored already.
+
+    Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread.
+    """
+    legal = _legal(plan)
+    chosen = legal[:: max(1, len(legal) // samples)][:samples]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        per_round = sum(_seconds_per_round(cell, plan.suite.seeds[0]) for cell in chosen) / len(chosen)
+    finally:
+        torch.set_num_threads(threads)
+    rounds = sum(cell.config.training.rounds for cell in legal) * len(plan.suite.seeds)
+    return START + per_round * rounds / jobs
+
+
+def _parts(plan: Plan) -> Iterator[Text]:
+    cells, seeds, legal = plan.cells, len(plan.suite.seeds), _legal(plan)
+    yield Text(
+        f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells to compare with, "
+        f"{seeds} seeds: {len(legal) * seeds} trials to run, {(len(cells) - len(legal)) * seeds} refused."
+    )
+    for line in dict.fromkeys(_clients(cell) for cell in cells if cell.attack or len(cells) == 1):
+        yield Text(line)
+    for threat in dict.fromkeys(repr(cell.threat) for cell in cells if cell.attack):
+        yield Text(f"Threat: {threat}")
+    refused = [cell for cell in cells if cell.verdict.reasons]
+    if refused:
+        yield Text("\nRefused, and why:", "bold")
+        yield from (Text(f"  {cell.label}: {' '.join(cell.verdict.reasons)}") for cell in refused)
+    unproven = [line for cell in legal for line in cell.pipeline.unproven(cell.participation.expected, cell.told)]
+    if unproven:
+        yield Text("\nRuns, but outside what was proven:", "bold")
+        yield from (Text(f"  {line}") for line in dict.fromkeys(unproven))
+
+
+def _clients(cell: Cell) -> str:
+    sampled, share = cell.participation, 100 * cell.hostile / cell.participation.total
+    return (
+        f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.hostile} hostile "
+        f"({share:.0f} %), and the rules are told f = {cell.told}."
+    )
+
+
+def _legal(plan: Plan) -> list[Cell]:
+    return [cell for cell in plan.cells if not cell.verdict.reasons]
+
+
+def _seconds_per_round(cell: Cell, seed: int, rounds: int = 2) -> float:
+    training = dataclasses.replace(cell.config.training, rounds=rounds)
+    short = dataclasses.replace(cell, config=cell.config.model_copy(update={"training": training}))
+    run_trial(short, seed, {})  # the first time loads and deals the data
+    begun = time.perf_counter()
+    run_trial(short, seed, {})
+    return (time.perf_counter() - begun) / rounds
