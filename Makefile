@@ -1,10 +1,11 @@
 # make demo    install into .venv and run the demo suite
-# make test    the tests; make test-slow: those that take minutes
+# make test    the tests; make test-slow: those that take minutes (ANCHOR_SEEDS=1 for a short form)
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 TYPED  := build/typed
+ANCHOR_SEEDS ?= 3
 
 .PHONY: demo test test-slow lint format wheel clean
 
@@ -15,14 +16,14 @@ test: $(VENV)/.installed-dev
 	$(BIN)/pytest -n auto
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/pytest -m slow
+	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -m slow
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@# mypy does not follow the mapping of folders to packages, so it is shown the installed names.
 	rm -rf $(TYPED) && mkdir -p $(TYPED)/fedguard
-	ln -s $(CURDIR)/fedguard/* $(CURDIR)/attacks $(CURDIR)/defenses $(TYPED)/fedguard/
+	ln -s $(CURDIR)/fedguard/* $(CURDIR)/attacks $(CURDIR)/defenses $(CURDIR)/app $(TYPED)/fedguard/
 	MYPYPATH=$(TYPED) $(BIN)/mypy --explicit-package-bases --namespace-packages -p fedguard
 
 format: $(VENV)/.installed-dev

@@ -6,7 +6,12 @@ site-packages would break a user who has an ``attacks/`` of their own. Everythin
 
 from setuptools import find_packages, setup
 
-ROOTS = {"fedguard": "fedguard", "fedguard.attacks": "attacks", "fedguard.defenses": "defenses"}
+ROOTS = {
+    "fedguard": "fedguard",
+    "fedguard.attacks": "attacks",
+    "fedguard.defenses": "defenses",
+    "fedguard.app": "app",
+}
 
 setup(
     package_dir=ROOTS,

@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 4 som
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from fedguard.errors import ConfigError, FedGuardError
+from fedguard.errors import ConfigError, FedGuardError, MissingExtra
 
 app = typer.Typer(
     name="fedguard",
@@ -92,16 +91,19 @@ def run(
         console.print(f"{len(pending)} of {len(labels) * len(laid_out.suite.seeds)} trials would run.", highlight=False)
         return
     listener = Silent() if quiet else Bars(console) if console.is_terminal else Lines(console)
-    result = api.run(
-        suite,
-        name=name,
-        store=store,
-        jobs=jobs,
-        settings=settings,
-        retry_failed=retry_failed,
-        fresh=no_cache,
-        listener=listener,
-    )
+    try:
+        result = api.run(
+            suite,
+            name=name,
+            store=store,
+            jobs=jobs,
+            settings=settings,
+            retry_failed=retry_failed,
+            fresh=no_cache,
+            listener=listener,
+        )
+    except KeyboardInterrupt as interruption:  # typer would swallow what it says
+        _fail(str(interruption) or "interrupted.", 130)
     if not quiet:
         console.print(overview(result))
         _next_steps(result)
@@ -170,7 +172,7 @@ def show(
 ) -> None:
     """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
     from fedguard import api
-    from fedguard.bench.report import overview, write_svg
+    from fedguard.bench.report import matrices, overview, write_svg
 
     opened = api.open_run(run, store)
     if as_json:
@@ -180,7 +182,7 @@ def show(
         Console(stderr=True).print(f"{path} is damaged and left out; run the suite again to replace it.", markup=False)
     console.print(opened.table(figure) if figure else overview(opened))
     if svg:
-        write_svg(opened.table(figure or "final_accuracy"), svg)
+        write_svg([opened.table(figure)] if figure else list(matrices(opened)), svg)
         console.print(f"\nPicture written to {svg}.", highlight=False)
 
 
@@ -204,6 +206,32 @@ def export(
         if path is not None:
             write_rows(opened, path, form)
             console.print(f"{len(opened.rows())} rows written to {path}.", highlight=False)
+
+
+@app.command()
+def dashboard(
+    store: Store = Path("runs"),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine.")] = 8501,
+    address: Annotated[
+        str, typer.Option(help="Where to listen. Anybody who reaches it can read all runs.")
+    ] = "localhost",
+) -> None:
+    """Explore runs in the browser."""
+    import importlib.util
+    import os
+    import subprocess
+
+    if importlib.util.find_spec("streamlit") is None:
+        raise MissingExtra("the dashboard", "streamlit", "dashboard")
+    page = importlib.util.find_spec("fedguard.app.main")
+    assert page is not None and page.origin is not None
+    command = [sys.executable, "-m", "streamlit", "run", page.origin, "--browser.gatherUsageStats", "false"]
+    command += ["--client.toolbarMode", "minimal", "--server.address", address, "--server.port", str(port)]
+    environment = {**os.environ, "FEDGUARD_STORE": str(store.resolve())}
+    try:
+        raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
 
 
 @app.command()
@@ -231,7 +259,10 @@ def init(
 
     if file.exists() and not force:
         raise ConfigError(f"{file} is there already. Choose another name, or write over it with --force.")
-    file.write_text(files("fedguard").joinpath("starter.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    try:
+        file.write_text(files("fedguard").joinpath("starter.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error.strerror}.") from None
     console.print(f"{file} written. Next: fedguard check {file}, then fedguard run {file}.", highlight=False)
 
 
@@ -239,18 +270,15 @@ def main() -> NoReturn:
     """Run the command line: a user's mistake is one line and exit 2, a fault of ours is a log and exit 1."""
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="fedguard")
         sys.exit(code if isinstance(code, int) else 0)
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
         _fail(f"{error.format_message()} (See `{context.command_path if context else 'fedguard'} --help`.)", 2)
     except FedGuardError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except (KeyboardInterrupt, typer.Abort) as error:
-        _fail(str(error.__cause__ or error) or "interrupted.", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted.", 130)
     except Exception as error:
         log = Path(f"fedguard-crash-{time.strftime('%Y%m%d-%H%M%S')}.log")
         log.write_text(traceback.format_exc(), encoding="utf-8")

@@ -12,7 +12,7 @@ import ast
 import importlib
 import inspect
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -69,24 +69,13 @@ class Registry:
                 self._add(kind, point.name, Entry(f"{point.module}:{point.attr}", origin))
                 self.get(kind, point.name)
 
-    def use_module(self, name: str) -> None:
-        """Add every algorithm that the module ``name`` defines; a second time it changes nothing."""
-        try:
-            module = importlib.import_module(name)
-        except Exception as error:
-            raise PluginError(
-                f"plugins: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
-            ) from error
-        found = [
-            cls for _, cls in inspect.getmembers(module, inspect.isclass)
-            if cls.__module__ == module.__name__ and issubclass(cls, Algorithm) and "name" in cls.__dict__
-        ]  # fmt: skip
-        if not found:
-            raise PluginError(
-                f"plugins: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
-            )
-        for cls in found:
-            self._add(cls.kind, cls.name, Entry(f"{name}:{cls.__qualname__}", f"module {name}"))
+    def use_modules(self, names: Iterable[str]) -> None:
+        """Know the algorithms of these modules, and forget those of modules that another suite named."""
+        for entries in self._entries.values():
+            for name in [name for name, entry in entries.items() if entry.origin.startswith("module ")]:
+                del entries[name]
+        for module in names:
+            self._add_module(module)
 
     def names(self, kind: str) -> list[str]:
         """The known names of one kind, the built-in ones first, each part in the order of its table."""
@@ -171,6 +160,24 @@ class Registry:
             raise ConfigError(_at(where, str(error))) from None
         return pipeline
 
+    def _add_module(self, name: str) -> None:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            raise PluginError(
+                f"plugins: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
+            ) from error
+        found = [
+            cls for _, cls in inspect.getmembers(module, inspect.isclass)
+            if cls.__module__ == module.__name__ and issubclass(cls, Algorithm) and "name" in cls.__dict__
+        ]  # fmt: skip
+        if not found:
+            raise PluginError(
+                f"plugins: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
+            )
+        for cls in found:
+            self._add(cls.kind, cls.name, Entry(f"{name}:{cls.__qualname__}", f"module {name}"))
+
     def _add(self, kind: str, name: str, entry: Entry) -> None:
         known = self._entries[kind].get(name)
         if known is not None and known.target != entry.target:
@@ -243,11 +250,13 @@ def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, A
         if isinstance(spec, str):
             return spec, {}
     if not isinstance(spec, Mapping):
-        raise ConfigError(_at(where, f"expected the name of a {kind}, or a mapping with `name`; got {spec!r}."))
+        raise ConfigError(
+            _at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {spec!r}.")
+        )
     rest = dict(spec)
     name = rest.pop("name", None) or rest.pop("kind", None)
     if not isinstance(name, str):
-        raise ConfigError(_at(where, f"expected a {kind} with a `name`; got {dict(spec)!r}."))
+        raise ConfigError(_at(where, f"expected a mapping with the `name` of a {kind}; got {dict(spec)!r}."))
     return name, rest
 
 

@@ -73,7 +73,8 @@ def judge(
         met = first_met(stage.needs, exposure.server)
         if met is None:
             reasons.append(
-                f"{stage.name} needs {needs_in_words(stage.needs)}; {_why_hidden(stage.needs[0], secure_aggregation)} "
+                f"{stage.name} needs {needs_in_words(stage.needs)}; "
+                f"{_why_hidden(stage.needs[0], exposure, secure_aggregation)} "
                 f"The server sees {exposure.server.words()}."
             )
         else:
@@ -96,12 +97,10 @@ def judge(
     return Verdict(tuple(reasons), attack_sees, rule_sees)
 
 
-def _why_hidden(needed: Sight, secure_aggregation: str) -> str:
-    if Sight.ROOT_DATA in needed:
-        return "give it some with server.root_data."
+def _why_hidden(needed: Sight, exposure: Exposure, secure_aggregation: str) -> str:
+    if Sight.ROOT_DATA in needed and Sight.ROOT_DATA not in exposure.server:
+        return "give the server some with server.root_data."
+    if secure_aggregation == "off":
+        return "this architecture does not show it."
     hides = f"secure_aggregation: {secure_aggregation} hides it."
-    return (
-        f"{hides} Use mean or client_clipping >> mean, or switch masking off."
-        if secure_aggregation != "off"
-        else "nobody shows it."
-    )
+    return f"{hides} Use mean or client_clipping >> mean, or switch masking off."

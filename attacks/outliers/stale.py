@@ -44,6 +44,6 @@ def _with_current(view: PoisonView, delay: int) -> dict[str, Tensor]:
     history = dict(view.state)
     for client, update in zip(view.hostile, view.own, strict=True):
         key = f"client {client}"
-        past = history.get(key, update[:0].expand(0, view.dim))
+        past = history.get(key, update.new_empty(0, view.dim))
         history[key] = torch.cat([past, update[None]])[-(delay + 1) :]
     return history

@@ -20,11 +20,18 @@ def krum_scores(gram: Gram, f: int) -> Tensor:
     return ordered[:, 1 : 1 + neighbours].sum(1)
 
 
+def _smallest(values: Tensor) -> Tensor:
+    """bool ``[n]``: where a value is the smallest, but for rounding."""
+    return values <= values.min() * (1 + 1e-9)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Krum(WeightRule):
     """The one update that lies closest to its neighbours.
 
-    R(x) = x_i with the smallest score s(i) = sum over the n - f - 2 nearest j of |x_i - x_j|^2.
+    R(x) = x_i with the smallest score s(i) = sum over the n - f - 2 nearest j of |x_i - x_j|^2. The source leaves ties
+    open, and behind nnm they are common: they go to the update closest to all others, and if that is a tie too, to the
+    mean of the tied ones. So the order of the clients never matters.
     """
 
     name = "krum"
@@ -36,8 +43,9 @@ class Krum(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        best = krum_scores(gram, context.f).argmin()
-        return torch.nn.functional.one_hot(best, gram.n).double()
+        best = _smallest(krum_scores(gram, context.f))
+        best &= _smallest(gram.distances_squared().sum(1).masked_fill(~best, torch.inf))
+        return best.double() / best.sum()
 
     def kappa(self, n: int, f: int) -> float:
         """6 (1 + r) with r = f / (n - 2f) (Allouah et al., AISTATS 2023)."""

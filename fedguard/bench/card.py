@@ -18,7 +18,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "in_words": repr(threat) if attack else "Nobody is hostile.",
         "attack": str(attack) if attack else None,
         "goal": attack.goal if attack else None,
-        "acts_on": _acts_on(attack) if attack else [],
+        "acts_on": acts_on(attack) if attack else [],
         "attack_sees": cell.verdict.attack_sees.names(),
         "granted": threat.grants.names() if attack else [],
         "collusion": attack is not None and cell.hostile > 1,
@@ -43,7 +43,8 @@ def threat_card(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _acts_on(attack: PoisonAttack) -> list[str]:
+def acts_on(attack: PoisonAttack) -> list[str]:
+    """What an attack tampers with: what it overrides of its contract."""
     methods = {"poison": "data", "plan": "local training", "craft": "update"}
     kind = type(attack)
     return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]

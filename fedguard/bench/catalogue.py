@@ -78,7 +78,7 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     if issubclass(cls, Defense):
         slope, offset = cls.min_rows
         entry |= {
-            "stage": _stage(cls),
+            "stage": stage_of(cls),
             "min_updates": {"per_f": slope, "plus": offset},
             "breakdown": cls.breakdown,
             "cost": cls.cost,
@@ -135,7 +135,7 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
     if issubclass(cls, PoisonAttack):
         yield "goal", cls.goal
     if issubclass(cls, Defense):
-        yield "stage", _stage(cls)
+        yield "stage", stage_of(cls)
         slope, offset = cls.min_rows
         yield "needs n", f">= {slope}f + {offset}" if slope else f">= {offset}"
         if cls.proven_rows:
@@ -147,7 +147,8 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
         yield "kappa, n = 20, f = 4", f"at most {bound:.2f}" if bound is not None else "no published bound"
 
 
-def _stage(cls: type[Defense]) -> str:
+def stage_of(cls: type[Defense]) -> str:
+    """``client transform``, ``mixing``, ``weight rule`` or ``coordinate rule``."""
     stages = {
         "ClientTransform": "client transform",
         "Mixing": "mixing",

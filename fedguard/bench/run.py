@@ -8,14 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedguard.bench.matrix import Matrix, matrix
 from fedguard.bench.record import Record
 from fedguard.bench.store import RunFolder
 from fedguard.errors import MissingExtra
 
 if TYPE_CHECKING:
     import pandas
-
-    from fedguard.bench.report import Matrix
 
 #: The figures of a row that come straight from a record's result.
 FIGURES = ("final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "attack_success")
@@ -89,9 +88,7 @@ class Run:
 
     def table(self, figure: str = "final_accuracy") -> Matrix:
         """The matrix of attacks and defenses for one figure: mean over seeds with its interval."""
-        from fedguard.bench.report import matrix
-
-        return matrix(self, figure)
+        return matrix(self.name, self.rows(), self.swept, figure)
 
     def with_status(self, status: str) -> list[dict[str, Any]]:
         """The rows that are ``ok``, ``refused``, ``failed`` or ``missing``."""

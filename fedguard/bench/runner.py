@@ -122,11 +122,10 @@ class Runner:
     def _corners(self, trial: Trial) -> dict[str, Trial]:
         """The other corners of a trial, as far as they are run."""
         cell = self._cells[trial[0]]
-        corners = {
-            "clean_mean": cell.corner(attacked=False, defended=False),
-            "clean_defense": cell.corner(attacked=False, defended=True),
-            "attack_mean": cell.corner(attacked=True, defended=False),
-        }
+        corners = {"clean_mean": cell.corner(attacked=False, defended=False)}
+        if cell.attack is not None:
+            corners["clean_defense"] = cell.corner(attacked=False, defended=True)
+            corners["attack_mean"] = cell.corner(attacked=True, defended=False)
         return {
             name: (corner.id, trial[1])
             for name, corner in corners.items()

@@ -32,8 +32,7 @@ def main() -> None:
     torch.set_num_threads(1)
     from fedguard.registry import registry
 
-    for module in start["plugins"]:
-        registry().use_module(module)
+    registry().use_modules(start["plugins"])
     _say(out, {"ready": True})
     for line in sys.stdin:
         _say(out, _serve(json.loads(line), out))

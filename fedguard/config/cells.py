@@ -194,8 +194,10 @@ def plan(document: Document, suite: Suite) -> Plan:
     Raises:
         ConfigError: unknown keys, names or parameters, with the place where they stand.
     """
-    for module in suite.plugins:
-        _load_plugin(module, document)
+    folder = str(document.folder) if document.folder else None
+    if suite.plugins and folder and folder not in sys.path:
+        sys.path.append(folder)
+    registry().use_modules(suite.plugins)
     base = suite.model_dump(mode="json", by_alias=True, include=set(CellConfig.model_fields))
     positions = []
     for swept, data, where in _combinations(base, suite.matrix, document):
@@ -259,13 +261,6 @@ def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
             raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {below!r}, not a mapping.")
         data = below
     data[str(key[-1])] = value
-
-
-def _load_plugin(module: str, document: Document) -> None:
-    folder = str(document.folder) if document.folder else None
-    if folder and folder not in sys.path:
-        sys.path.append(folder)
-    registry().use_module(module)
 
 
 def _short(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -164,11 +165,18 @@ class Suite(CellConfig):
     """A whole suite file."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "suite"
+    name: str = "suite"
     seeds: tuple[Count, ...] = (0, 1, 2)
     matrix: dict[str, list[Any]] = {}
     plugins: tuple[str, ...] = ()
     gate: GateSection = GateSection()
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+            raise ValueError("expected a folder name of letters, digits, '.', '_' and '-'")
+        return value
 
     @field_validator("seeds", mode="before")
     @classmethod

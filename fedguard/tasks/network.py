@@ -33,12 +33,7 @@ class Network:
                 f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}."
             )
         self.shape, self.classes = shape, classes
-        parameters = list(self.module.parameters())
-        self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-        offset = 0
-        for parameter in parameters:
-            parameter.data = self.flat[offset : offset + parameter.numel()].view(parameter.shape)
-            offset += parameter.numel()
+        self.flat = flatten(self.module)
         self.widths = _mlp_widths(self.module)
 
     @property
@@ -55,6 +50,17 @@ class Network:
         """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
         self.load(model)
         return torch.cat([self.module(part) for part in torch.split(x, batch)])
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """Move a module's parameters into one vector ``[d]``, and make them views of it."""
+    parameters = list(module.parameters())
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    offset = 0
+    for parameter in parameters:
+        parameter.data = flat[offset : offset + parameter.numel()].view(parameter.shape)
+        offset += parameter.numel()
+    return flat
 
 
 def _mlp_widths(module: nn.Module) -> tuple[int, ...] | None:

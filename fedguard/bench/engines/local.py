@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -86,9 +87,9 @@ class _Worker:
             env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         self._send(start)
-        self._error_reader = threading.Thread(target=self._collect_errors, daemon=True)
-        self._error_reader.start()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._listen, self._collect_errors)]
+        for reader in self._readers:
+            reader.start()
 
     def give(self, job: Job) -> None:
         self.job = job
@@ -96,23 +97,27 @@ class _Worker:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self.how_it_ended()
 
     def how_it_ended(self) -> str:
+        """Wait for the end, and let go of everything."""
         code = self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=5)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def last_words(self) -> str:
-        self._error_reader.join(timeout=2)
         return " | ".join(self._errors[-3:])
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it died, and the listening thread says so
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died; the listening thread says so
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

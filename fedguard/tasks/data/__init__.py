@@ -23,8 +23,9 @@ def split_dataset(
     if value_range is None:
         mean, deviation = x_train.mean(0), x_train.std(0)
         x_train, x_test = (x_train - mean) / deviation, (x_test - mean) / deviation
-        value_range = (float(x_train.min()), float(x_train.max()))
-    return Dataset(_examples(x_train, y_train), _examples(x_test, y_test), len(np.unique(y)), value_range)
+    train, test_part = _examples(x_train, y_train), _examples(x_test, y_test)
+    span = value_range or (float(train.x.min()), float(train.x.max()))
+    return Dataset(train, test_part, len(np.unique(y)), span)
 
 
 def _examples(x: NDArray[np.float64], y: NDArray[np.int64]) -> Examples:

@@ -34,6 +34,8 @@ class DenseEngine:
 
     def __init__(self, widths: tuple[int, ...], parts: Sequence[Examples]) -> None:
         self._widths = widths
+        # Up to as many examples as inputs, a client's delta form costs less than holding its weights.
+        self._delta_up_to = widths[0]
         self._x = torch.cat([part.x.flatten(1) for part in parts])
         self._y = torch.cat([part.y for part in parts])
         self._sizes = [len(part) for part in parts]
@@ -77,8 +79,8 @@ class DenseEngine:
         first = self._first_layer(layers[0], clients, batches, plan)
         hidden = [_ClientWeights(weight, bias, count, plan) for weight, bias in layers[1:]]
         labels = self._y[self._offsets[list(clients)][:, None, None] + batches.clamp(min=0)]
-        targets = one_hot(labels, self._widths[-1]).float()
-        used = (batches >= 0).float()
+        targets = one_hot(labels, self._widths[-1]).to(model.dtype)
+        used = (batches >= 0).to(model.dtype)
         share = used / used.sum(2, keepdim=True).clamp(min=1)  # each example's weight in its batch's mean loss
         active = (batches[:, :, 0] >= 0).sum(0).tolist()
         for step in range(steps):
@@ -105,7 +107,7 @@ class DenseEngine:
             x = self._x[offsets[:, None] + batches[:, 0].clamp(min=0)]
             return _DeltaLayer(*layer, x, None, torch.arange(batch).expand(count, 1, batch), plan)
         sizes = [self._sizes[client] for client in clients]
-        if max(sizes) <= self._widths[0]:
+        if max(sizes) <= self._delta_up_to:
             last = torch.tensor(sizes)[:, None] - 1
             x = self._x[offsets[:, None] + torch.arange(max(sizes)).expand(count, -1).minimum(last)]
             return _DeltaLayer(*layer, x, self._inner_products(clients, x), batches.clamp(min=0), plan)
@@ -116,7 +118,7 @@ class DenseEngine:
         if clients not in self._products:
             if sum(kept.numel() for kept in self._products.values()) + len(x) * x.shape[1] ** 2 > CHUNK_FLOATS:
                 self._products.clear()
-            self._products[clients] = torch.baddbmm(torch.ones(1), x, x.transpose(1, 2))
+            self._products[clients] = torch.baddbmm(x.new_ones(1), x, x.transpose(1, 2))
         return self._products[clients]
 
 

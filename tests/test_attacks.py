@@ -1,0 +1,267 @@
+"""Attacks: golden values, the papers' formulae as loops, what each may see, and the contract of the table."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import pytest
+import torch
+from fedguard.attacks.poisoning.alie import supportive_z
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedguard as fg
+import tests.reference as reference
+from fedguard.architectures.server import Server
+from fedguard.contracts import DataView, Examples, LocalPlan, PoisonAttack, PoisonView, Sight, Training
+from fedguard.errors import ContractError, NotAllowed, NotObservable
+from fedguard.registry import iterate, registry
+from fedguard.rng import Rng
+from tests.table import ATTACKS, normal
+from tests.test_training import deal, set_up
+
+THREE = [[1.0, 2, 3], [4, 5, 6], [7, 8, 9]]
+CASES = pytest.mark.parametrize("case", ATTACKS, ids=lambda case: f"{case.name} {case.parameters or ''}")
+
+
+def build(name, **parameters) -> PoisonAttack:
+    return registry().build("attack", {"name": name, **parameters})
+
+
+def view(honest, *, f=2, sees=None, own=None, state=None, round=1, clients=None, seed=0, attack="test") -> PoisonView:
+    h = len(honest)
+    return PoisonView(
+        attack,
+        sees if sees is not None else Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
+        round=round,
+        n=h + f,
+        dim=honest.shape[1],
+        hostile=tuple(range(h, h + f)),
+        server_lr=1.0,
+        rng=Rng(seed).child(round),
+        state=state or {},
+        honest=honest,
+        honest_clients=tuple(clients or range(h)),
+        own=normal(f, honest.shape[1], seed=99) if own is None else own,
+        model=torch.zeros(honest.shape[1]),
+        rule=lambda updates: updates.mean(0),
+    )
+
+
+def test_golden_values():
+    assert fg.craft("alie", THREE, f=1, z=1.5) == [[8.5, 9.5, 10.5]]
+    assert fg.craft("ipm", THREE, f=2, tau=0.5) == [[-2, -2.5, -3]] * 2
+    assert fg.craft("sign_flip", THREE, f=1) == [[-4, -5, -6]]
+
+
+@pytest.mark.parametrize(("n", "f"), [(20, 4), (50, 10), (25, 5), (11, 3)])
+def test_alie_default_is_the_formula_of_the_source(n, f):
+    s = n // 2 + 1 - f
+    assert supportive_z(n, f) == pytest.approx(NormalDist().inv_cdf((n - f - s) / (n - f)))
+    honest = normal(n - f, 6, seed=1)
+    expected = reference.alie(honest.double().tolist(), supportive_z(n, f))
+    assert fg.craft("alie", honest, f=f)[0].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_alie_with_a_majority_stays_finite():
+    assert torch.isfinite(fg.craft("alie", normal(3, 4), f=5)).all()
+
+
+@pytest.mark.parametrize("direction", ["std", "unit", "sign"])
+@pytest.mark.parametrize("seed", range(5))
+def test_min_max_agrees_with_the_bisection_of_the_source(direction, seed):
+    honest = normal(7, 5, seed)
+    rows, mu = honest.double().tolist(), reference.mean(honest.double().tolist())
+    p = {
+        "std": [a - b for a, b in zip(mu, reference.alie(rows, 1.0), strict=True)],
+        "unit": [-m / reference.norm(mu) for m in mu],
+        "sign": [-1.0 if m > 0 else 1.0 for m in mu],
+    }[direction]
+    expected = reference.min_max_by_bisection(rows, p)
+    assert fg.craft("min_max", honest, f=1, direction=direction)[0].tolist() == pytest.approx(expected, abs=2e-5)
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(3, 12), d=st.integers(1, 8))
+def test_min_max_reaches_its_bound_and_takes_the_longest_way(seed, n, d):
+    honest = normal(n, d, seed)
+    bound = torch.cdist(honest, honest).max()
+    lengths = {}
+    for direction in ("std", "unit", "sign", "longest"):
+        crafted = fg.craft("min_max", honest, f=1, direction=direction)
+        assert float(torch.cdist(crafted, honest).max()) == pytest.approx(float(bound), rel=1e-3)
+        lengths[direction] = float((crafted[0] - honest.mean(0)).norm())
+    assert lengths["longest"] == pytest.approx(max(lengths.values()))
+
+
+def test_mimic_follows_the_client_furthest_along_the_top_direction():
+    """Clients differ along one axis; client 3 lies furthest out. After the warm-up it is copied, whoever is present."""
+    attack, state = build("mimic", warmup=15), {}
+    for round in range(1, 16):
+        honest = torch.randn(6, 8, generator=torch.Generator().manual_seed(round)) * 0.1
+        honest[:, 2] += torch.tensor([0.0, 1, -1, 5, 0.5, -0.5])
+        seen = view(honest, state=state, round=round)
+        crafted = attack.craft(seen)
+        state = attack.remember(seen, crafted)
+    z = state["z"]
+    assert abs(z[2]) > 0.99
+    assert float(z.norm()) == pytest.approx(1, abs=1e-5)
+    assert torch.equal(attack.craft(view(honest, state=state)), honest[3].expand(2, -1))
+    assert attack.remember(view(honest, state=state), crafted) is state  # learned once
+    without = honest[[0, 1, 2, 4, 5]]
+    copied = attack.craft(view(without, state=state, clients=(0, 1, 2, 4, 5)))
+    assert any(torch.equal(copied[0], row) for row in without)
+
+
+def test_gaussian_has_the_stated_law_and_fresh_draws():
+    one = fg.craft("gaussian", normal(2, 20_000), f=2, scale=3.0)
+    assert float(one.std()) == pytest.approx(3, abs=0.05)
+    assert float(one.mean()) == pytest.approx(0, abs=0.1)
+    assert not torch.equal(one[0], one[1])
+    assert not torch.equal(one, fg.craft("gaussian", normal(2, 20_000), f=2, scale=3.0, seed=1))
+
+
+def test_label_flip_mirrors_the_classes():
+    flipped = build("label_flip").poison(
+        Examples(torch.zeros(4, 1), torch.tensor([0, 3, 8, 9])),
+        DataView("label_flip", Sight.OWN_DATA, rng=Rng(0), classes=10, value_range=(0.0, 1.0)),
+    )
+    assert flipped.y.tolist() == [9, 6, 1, 0]
+
+
+def test_pixel_patch_lights_its_corner_and_nothing_else():
+    x = torch.rand(3, 1, 8, 8)
+    before = x.clone()
+    patched = registry().build("trigger", "pixel_patch(size=2)").apply(x, (0.0, 1.0))
+    assert torch.equal(x, before)
+    changed = patched != x
+    assert (patched[:, :, 6:, 6:] == 1).all()
+    assert not changed[:, :, :6].any() and not changed[:, :, :, :6].any()
+
+
+def test_model_replacement_poisons_its_share_and_boosts():
+    attack = build("model_replacement", target=7, share=0.25, epochs=3)
+    examples = Examples(torch.rand(40, 1, 8, 8) * 0.5, torch.arange(40) % 7)
+    poisoned = attack.poison(examples, DataView("t", Sight.OWN_DATA, rng=Rng(0), classes=10, value_range=(0.0, 1.0)))
+    hit = poisoned.y == 7
+    assert int(hit.sum()) == 10
+    assert (poisoned.x[hit][:, :, 6:, 6:] == 1).all()
+    assert torch.equal(poisoned.x[~hit], examples.x[~hit])
+    assert attack.plan(LocalPlan(lr=0.1, epochs=1)) == LocalPlan(lr=0.1, epochs=3)
+    assert attack.plan(LocalPlan(lr=1.0, steps=1)) == LocalPlan(lr=1.0, steps=1)
+    own = normal(2, 5)
+    assert torch.allclose(attack.craft(view(normal(8, 5), own=own)), own * 10 / 2)
+
+
+def test_model_replacement_replaces_the_model():
+    """With the mean, one attacker of n and boost n, the global model becomes the attacker's, but for the honest mean."""
+    task = deal("softmax")
+    setup = set_up(task, Training(rounds=1, lr=0.05), attack="model_replacement", hostile=(2,), told=1)
+    (report,) = Server().run(setup)
+    start = task.initial_model(setup.rng.child("model"))
+    rng, plan = setup.rng.child("round", 1), setup.training.plan()
+    honest, hostile = torch.empty(5, task.dim), torch.empty(1, task.dim)
+    task.local_updates(start, [0, 1, 3, 4, 5], plan, rng, honest)
+    attack = setup.attack
+    facts = {"rng": setup.rng.child("attack", "data", 2), "classes": 10, "value_range": (0.0, 1.0)}
+    poisoned = task.with_examples({2: attack.poison(task.examples(2), DataView("t", Sight.OWN_DATA, **facts))})
+    poisoned.local_updates(start, [2], attack.plan(plan), rng, hostile)
+    assert torch.allclose(report.model, start + hostile[0] + honest.sum(0) / 6, atol=1e-5)
+
+
+def test_huge_value_hits_as_many_clients_as_it_says():
+    own = normal(4, 5)
+    sent = build("huge_value", factor=-100.0, count=2).craft(view(normal(6, 5), f=4, own=own))
+    assert torch.equal(sent, torch.cat([own[:2] * -100, own[2:]]))
+
+
+def test_stale_sends_what_each_client_computed_before():
+    attack, state, sent = build("stale", delay=2), {}, []
+    for round in range(1, 6):
+        seen = view(normal(4, 3), own=torch.full((2, 3), float(round)), state=state, round=round)
+        crafted = attack.craft(seen)
+        state = attack.remember(seen, crafted)
+        sent.append(crafted[0, 0].item())
+    assert sent == [1, 1, 1, 2, 3]
+
+
+def test_free_riders_return_the_model_or_disguise_it():
+    assert not fg.craft("free_rider", normal(3, 4), f=2).any()
+    assert float(fg.craft("free_rider", normal(2, 10_000), f=1, noise=0.5).std()) == pytest.approx(0.5, abs=0.02)
+
+
+# The contract of the table.
+
+
+def test_every_attack_stands_in_the_table():
+    assert {case.name for case in ATTACKS} == {cls.name for _, cls in iterate(["attack"])}
+
+
+@CASES
+def test_crafts_what_its_contract_says_and_leaves_the_honest_updates_alone(case):
+    attack = build(case.name, **case.parameters)
+    honest, own = normal(8, 30, seed=1), normal(3, 30, seed=2)
+    before = honest.clone()
+    for sees in attack.needs:
+        seen = view(honest, f=3, own=own.clone(), sees=sees)
+        crafted = attack.craft(seen)
+        assert crafted.shape == (3, 30)
+        assert crafted.dtype == torch.float32
+        assert bool(crafted.isfinite().all()) == case.finite
+        assert isinstance(attack.remember(seen, crafted), dict)
+        assert torch.equal(honest, before)
+
+
+@CASES
+def test_sees_no_more_than_it_declares(case):
+    """With any sight of its needs taken away the attack cannot work: so it declares nothing that it does not read."""
+    attack = build(case.name, **case.parameters)
+    reads_data_only = type(attack).craft is PoisonAttack.craft
+    for sees in attack.needs:
+        for member in Sight:
+            if member in sees and not reads_data_only:
+                with pytest.raises(NotObservable, match="Declare Sight"):
+                    attack.craft(view(normal(6, 30), sees=sees & ~member))
+
+
+@CASES
+def test_runs_in_a_training_and_is_reproducible(case):
+    task = deal("softmax")
+    training = Training(rounds=3, lr=0.1)
+    attack = build(case.name, **case.parameters)
+
+    def final():
+        setup = set_up(task, training, attack=attack, hostile=(1, 4), told=2, pipeline="median")
+        return list(Server().run(setup))[-1].model
+
+    assert torch.equal(final(), final())
+    assert final().isfinite().all()
+
+
+def test_an_attack_that_tampers_with_what_it_sees_is_caught():
+    class Tamper(PoisonAttack):
+        name, needs = "tamper", (Sight.HONEST_UPDATES,)
+
+        def craft(self, view):
+            view.honest.zero_()
+            return torch.zeros(view.f, view.dim)
+
+    setup = set_up(deal("softmax"), Training(rounds=1), attack=Tamper(), hostile=(1,), told=1)
+    with pytest.raises(ContractError, match="tamper broke its contract: it changed the updates it was shown"):
+        list(Server().run(setup))
+
+
+def test_an_attack_of_the_wrong_shape_is_caught():
+    class Short(PoisonAttack):
+        name, needs = "short", (Sight.NOTHING,)
+
+        def craft(self, view):
+            return torch.zeros(view.f, 3)
+
+    setup = set_up(deal("softmax"), Training(rounds=1), attack=Short(), hostile=(1,), told=1)
+    with pytest.raises(ContractError, match=r"expected updates of shape \[1, 650\]; got \[1, 3\]"):
+        list(Server().run(setup))
+
+
+def test_craft_refuses_what_it_cannot_give():
+    with pytest.raises(NotAllowed, match="Attacks on data or local training run in a suite"):
+        fg.craft("label_flip", THREE, f=1)

@@ -1,0 +1,250 @@
+"""The commands, as a person types them: in a process of their own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = """\
+name: tiny
+clients: {total: 8, malicious: 2}
+training: {rounds: 3}
+seeds: 2
+matrix:
+  attack: [none, ipm(tau=5), model_replacement]
+  defense: [mean, median, fltrust]
+"""
+
+
+def fedguard(*arguments: str, cwd: Path, code: int = 0, columns: int = 100) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedguard.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a suite that has been run."""
+    path = tmp_path_factory.mktemp("work")
+    (path / "tiny.yaml").write_text(SUITE)
+    done = fedguard("run", "tiny.yaml", cwd=path)
+    (path / "run.txt").write_text(done.stdout)
+    return path
+
+
+def test_run_says_what_it_does_and_what_comes_next(folder):
+    said = (folder / "run.txt").read_text()
+    assert "18 trials: 12 to run on" in said
+    assert "tiny: final accuracy in %, mean of 2 seeds ± 95 % interval" in said
+    assert "tiny: backdoor success above that of a clean model in %" in said
+    assert "Refused, and why:" in said
+    assert "none against fltrust (2 seeds): fltrust needs each client's update and a clean data set" in said.replace(
+        "\n", " "
+    )
+    assert "fedguard show tiny --figure worst_class_accuracy" in said
+    assert "Threat: 2 of 8 clients collude" in said
+
+
+def test_show(folder):
+    said = fedguard("show", "tiny", cwd=folder).stdout
+    header, *rows = [line.split() for line in said.splitlines() if line.strip()][1:]
+    assert header == ["attack", "mean", "median", "fltrust"]
+    assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
+    assert fedguard("show", str(folder / "runs" / "tiny"), cwd=folder).stdout == said
+    figure = fedguard("show", "tiny", "--figure", "accuracy_drop", cwd=folder).stdout
+    assert figure.startswith("tiny: accuracy lost to the attack in %")
+    rows = json.loads(fedguard("show", "tiny", "--json", cwd=folder).stdout)
+    assert len(rows) == 18
+    assert rows[0]["attack"] == "none"
+
+
+def test_narrow_terminals_get_several_tables(folder):
+    said = fedguard("show", "tiny", "--figure", "final_accuracy", cwd=folder, columns=44).stdout
+    assert max(map(len, said.splitlines())) <= 44
+    assert said.count("worst of these") == 2
+    assert "…" not in said
+
+
+def test_picture(folder):
+    fedguard("show", "tiny", "--svg", "matrix.svg", cwd=folder)
+    picture = (folder / "matrix.svg").read_text()
+    assert picture.startswith("<svg")
+    assert "model_replacement" in picture
+    assert "url(http" not in picture  # looking at it makes no request
+
+
+def test_export(folder):
+    fedguard("export", "tiny", "--csv", "tiny.csv", "--json", "tiny.json", "--parquet", "tiny.parquet", cwd=folder)
+    with (folder / "tiny.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(json.loads((folder / "tiny.json").read_text())) == 18
+    assert {row["status"] for row in rows} == {"ok", "refused"}
+    import pandas
+
+    assert len(pandas.read_parquet(folder / "tiny.parquet")) == 18
+
+
+def test_check_says_what_is_legal_and_how_long_it_takes(folder):
+    said = fedguard("check", "tiny.yaml", cwd=folder).stdout.replace("\n", " ")
+    assert (
+        "tiny: 9 positions of the matrix, 0 more cells to compare with, 2 seeds: 12 trials to run, 6 refused." in said
+    )
+    assert "Clients: 8 of 8 in a round (fixed), 2 hostile (25 %), and the rules are told f = 2." in said
+    assert "ipm(tau=5) against fltrust: fltrust needs" in said
+    assert "About" in said and "workers, from a few rounds measured now." in said
+    said = fedguard(
+        "check", "tiny.yaml", "--set", "matrix.defense=[krum]", "--set", "clients.malicious=3", cwd=folder
+    ).stdout
+    assert "krum needs n >= 2f + 3, with f = 3: 9 updates; got n = 8." in said.replace("\n", " ")
+    fedguard("check", "tiny.yaml", "--set", "protocol.secure_aggregation=full", cwd=folder, code=2)
+
+
+def test_dry_run(folder):
+    assert "0 of 18 trials would run." in fedguard("run", "tiny.yaml", "--dry-run", cwd=folder).stdout
+    said = fedguard("run", "tiny.yaml", "--dry-run", "--no-cache", cwd=folder).stdout
+    assert "12 of 18 trials would run." in said
+    assert "seed 1  ipm(tau=5) against median" in said
+
+
+def test_list(folder):
+    assert "trimmed_mean" in fedguard("list", "defenses", cwd=folder).stdout
+    listed = json.loads(fedguard("list", "--json", cwd=folder).stdout)
+    assert {entry["kind"] for entry in listed} == {
+        "attack",
+        "trigger",
+        "defense",
+        "data",
+        "partition",
+        "model",
+        "architecture",
+    }
+    for entry in listed:
+        assert {"name", "kind", "needs", "source", "summary", "parameters"} <= set(entry)
+    krum = next(entry for entry in listed if entry["name"] == "krum")
+    assert krum["needs"] == [["each_update"], ["group_sums"]]
+
+
+@pytest.mark.parametrize("name", ["alie", "trimmed_mean", "digits", "pixel_patch", "server", "dirichlet", "lenet5"])
+def test_explain(folder, name):
+    said = fedguard("explain", name, cwd=folder).stdout
+    assert said.startswith(name)
+    assert "source" in said
+
+
+def test_init_check_run(tmp_path):
+    fedguard("init", cwd=tmp_path)
+    fedguard("check", "suite.yaml", "--set", "seeds=1", "--set", "training.rounds=1", cwd=tmp_path)
+    again = fedguard("init", cwd=tmp_path, code=2)
+    assert "suite.yaml is there already" in again.stderr
+    fedguard("init", "--force", cwd=tmp_path)
+    assert "cannot be written: No such file" in fedguard("init", "no/such/folder.yaml", cwd=tmp_path, code=2).stderr
+
+
+def test_doctor(tmp_path):
+    said = fedguard("doctor", cwd=tmp_path).stdout
+    assert "BAD" not in said
+    assert "worker process: starts" in said
+    assert "torch: 2." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "Missing argument 'SUITE'. (See `fedguard run --help`.)"),
+        (["run", "none.yaml"], "none.yaml: cannot be read: No such file or directory."),
+        (["runn"], "No such command 'runn'."),
+        (["run", "tiny.yaml", "--jbos", "2"], "No such option: --jbos"),
+        (["run", "tiny.yaml", "--jobs", "0"], "Invalid value for '--jobs'"),
+        (["run", "tiny.yaml", "--set", "training.lrr=1"], "--set training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
+        (["show", "none"], "run 'none': not found in runs. Runs there: tiny."),
+        (["show", "tiny", "--figure", "acc"], "unknown figure 'acc'."),
+        (["export", "tiny"], "export: expected --csv FILE, --json FILE or --parquet FILE; got none of them."),
+        (
+            ["export", "tiny", "--csv", "no/folder/x.csv"],
+            "no/folder/x.csv: cannot be written: No such file or directory.",
+        ),
+        (["list", "attak"], "unknown kind 'attak'. Did you mean 'attack'"),
+        (["explain", "trimed_mean"], "unknown name 'trimed_mean'. Did you mean 'trimmed_mean'"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(folder, arguments, message):
+    done = fedguard(*arguments, cwd=folder, code=2)
+    assert message in done.stderr
+    assert done.stderr.startswith("fedguard: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_store_without_permission(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert "cannot be written: Permission denied" in fedguard("run", "tiny.yaml", cwd=tmp_path, code=2).stderr
+
+
+def test_a_store_that_is_a_file(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    (tmp_path / "runs").write_text("")
+    assert "runs/tiny: cannot be written: Not a directory." in fedguard("run", "tiny.yaml", cwd=tmp_path, code=2).stderr
+
+
+def test_failed_trials_give_exit_4(tmp_path):
+    (tmp_path / "raises.py").write_text(
+        "from fedguard.contracts import PoisonAttack, Sight\nclass Raises(PoisonAttack):\n    'Raises.'\n    name = 'raises'\n"
+        "    needs = (Sight.NOTHING,)\n    def craft(self, view):\n        raise RuntimeError('on purpose')\n"
+    )
+    (tmp_path / "suite.yaml").write_text(
+        "plugins: [raises]\nattack: raises\nseeds: 1\nclients: {malicious: 1}\ntraining: {rounds: 1}\n"
+    )
+    done = fedguard("run", "suite.yaml", cwd=tmp_path, code=4)
+    assert "RuntimeError: on purpose" in done.stdout
+    assert "Failed; `fedguard run SUITE --retry-failed` runs them again:" in done.stdout
+
+
+def test_a_fault_of_ours_leaves_a_traceback_in_a_log(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import fedguard.bench.catalogue as c\ndef broken(name):\n    raise ZeroDivisionError('planted')\nc.explanation = broken\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "fedguard.cli", "explain", "krum"],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "a fault of FedGuard, not yours: ZeroDivisionError: planted" in done.stderr
+    (log,) = tmp_path.glob("fedguard-crash-*.log")
+    assert "Traceback" in log.read_text()
+
+
+def test_help_teaches_and_loads_no_torch(tmp_path):
+    (tmp_path / "loaded.py").write_text(
+        "import sys\nsys.argv = ['fedguard', '--help']\nimport fedguard\nfrom fedguard.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'torch', 'numpy', 'sklearn', 'scipy', 'opacus', 'streamlit', 'pandas'} & set(sys.modules)\n"
+        "print('LOADED', sorted(heavy))\n"
+    )
+    done = subprocess.run([sys.executable, "loaded.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "LOADED []" in done.stdout
+    for word in ("run", "check", "list", "explain", "show", "export", "doctor", "init", "Start with"):
+        assert word in done.stdout
+    assert "fedguard 0." in fedguard("--version", cwd=tmp_path).stdout
+
+
+def test_a_closed_pipe_is_no_fault(tmp_path):
+    command = f"{sys.executable} -m fedguard.cli list --json | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[\n", "")
+    assert not list(tmp_path.glob("fedguard-crash-*"))

@@ -1,0 +1,262 @@
+"""The house itself: who imports whom, what a wheel holds, and that documents tell the truth."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = {
+    "fedguard": "fedguard",
+    "attacks": "fedguard.attacks",
+    "defenses": "fedguard.defenses",
+    "app": "fedguard.app",
+}
+
+#: What each part may import of FedGuard, beside itself. A part is the longest prefix that stands here.
+MAY_IMPORT = {
+    "fedguard.errors": set(),
+    "fedguard.rng": set(),
+    "fedguard.kernels": set(),
+    "fedguard.contracts": {"errors", "rng"},
+    "fedguard.aggregation": {"errors", "kernels", "contracts"},
+    "fedguard.registry": {"errors", "contracts"},
+    "fedguard.visibility": {"errors", "contracts"},
+    "fedguard.config": {"errors", "contracts", "registry", "visibility"},
+    "fedguard.attacks": {"errors", "rng", "kernels", "contracts"},
+    "fedguard.defenses": {"errors", "rng", "kernels", "contracts"},
+    "fedguard.tasks": {"errors", "rng", "contracts"},
+    "fedguard.metrics": {"errors", "rng", "contracts"},
+    "fedguard.architectures": {"errors", "rng", "kernels", "contracts", "aggregation"},
+    "fedguard.bench": {
+        "errors", "rng", "contracts", "registry", "visibility", "config", "tasks", "metrics", "architectures", "bench",
+    },
+    "fedguard.api": {
+        "errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "bench",
+    },
+    "fedguard.cli": {"errors", "api", "bench"},
+    "fedguard.app": {"errors", "bench"},
+    "fedguard": {"api", "bench"},
+}  # fmt: skip
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its installed name."""
+    found = {}
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            found[".".join((package, *parts))] = path
+    return found
+
+
+def part_of(module: str) -> str:
+    return max((part for part in MAY_IMPORT if module == part or module.startswith(f"{part}.")), key=len)
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_every_part_imports_only_what_it_may():
+    known = modules()
+    assert len(known) > 80
+    for module, path in known.items():
+        part = part_of(module)
+        for imported in imports(path):
+            if imported.split(".")[0] != "fedguard":
+                continue
+            target = part_of(imported)
+            short = target.removeprefix("fedguard").removeprefix(".")
+            assert target == part or short in MAY_IMPORT[part], f"{module} imports {imported}"
+
+
+def test_attacks_and_defenses_do_not_know_each_other_nor_does_the_core_know_them():
+    for module, path in modules().items():
+        for imported in imports(path):
+            for side in ("fedguard.attacks", "fedguard.defenses"):
+                if imported.startswith(side):
+                    assert module.startswith(side), f"{module} imports {imported}"
+
+
+def test_nobody_imports_the_top_level_folders_by_their_bare_names():
+    for path in [*ROOT.rglob("*.py")]:
+        if ".venv" not in path.parts and "build" not in path.parts:
+            assert not {name.split(".")[0] for name in imports(path)} & {"attacks", "defenses", "app"}, path
+
+
+def test_nothing_reads_a_pickle():
+    for module, path in modules().items():
+        text = path.read_text()
+        assert "pickle" not in text.replace("allow_pickle=False", "").replace("is pickled", ""), module
+        assert (
+            "torch.load" not in text and "yaml.load(" not in text and "eval(" not in text.replace("literal_eval(", "")
+        ), module
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy of the tracked files."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    files = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in files.stdout.split():
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(out),
+        str(source),
+    ]
+    subprocess.run(pip, check=True, capture_output=True)
+    (path,) = out.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_every_module_and_nothing_beside(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    for module, path in modules().items():
+        file = module.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
+        assert file in names, f"{module} is missing"
+    assert {name.split("/")[0] for name in names} == {"fedguard"}
+    assert {"fedguard/py.typed", "fedguard/starter.yaml"} <= set(names)
+
+
+def test_the_wheel_works_beside_a_folder_named_attacks(wheel, tmp_path):
+    """Unpacked from the wheel, in a folder where a user has an `attacks` package: theirs and ours are both there."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "attacks").mkdir()
+    (tmp_path / "attacks" / "__init__.py").write_text("MINE = True\n")
+    script = "import sys; sys.path.insert(0, 'site'); import attacks, fedguard as fg\nassert attacks.MINE\n"
+    script += "assert 'site' in fg.__file__\nprint(fg.craft('alie', [[1., 2.], [3., 5.]], f=1, z=1.0), fg.names('defense')[0])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "mean"
+
+
+def test_import_fedguard_loads_no_torch():
+    script = "import sys, fedguard; assert 'torch' not in sys.modules; assert 'run' in dir(fedguard); fedguard.run; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+# Documents.
+
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_python_in_documents_runs(document, tmp_path, monkeypatch):
+    found = blocks(document, "python")
+    assert found
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for number, block in enumerate(found):
+        script = tmp_path / f"block_{number}.py"
+        script.write_text(
+            block.replace(
+                'fg.run("examples/quick.yaml")',
+                'fg.run("examples/quick.yaml", settings=["training.rounds=2", "seeds=1"])',
+            )
+        )
+        done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, block + done.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_documents_name_are_there(document):
+    text = (ROOT / document).read_text()
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        if "://" not in target:
+            assert (ROOT / target).exists(), target
+    for path in re.findall(r"`((?:fedguard|attacks|defenses|examples|tests|benchmarks|app)/[\w/.-]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_that_documents_show_exist(document):
+    text = (ROOT / document).read_text()
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for target in re.findall(r"\bmake ([\w-]+)", text):
+        assert target in targets, target
+    for command in {
+        line.split()[0] for line in re.findall(r"\bfedguard ([a-z]+.*)", "\n".join(blocks(document, "sh")))
+    }:
+        done = subprocess.run([sys.executable, "-m", "fedguard.cli", command, "--help"], capture_output=True)
+        assert done.returncode == 0, command
+
+
+def test_the_tables_in_the_readme_are_true():
+    """Each row, with what runs and what is refused, is what the code says."""
+    from fedguard.architectures.server import Server
+    from fedguard.bench.card import acts_on
+    from fedguard.bench.catalogue import stage_of
+    from fedguard.contracts import AggregationRule, Sight, ThreatModel
+    from fedguard.registry import iterate, registry
+    from fedguard.visibility import exposed, judge
+
+    def needs(cls) -> str:
+        sights = [" + ".join(alternative.names()) or "nothing" for alternative in cls.needs]
+        return ", or ".join(sights).replace("_", " ")
+
+    def fate(pipeline, attack, mode) -> str:
+        threat = ThreatModel(20, 4)
+        reasons = judge(pipeline, attack, exposed(Server.exposes, mode, root_data=True), threat, 20, 4, mode).reasons
+        return "refused" if reasons else "runs"
+
+    expected = []
+    for _, cls in iterate(["defense"]):
+        pipeline = registry().pipeline(cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean")
+        fates = [fate(pipeline, None, mode) for mode in ("off", "groups", "full")]
+        expected.append(" | ".join([f"`{cls.name}`", stage_of(cls), needs(cls), *fates]))
+    for _, cls in iterate(["attack"]):
+        attack = registry().build("attack", cls.name)
+        hidden = fate(registry().pipeline("mean"), attack, "full")
+        expected.append(" | ".join([f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden]))
+    table = [line.strip("| ") for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
+    assert table == expected
+
+
+def test_architecture_fits_two_pages():
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 120
+
+
+def test_the_version_stands_in_the_changelog():
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_doctests():
+    import doctest
+
+    import fedguard.rng
+
+    assert doctest.testmod(fedguard.rng).failed == 0
+    assert doctest.testmod(fedguard.rng).attempted > 0

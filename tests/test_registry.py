@@ -1,0 +1,227 @@
+"""Names, parameters, pipelines and plug-ins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedguard.contracts import AggregationRule
+from fedguard.errors import ConfigError, PluginError, UnknownName
+from fedguard.registry import KINDS, Registry, iterate, registry
+
+ROOT = Path(__file__).parents[1]
+KNOWN = registry()
+
+
+def test_every_algorithm_says_what_it_is():
+    for kind, cls in iterate():
+        assert cls.kind == kind
+        assert cls.summary().endswith("."), cls
+        assert cls.needs, cls
+        if kind in ("attack", "defense"):
+            assert cls.source, cls
+        if issubclass(cls, AggregationRule):
+            assert cls.breakdown != AggregationRule.breakdown, cls
+
+
+def test_every_algorithm_has_a_file_of_its_own_that_names_its_source():
+    files = [sys.modules[cls.__module__].__file__ for _, cls in iterate()]
+    assert len(files) == len(set(files))
+    for _, cls in iterate():
+        assert sys.modules[cls.__module__].__doc__, cls
+
+
+def test_spec_rebuilds_the_same_object():
+    for kind, cls in iterate():
+        built = KNOWN.build(kind, cls.name)
+        assert KNOWN.build(kind, built.spec()) == built or cls.name == "server"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mean", "mean"),
+        ("nnm >> trimmed_mean", "nnm >> trimmed_mean"),
+        ("  nnm>>centered_clipping( tau = 2.5 )", "nnm >> centered_clipping(tau=2.5)"),
+        ("client_clipping(bound=2) >> clip >> nnm >> krum", "client_clipping(bound=2) >> clip >> nnm >> krum"),
+        ({"name": "geometric_median", "steps": 3}, "geometric_median(steps=3)"),
+        ({"name": "nnm >> krum"}, "nnm >> krum"),
+        ([{"name": "bucketing", "size": 3}, "median"], "bucketing(size=3) >> median"),
+    ],
+)
+def test_pipelines(text, expected):
+    pipeline = KNOWN.pipeline(text)
+    assert str(pipeline) == expected
+    assert str(KNOWN.pipeline(pipeline.spec())) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("krumm", "unknown defense 'krumm'. Did you mean 'krum'"),
+        ("trimmed_mean(beta=1)", "unknown parameter of trimmed_mean 'beta'"),
+        ("geometric_median(steps='many')", "geometric_median: steps: input should be a valid integer"),
+        ("geometric_median(steps=0)", "geometric_median: steps: expected at least 1; got 0"),
+        ("clip(bound=-1) >> mean", "clip: bound: expected more than 0; got -1"),
+        ("nnm", "defense 'nnm' ends without a rule. Add one, as in 'nnm >> mean'"),
+        ("mean >> nnm", "expected client transforms, then mixings, then one rule"),
+        ("mean >> median", "expected client transforms, then mixings, then one rule"),
+        ("nnm >> client_clipping >> mean", "expected client transforms, then mixings, then one rule"),
+        ("nnm >> weighted_mean", "weighted_mean looks up the client behind each row, and nnm mixes the rows"),
+        ("__import__('os').getcwd()", "expected 'name', 'name(parameter=value)'"),
+        ("krum(f=__import__('os'))", "expected 'name', 'name(parameter=value)'"),
+        ("krum(1)", "expected 'name', 'name(parameter=value)'"),
+        ("krum >> ", "expected 'name', 'name(parameter=value)'"),
+        ({"nme": "krum"}, "expected a mapping with the `name` of a defense"),
+        (3, "expected a defense such as 'nnm >> trimmed_mean'; got 3"),
+    ],
+)
+def test_malformed_pipelines(text, message):
+    with pytest.raises(ConfigError) as caught:
+        KNOWN.pipeline(text, "suite.yaml:7: defense")
+    assert str(caught.value).startswith("suite.yaml:7: defense: ")
+    assert message in str(caught.value)
+
+
+def test_nested_algorithms():
+    attack = KNOWN.build("attack", {"name": "model_replacement", "trigger": {"name": "pixel_patch", "size": 3}})
+    assert attack.trigger.size == 3
+    with pytest.raises(UnknownName, match="unknown trigger 'pixel_path'. Did you mean 'pixel_patch'"):
+        KNOWN.build("attack", "model_replacement(trigger='pixel_path')")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1.0.0", [1]])
+def test_numbers_must_be_numbers(value):
+    with pytest.raises(ConfigError, match="gaussian: scale: input should be"):
+        KNOWN.build("attack", {"name": "gaussian", "scale": value})
+
+
+# Plug-ins.
+
+PLUGIN = """
+from dataclasses import dataclass
+import torch
+from fedguard.contracts import PoisonAttack, Sight
+
+@dataclass(frozen=True, kw_only=True)
+class Ones(PoisonAttack):
+    \"\"\"Sends ones.\"\"\"
+    name = "{name}"
+    needs = (Sight.NOTHING,)
+    def craft(self, view):
+        return torch.ones(view.f, view.dim)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module and makes it importable."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+def test_a_module_brings_its_algorithms(module):
+    known = Registry()
+    known.use_modules([module("brings_ones", PLUGIN.format(name="ones"))])
+    known.use_modules(["brings_ones"])  # twice is once
+    assert known.build("attack", "ones").summary() == "Sends ones."
+    assert known.origin("attack", "ones") == "module brings_ones"
+    known.use_modules([])  # another suite that does not name it
+    assert "ones" not in known.names("attack")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("brings_double", PLUGIN.format(name="alie"), "attack 'alie' is taken twice: by built in"),
+        ("brings_nothing", "x = 1", "defines no algorithm"),
+        (
+            "brings_error",
+            "import no_such_package",
+            "cannot be imported: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+    ],
+)
+def test_a_broken_or_double_module_is_a_loud_error(module, name, text, message):
+    with pytest.raises(PluginError) as caught:
+        Registry().use_modules([module(name, text)])
+    assert message in str(caught.value)
+
+
+def install(folder: Path, name: str, group: str, target: str) -> None:
+    """What pip leaves of a package with one entry point."""
+    info = folder / f"{name}-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{target}\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            "gone = no_such_module:Gone",
+            "attack 'gone' from package bad-plugin 0.1 cannot be loaded from 'no_such_module:Gone'",
+        ),
+        ("text = string:ascii_letters", "expected a class derived from PoisonAttack or InferenceAttack"),
+        ("alie = pathlib:Path", "attack 'alie' is taken twice: by built in"),
+        (
+            "other = fedguard.attacks.poisoning.alie:ALIE",
+            "expected a complete class with name = 'other'; got ALIE with name = 'alie'",
+        ),
+    ],
+)
+def test_a_broken_package_is_a_loud_error(tmp_path, monkeypatch, target, message):
+    install(tmp_path, "bad-plugin", "fedguard.attacks", target)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError) as caught:
+        Registry()
+    assert message in str(caught.value)
+
+
+def test_the_example_plugin_is_one_file_and_runs_in_a_suite(tmp_path):
+    """examples/toy_plugin, installed by pip beside FedGuard: found by name, explained, and run by the workers."""
+    files = [path.name for path in (ROOT / "examples" / "toy_plugin").iterdir() if path.suffix == ".py"]
+    assert len(files) == 1
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(tmp_path / "site"),
+    ]
+    source = tmp_path / "source"
+    subprocess.run(["cp", "-r", str(ROOT / "examples" / "toy_plugin"), str(source)], check=True)
+    subprocess.run([*pip, str(source)], check=True, capture_output=True)
+    (tmp_path / "suite.yaml").write_text(
+        "name: toy\nseeds: 1\nclients: {malicious: 4}\ntraining: {rounds: 3}\n"
+        "matrix: {attack: [none, toy_drift], defense: [mean, median]}\n"
+    )
+
+    def fedguard(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+        command = [sys.executable, "-m", "fedguard.cli", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "toy-plugin" in fedguard("list", "attack")
+    assert "toy_drift (attack)" in fedguard("explain", "toy_drift")
+    assert "toy_drift" in fedguard("run", "suite.yaml")
+
+
+def test_kinds_cover_every_table():
+    assert set(KINDS) == {"attack", "trigger", "defense", "data", "partition", "model", "architecture"}

@@ -1,0 +1,272 @@
+"""Defenses: golden values, the papers' formulae as loops, and the laws of the table."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tests.reference as reference
+from fedguard.errors import PreconditionError
+from fedguard.registry import iterate, registry
+from tests.table import DEFENSES, context, normal, run
+
+THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
+FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
+
+
+@pytest.mark.parametrize(
+    ("defense", "updates", "expected"),
+    [
+        ("geometric_median(nu=0.1, steps=3)", THREE, [3.7879, 4.7879, 5.7879]),
+        ("multi_krum", THREE, [2.5, 3.5, 4.5]),
+        ("trimmed_mean", FIVE, [7, 5, 7.3333]),
+        ("median", FIVE[:4], [5.5, 6.5, 7.5]),  # even n: the mean of the middle two
+        ("mean", THREE, [4, 5, 6]),
+    ],
+)
+def test_golden_values(defense, updates, expected):
+    assert run(defense, updates, f=1).vector.tolist() == pytest.approx(expected, abs=5e-5)
+
+
+LOOPS = {
+    "mean": lambda rows, f: reference.mean(rows),
+    "median": reference.median,
+    "trimmed_mean": reference.trimmed_mean,
+    "krum": reference.krum,
+    "multi_krum": reference.multi_krum,
+    "geometric_median": reference.geometric_median,
+    "geometric_median(nu=0.1, steps=3)": lambda rows, f: reference.geometric_median(rows, f, nu=0.1, steps=3),
+    "centered_clipping(tau=0.7, steps=3)": lambda rows, f: reference.centered_clipping(
+        rows, [0.0] * len(rows[0]), 0.7, 3
+    ),
+    "nnm >> mean": lambda rows, f: reference.mean(reference.nnm(rows, f)),
+    "nnm >> trimmed_mean": lambda rows, f: reference.trimmed_mean(reference.nnm(rows, f), f),
+    "nnm >> krum": lambda rows, f: reference.krum(reference.nnm(rows, f), f),
+    "clip(bound=2) >> mean": lambda rows, f: reference.mean(reference.clip(rows, 2.0)),
+    "clip(bound=2) >> nnm >> median": lambda rows, f: reference.median(reference.nnm(reference.clip(rows, 2.0), f), f),
+}
+
+
+@pytest.mark.parametrize("defense", LOOPS)
+@pytest.mark.parametrize(("n", "f", "d"), [(9, 2, 5), (12, 3, 40), (7, 0, 3)])
+def test_agrees_with_the_formula_as_a_loop(defense, n, f, d):
+    updates = normal(n, d, seed=n)
+    expected = LOOPS[defense](updates.double().tolist(), f)
+    assert run(defense, updates, f).vector.tolist() == pytest.approx(expected, abs=2e-5)
+
+
+def test_fltrust_agrees_with_the_formula_as_a_loop():
+    updates, root = normal(8, 6, seed=1, centre=0.3), normal(1, 6, seed=2)[0]
+    expected = reference.fltrust(updates.double().tolist(), root.double().tolist())
+    assert run("fltrust", updates, 2, root=root).vector.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_fltrust_trusts_nobody_who_points_away():
+    root = torch.tensor([1.0, 0, 0])
+    updates = torch.tensor([[-1.0, 0, 0], [-2, 1, 0], [-5, 0, 3]])
+    assert run("fltrust", updates, 1, root=root).vector.tolist() == [0, 0, 0]
+
+
+def test_weighted_mean_uses_the_claimed_sizes():
+    from fedguard.aggregation import aggregate
+
+    rule = context(3, 0)
+    claims = torch.tensor([1.0, 2, 5], dtype=torch.float64)
+    seen = rule.narrowed("test", rule.granted, samples=claims)
+    assert aggregate(registry().pipeline("weighted_mean"), THREE, seen).vector.tolist() == pytest.approx(
+        [5.5, 6.5, 7.5]
+    )
+
+
+def test_centered_clipping_starts_from_the_last_aggregate():
+    from fedguard.aggregation import aggregate
+
+    pipeline, updates = registry().pipeline("centered_clipping(tau=0.5)"), normal(6, 4, seed=3)
+    first = aggregate(pipeline, updates, context(6, 1))
+    second = aggregate(pipeline, updates, context(6, 1), first.states)
+    rows = updates.double().tolist()
+    expected = reference.centered_clipping(rows, reference.centered_clipping(rows, [0.0] * 4, 0.5, 1), 0.5, 1)
+    assert second.vector.tolist() == pytest.approx(expected, abs=1e-6)
+    assert not torch.allclose(first.vector, second.vector)
+
+
+def test_bucketing_uses_each_update_exactly_once():
+    for n in (6, 7):
+        matrix = registry().build("defense", "bucketing").matrix(type("Gram", (), {"n": n})(), context(n, 1))
+        assert matrix.shape == (math.ceil(n / 2), n)
+        assert ((matrix > 0).sum(0) == 1).all()
+        assert torch.allclose(matrix.sum(1), torch.ones(len(matrix), dtype=torch.float64))
+
+
+def test_bucketing_draws_from_the_round_and_not_from_the_order():
+    updates = normal(8, 3, seed=5)
+    draws = {tuple(run("bucketing >> median", updates, 1, seed=seed).vector.tolist()) for seed in range(20)}
+    assert len(draws) > 5
+    assert torch.equal(run("bucketing >> median", updates, 1).vector, run("bucketing >> median", updates, 1).vector)
+
+
+# The laws of the table.
+
+CASES = pytest.mark.parametrize("case", DEFENSES, ids=lambda case: case.text)
+SHAPES = st.tuples(st.integers(7, 14), st.integers(2, 9), st.integers(0, 2**31))
+
+
+def test_every_defense_stands_in_the_table():
+    tested = {stage.name for case in DEFENSES for stage in registry().pipeline(case.text).stages}
+    assert tested == {cls.name for _, cls in iterate(["defense"])}
+
+
+@CASES
+@given(shape=SHAPES)
+def test_input_unchanged_and_result_finite(case, shape):
+    n, d, seed = shape
+    updates = normal(n, d, seed)
+    before = updates.clone()
+    result = run(case.text, updates, f=(n - 1) // 4)
+    assert torch.equal(updates, before)
+    assert result.vector.shape == (d,)
+    assert result.vector.dtype == torch.float32
+    assert result.vector.isfinite().all()
+
+
+@CASES
+@given(shape=SHAPES)
+def test_permutation(case, shape):
+    if not case.permutation:
+        return
+    n, d, seed = shape
+    updates, order = normal(n, d, seed), torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    f = (n - 1) // 4
+    assert torch.allclose(run(case.text, updates, f).vector, run(case.text, updates[order], f).vector, atol=1e-4)
+
+
+@CASES
+@given(shape=SHAPES, by=st.floats(-20, 20))
+def test_translation(case, shape, by):
+    n, d, seed = shape
+    updates, f = normal(n, d, seed), (n - 1) // 4
+    moved = run(case.text, updates + by, f).vector
+    if case.translation:
+        assert torch.allclose(moved, run(case.text, updates, f).vector + by, atol=2e-3)
+
+
+@CASES
+@given(shape=SHAPES, by=st.floats(0.01, 100))
+def test_scale(case, shape, by):
+    n, d, seed = shape
+    updates, f = normal(n, d, seed), (n - 1) // 4
+    if case.scale:
+        scaled = run(case.text, updates * by, f).vector
+        assert torch.allclose(scaled, run(case.text, updates, f).vector * by, rtol=1e-3, atol=1e-3 * by)
+
+
+@pytest.mark.parametrize("law", ["translation", "scale"])
+def test_the_laws_that_the_table_denies_do_not_hold(law):
+    """A table that denied a law by mistake would leave it untested."""
+    updates = normal(9, 4, seed=1)
+    for case in DEFENSES:
+        if not getattr(case, law):
+            by = 50.0
+            changed = updates + by if law == "translation" else updates * by
+            plain, result = run(case.text, updates, 2).vector, run(case.text, changed, 2).vector
+            assert not torch.allclose(result, plain + by if law == "translation" else plain * by, rtol=1e-3), case.text
+
+
+@CASES
+@given(shape=SHAPES)
+def test_without_hostile_clients(case, shape):
+    n, d, seed = shape
+    updates = normal(n, d, seed)
+    result = run(case.text, updates, f=0).vector
+    if case.mean_at_zero:
+        assert torch.allclose(result, updates.mean(0), atol=1e-5)
+    same = run(case.text, updates[:1].expand(n, d).clone(), f=0, root=updates[0]).vector
+    if case.translation:  # rules that clip towards the origin may shorten even a unanimous update
+        assert torch.allclose(same, updates[0], atol=1e-5)
+
+
+@CASES
+@given(shape=SHAPES)
+def test_result_lies_among_the_updates(case, shape):
+    n, d, seed = shape
+    updates = normal(n, d, seed)
+    if case.hull:
+        result = run(case.text, updates, (n - 1) // 4).vector
+        assert (result >= updates.min(0).values - 1e-4).all()
+        assert (result <= updates.max(0).values + 1e-4).all()
+
+
+@CASES
+@given(shape=SHAPES, far=st.sampled_from([1e6, 1e12, 1e25]))
+def test_far_away_updates_do_not_take_the_result_along(case, shape, far):
+    n, d, seed = shape
+    f = (n - 1) // 4
+    honest = normal(n - f, d, seed)
+    updates = torch.cat([honest, torch.full((f, d), far)])
+    result = run(case.text, updates, f, root=honest.mean(0)).vector
+    spread = (honest - honest.mean(0)).norm(dim=1).max() + honest.norm(dim=1).max()
+    resists = (result - honest.mean(0)).norm() <= 10 * spread
+    assert bool(resists) == case.resists
+
+
+@CASES
+def test_does_not_hinge_on_the_size_of_the_blocks(case, monkeypatch):
+    updates = normal(11, 5000, seed=4)
+    whole = run(case.text, updates, 2).vector
+    monkeypatch.setattr("fedguard.kernels.BLOCK_BYTES", 1 << 13)
+    assert torch.allclose(run(case.text, updates, 2).vector, whole, atol=1e-5)
+
+
+@CASES
+def test_too_many_hostile_clients_are_refused(case):
+    pipeline = registry().pipeline(case.text)
+    if all(stage.min_rows[0] == 0 for stage in pipeline.stages):
+        pipeline.check(4, 3)
+        return
+    with pytest.raises(PreconditionError, match=r"needs n >= 2f \+ 1, with f = 3: 7 updates; got n = \d\. Mend:"):
+        pipeline.check(6, 3)
+
+
+def test_krum_says_where_its_proof_ends():
+    krum = registry().pipeline("krum")
+    assert krum.unproven(11, 4) == []
+    assert krum.unproven(10, 4) == [
+        "outside its guarantee: krum needs n >= 2f + 3, with f = 4: 11 updates; got n = 10. "
+        "Mend: lower f to 3 or raise clients.per_round."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("defense", "bound"),
+    [
+        ("trimmed_mean", 6 / 3 * (1 + 1 / 3)),
+        ("median", 4 * (4 / 3) ** 2),
+        ("geometric_median", 4 * (4 / 3) ** 2),
+        ("krum", 6 * (4 / 3)),
+        ("nnm >> krum", 8 * 4 / 16 * (6 * (4 / 3) + 1)),
+        ("mean", None),
+        ("bucketing >> median", None),
+    ],
+)
+def test_published_bounds_on_kappa(defense, bound):
+    assert registry().pipeline(defense).kappa(20, 4) == (None if bound is None else pytest.approx(bound))
+
+
+@pytest.mark.parametrize(
+    "defense", ["trimmed_mean", "median", "geometric_median", "krum", "nnm >> krum", "nnm >> median"]
+)
+@given(seed=st.integers(0, 10_000), reach=st.floats(0.1, 30))
+def test_stays_within_its_published_kappa(defense, seed, reach):
+    """|R(x) - mean_S|^2 <= kappa * mean_S |x_i - mean_S|^2 for the honest set S, wherever the f others are."""
+    n, f = 11, 2
+    draw = torch.Generator().manual_seed(seed)
+    honest = torch.randn(n - f, 3, generator=draw)
+    updates = torch.cat([honest, torch.randn(1, 3, generator=draw).expand(f, 3) * reach])
+    centre = honest.mean(0)
+    kappa = registry().pipeline(defense).kappa(n, f)
+    moved = (run(defense, updates, f).vector - centre).square().sum()
+    assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-5

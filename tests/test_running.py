@@ -1,0 +1,434 @@
+"""Suites from start to end: records, resume, interruption, damage, failures, and the same numbers however they were run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedguard as fg
+from fedguard.api import lay_out
+from fedguard.bench.progress import Silent
+from fedguard.bench.record import checksum, reproducible
+from fedguard.bench.runner import Runner
+from fedguard.bench.stats import estimate
+from fedguard.bench.store import RunFolder, set_aside
+from fedguard.errors import ConfigError, NotAllowed, StoreError
+
+SUITE = {
+    "name": "small",
+    "task": {"partition": {"kind": "dirichlet", "alpha": 0.5}},
+    "clients": {"total": 10, "malicious": 2},
+    "training": {"rounds": 4, "momentum": 0.9},
+    "seeds": 2,
+    "matrix": {"attack": ["none", "alie", "model_replacement"], "defense": ["mean", "bucketing >> median", "fltrust"]},
+}
+
+PLUGIN = """
+import os, signal, time
+from dataclasses import dataclass
+import torch
+from fedguard.contracts import PoisonAttack, Sight
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble(PoisonAttack):
+    '''Does what its file says.'''
+    name = "trouble"
+    needs = (Sight.NOTHING,)
+    def craft(self, view):
+        what = open(os.environ["TROUBLE"]).read()
+        if what == "raise":
+            raise ValueError("no such luck")
+        if what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "print":
+            print("this must not disturb the protocol")
+        if what == "sleep":
+            time.sleep(0.4)
+        return torch.zeros(view.f, view.dim)
+"""
+
+
+class Ear(Silent):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.ran: list[tuple[str, int]] = []
+        self.counts: tuple[int, ...] = ()
+
+    def begin(self, total, stored, refused, jobs):
+        self.counts = (total, stored, refused)
+
+    def ended(self, record):
+        self.ran.append((record["label"], record["seed"]))
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def records(run: fg.Run) -> dict:
+    return {trial: reproducible(record) for trial, record in run.records.items()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The small suite, run once on two workers."""
+    ear = Ear()
+    run = fg.run(SUITE, store=tmp_path_factory.mktemp("store"), jobs=2, listener=ear)
+    return run, ear
+
+
+def test_every_position_has_a_row(finished):
+    run, ear = finished
+    rows = run.rows()
+    assert len(rows) == 3 * 3 * 2
+    assert ear.counts == (18, 0, 6)
+    assert len(ear.ran) == 12
+    assert {(row["defense"], row["status"]) for row in rows} == {
+        ("mean", "ok"), ("bucketing >> median", "ok"), ("fltrust", "refused"),
+    }  # fmt: skip
+    for row in run.with_status("refused"):
+        assert "fltrust needs each client's update and a clean data set at the server" in row["reason"]
+
+
+def test_columns_of_the_frame(finished):
+    frame = finished[0].frame()
+    assert list(frame.columns) == [
+        "cell", "attack", "defense", "seed", "status", "reason", "final_accuracy", "best_accuracy", "worst_class_accuracy",
+        "accuracy_drop", "attack_success", "epsilon", "seconds", "flags",
+    ]  # fmt: skip
+
+
+def test_a_record_holds_corners_threat_card_and_figures(finished):
+    run, _ = finished
+    final = {(row["attack"], row["defense"], row["seed"]): row["final_accuracy"] for row in run.rows()}
+    for record in run.records.values():
+        if record["status"] != "ok":
+            continue
+        assert record["sha256"] == checksum(record)
+        assert record["config"]["training"]["rounds"] == 4
+        seed, attack = record["seed"], record["threat_card"]["attack"] or "none"
+        defense = " >> ".join(stage["name"] for stage in record["config"]["defense"])
+        result = record["result"]
+        assert result["final_accuracy"] == final[attack, defense, seed]
+        assert result["corners"] == {
+            "clean_mean": final["none", "mean", seed],
+            "clean_defense": final["none", defense, seed],
+            "attack_mean": final[attack, "mean", seed] if attack != "none" else None,
+            "attack_defense": final[attack, defense, seed] if attack != "none" else None,
+        }
+        if attack != "none":
+            assert result["accuracy_drop"] == final["none", defense, seed] - final[attack, defense, seed]
+        assert len(result["curve"]["accuracy"]) == 4
+        assert result["final_accuracy"] == pytest.approx(
+            np.mean(result["curve"]["accuracy"])
+        )  # 4 evaluations, fewer than 5
+        assert record["threat_card"]["dissimilarity"]["label_distance"] > 0
+        assert record["cost"]["update_bytes_sent"] == 4 * 650 * 10 * 4
+        assert record["environment"]["threads"] == 1
+
+
+def test_threat_card_says_who_sees_what(finished):
+    card = next(
+        r["threat_card"] for r in finished[0].records.values() if r["label"] == "alie against bucketing >> median"
+    )
+    assert card["in_words"].startswith(
+        "2 of 10 clients collude from round 1 to the end; together they see the honest clients' updates"
+    )
+    assert (card["goal"], card["acts_on"], card["attack_sees"]) == ("untargeted", ["update"], ["honest_updates"])
+    assert (card["true_f"], card["told_f"], card["server_sees"]) == (2, 2, ["each_update"])
+    assert (card["epsilon"], card["worst_hostile_share"]) == (None, 0.2)
+
+
+def test_backdoor_success_is_measured_against_the_clean_model(finished):
+    run, _ = finished
+    for record in run.records.values():
+        if record["label"] == "model_replacement against mean":
+            result = record["result"]
+            assert result["attack_success"] == result["attack_success_raw"] - result["attack_success_clean"]
+            assert result["attack_success_raw"] > 0.8
+            clean = next(r["cell"] for r in run.records.values() if r["label"] == "no attack against mean")
+            assert run.folder.model_path(clean, record["seed"]).is_file()
+
+
+def test_without_a_stored_clean_model_it_is_trained_again(finished, tmp_path):
+    run, _ = finished
+    alone = fg.run({**SUITE, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}, store=tmp_path, jobs=1)
+    folder = alone.folder
+    trial = next(
+        trial for trial, record in alone.records.items() if record["label"] == "model_replacement against mean"
+    )
+    before = reproducible(folder.read(*trial))
+    for path in (folder.path / "artifacts").iterdir():
+        path.unlink()
+    folder.record_path(*trial).unlink()
+    again = fg.run({**SUITE, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}, store=tmp_path, jobs=1)
+    assert reproducible(again.records[trial]) == before
+
+
+def test_same_numbers_whatever_else_is_in_the_suite_and_however_many_processes(finished, tmp_path):
+    run, _ = finished
+    one = fg.run(
+        {**SUITE, "name": "one", "seeds": [1], "matrix": {"attack": ["alie"]}, "defense": "bucketing >> median"},
+        store=tmp_path,
+        jobs=1,
+    )
+    everything = records(run)
+    assert len(records(one)) == 4  # the cell and its three corners
+    for trial, record in records(one).items():
+        assert record == everything[trial]
+
+
+def test_running_again_runs_nothing(finished):
+    run, _ = finished
+    before = {
+        path: path.stat().st_mtime_ns
+        for path in run.folder.path.rglob("seed-*.json")
+        if "refused" not in path.read_text()
+    }
+    ear = Ear()
+    again = fg.run(SUITE, store=run.folder.path.parent, listener=ear)
+    assert ear.ran == []
+    assert ear.counts == (18, 12, 6)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert records(again) == records(run)
+
+
+def test_no_cache_runs_everything_and_gives_the_same(finished, tmp_path):
+    run, _ = finished
+    ear = Ear()
+    suite = {**SUITE, "matrix": {"attack": ["none"], "defense": ["mean"]}}
+    first = fg.run(suite, store=tmp_path)
+    again = fg.run(suite, store=tmp_path, fresh=True, listener=ear)
+    assert len(ear.ran) == 2
+    assert records(first) == records(again)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "no JSON"])
+def test_a_damaged_record_is_set_aside_and_run_again(tmp_path, damage):
+    suite = {**SUITE, "seeds": 1, "matrix": {"attack": ["none", "alie"]}, "defense": "mean"}
+    run = fg.run(suite, store=tmp_path)
+    trial = next(trial for trial, record in run.records.items() if "alie" in record["label"])
+    path, before = run.folder.record_path(*trial), records(run)
+    text = path.read_text()
+    path.write_text({
+        "cut": text[: len(text) // 2],
+        "changed": text.replace('"final_accuracy": 0.', '"final_accuracy": 1.'),
+        "empty": "",
+        "no JSON": "\0" * 100,
+    }[damage])  # fmt: skip
+    assert fg.open_run("small", tmp_path).broken == [path]
+    assert [row["status"] for row in fg.open_run("small", tmp_path).rows()] == ["ok", "missing"]
+    ear = Ear()
+    again = fg.run(suite, store=tmp_path, listener=ear)
+    assert [label for label, _ in ear.ran] == ["alie against mean"]
+    assert "is damaged; it was set aside as seed-000.json.broken" in ear.notes[0]
+    assert path.with_name("seed-000.json.broken").exists()
+    assert records(again) == before
+
+
+def test_set_aside_never_overwrites(tmp_path):
+    for content in "ab":
+        path = tmp_path / "seed-000.json"
+        path.write_text(content)
+        set_aside(path)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"a", "b"}
+
+
+@pytest.fixture
+def trouble(tmp_path, monkeypatch):
+    """A suite with an attack that raises, kills its process, prints or sleeps, as it is told."""
+    (tmp_path / "brings_trouble.py").write_text(PLUGIN)
+    (tmp_path / "suite.yaml").write_text(
+        "name: trouble\nplugins: [brings_trouble]\nseeds: 2\nclients: {total: 6, malicious: 1}\ntraining: {rounds: 5}\n"
+        "matrix: {attack: [none, trouble], defense: [mean, median]}\n"
+    )
+    monkeypatch.setenv("TROUBLE", str(tmp_path / "what"))
+
+    def suite(what: str) -> Path:
+        (tmp_path / "what").write_text(what)
+        return tmp_path / "suite.yaml"
+
+    return suite
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [("raise", "ValueError: no such luck"), ("kill", "the worker process was lost: killed by SIGKILL")],
+)
+def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, what, reason):
+    ear = Ear()
+    run = fg.run(trouble(what), store=tmp_path, jobs=2, listener=ear)
+    failed = run.with_status("failed")
+    assert [(row["attack"], row["reason"]) for row in failed] == [("trouble", reason)] * 4
+    assert len(run.with_status("ok")) == 4  # the others are not harmed
+    assert len(ear.notes) == 4
+    log = run.folder.log_path(failed[0]["cell"], 0).read_text()
+    assert ("Traceback" in log and "brings_trouble.py" in log) if what == "raise" else reason in log
+
+    again = Ear()
+    assert len(fg.run(trouble("fine"), store=tmp_path, listener=again).with_status("failed")) == 4
+    assert again.ran == []
+    retried = fg.run(trouble("fine"), store=tmp_path, retry_failed=True, listener=again)
+    assert len(again.ran) == 4
+    assert {row["status"] for row in retried.rows()} == {"ok"}
+    for record in retried.records.values():
+        assert record["result"]["corners"]["clean_mean"] is not None
+        if record["threat_card"]["attack"]:
+            assert record["result"]["corners"]["attack_mean"] is not None
+
+
+def test_what_algorithms_print_does_not_disturb_the_workers(trouble, tmp_path):
+    assert {row["status"] for row in fg.run(trouble("print"), store=tmp_path).rows()} == {"ok"}
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
+    """Ctrl-C in the middle of a suite: exit 130, nothing half written, no process left, and the rest comes on resume."""
+    suite = trouble("sleep")
+    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--jobs", "2", "--store", str(tmp_path / "a")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    cells = tmp_path / "a" / "trouble" / "cells"
+    deadline = time.monotonic() + 60
+    while (
+        len(list(cells.glob("*/seed-*.json"))) < 5 and time.monotonic() < deadline
+    ):  # the four clean ones, and one more
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    stored = len(list(cells.glob("*/seed-*.json")))
+    assert process.returncode == 130
+    assert f"interrupted: {stored} of 8 trials are stored. Run the same command to go on." in error
+    assert 5 <= stored < 8
+    assert not list(cells.rglob("*.tmp"))
+    assert [row["status"] for row in fg.open_run("trouble", tmp_path / "a").rows()].count("missing") == 8 - stored
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{8 - stored} to run on 2 workers, {stored} stored already" in done.stdout
+    whole = fg.run(suite, store=tmp_path / "b", jobs=1)
+    assert records(fg.open_run("trouble", tmp_path / "a")) == records(whole)
+
+
+def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
+    suite = trouble("sleep")
+    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--jobs", "2", "--store", str(tmp_path / "a")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    cells = tmp_path / "a" / "trouble" / "cells"
+    deadline = time.monotonic() + 60
+    while len(list(cells.glob("*/seed-*.json"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    time.sleep(3)  # the workers find their input closed and end
+    alive = subprocess.run(["pgrep", "-f", "fedguard.bench.worker"], capture_output=True, text=True).stdout.split()
+    mine = [pid for pid in alive if f"TROUBLE={tmp_path}" in _environment(pid)]
+    assert mine == []
+    whole = fg.run(suite, store=tmp_path / "b", jobs=2)
+    assert records(fg.run(suite, store=tmp_path / "a", jobs=2)) == records(whole)
+
+
+def _environment(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_text()
+    except OSError:
+        return ""
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path):
+    folder = RunFolder(tmp_path / "small")
+    folder.create()
+    with folder.lock(), pytest.raises(StoreError, match="another `fedguard run` is writing there"):
+        fg.run(SUITE, store=tmp_path)
+
+
+def test_a_store_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written: .*Mend its permissions, or choose another --store"):
+        fg.run(SUITE, store=tmp_path / "file")
+
+
+def test_a_suite_in_which_nothing_may_run(tmp_path):
+    with pytest.raises(NotAllowed, match="nothing in this suite may run. no attack against mean: this version"):
+        fg.run({**SUITE, "protocol": {"secure_aggregation": "full"}}, store=tmp_path)
+    assert not (tmp_path / "small").exists()
+
+
+def test_a_refused_cell_is_run_once_it_may(tmp_path):
+    suite = {**SUITE, "seeds": 1, "matrix": {"defense": ["mean", "fltrust"]}}
+    first = fg.run(suite, store=tmp_path)
+    assert [row["status"] for row in first.rows()] == ["ok", "refused"]
+    second = fg.run({**suite, "server": {"root_data": 50}}, store=tmp_path)
+    assert [row["status"] for row in second.rows()] == ["ok", "ok"]
+    assert second.records[second.rows()[1]["cell"], 0]["threat_card"]["root_data"]["examples"] == 50
+
+
+def test_a_record_is_plain_json_without_nan(finished):
+    for path in (finished[0].folder.path / "cells").rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_a_diverged_training_is_said_and_stored(tmp_path):
+    run = fg.run({**SUITE, "seeds": 1, "training": {"lr": 1e38, "rounds": 3}, "matrix": {}}, store=tmp_path)
+    (row,) = run.rows()
+    assert row["status"] == "ok"
+    assert "diverged" in row["flags"] or "abandoned_rounds" in row["flags"]
+
+
+def test_unknown_runs_and_figures(finished, tmp_path):
+    run, _ = finished
+    with pytest.raises(StoreError, match="run 'nope': not found in .* Runs there: small"):
+        fg.open_run("nope", run.folder.path.parent)
+    with pytest.raises(StoreError, match="There is none yet; make one with `fedguard run SUITE`"):
+        fg.open_run("nope", tmp_path)
+    with pytest.raises(ConfigError, match="unknown figure 'acuracy'"):
+        run.table("acuracy")
+
+
+def test_a_damaged_manifest(tmp_path):
+    suite = {**SUITE, "seeds": 1, "matrix": {}}
+    run = fg.run(suite, store=tmp_path)
+    (run.folder.path / "manifest.json").write_text("{")
+    with pytest.raises(StoreError, match="cannot be read: .* Run the suite again; records are kept"):
+        fg.open_run("small", tmp_path)
+    ear = Ear()
+    assert len(fg.run(suite, store=tmp_path, listener=ear).rows()) == 1
+    assert ear.ran == []
+
+
+def test_dry_run_changes_nothing(finished):
+    run, _ = finished
+    path = next(iter((run.folder.path / "cells").rglob("seed-000.json")))
+    _, laid = lay_out(SUITE)
+    assert Runner(laid, run.folder, dry=True).pending() == []
+    assert len(Runner(laid, RunFolder(path.parent / "none"), dry=True).pending()) == 12
+    assert not (path.parent / "none").exists()
+
+
+def test_estimate_is_students_interval():
+    """Known answer: for 1, 2, 3, 4 the deviation is 1.2910 and t(3) = 3.1824, hence 2.5 +- 2.0543."""
+    found = estimate([1.0, 2, 3, 4])
+    assert (found.mean, found.seeds) == (2.5, 4)
+    assert found.half_width == pytest.approx(2.05426, abs=1e-5)
+    assert estimate([7.0]).half_width is None
+
+
+def test_a_script_without_main_guard_works(tmp_path):
+    """Workers are processes of their own: they do not import the script that called `fg.run`."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import fedguard as fg\n"
+        "run = fg.run({'name': 'script', 'seeds': 1, 'training': {'rounds': 2}}, store='runs', jobs=1)\n"
+        "print(run.table())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, env={**os.environ}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "script: final accuracy in %, 1 seed, so no interval" in done.stdout
