@@ -106,7 +106,7 @@ def run(
         _fail(str(interruption) or "interrupted.", 130)
     if not quiet:
         console.print(overview(result))
-        _next_steps(result)
+        _next_steps(result.name)
     if result.with_status("failed"):
         raise typer.Exit(4)
 
@@ -310,15 +310,21 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _next_steps(result: Any) -> None:
+def _next_steps(run: str) -> None:
+    """What to type next, with the command as it can be typed here: an environment need not be activated."""
+    import os
+    import shutil
+
+    command = "fedguard" if shutil.which("fedguard") else os.path.relpath(sys.argv[0])
     console.print("\nNext:", style="bold")
-    for command, meaning in (
-        (f"fedguard show {result.name} --figure worst_class_accuracy", "the class that fares worst"),
-        (f"fedguard export {result.name} --csv {result.name}.csv", "one row per cell and seed"),
-        ("fedguard list attack", "what else can be tried"),
-        ("fedguard init", "a suite of your own"),
+    for arguments, meaning in (
+        (f"show {run} --figure worst_class_accuracy", "the class that fares worst"),
+        (f"export {run} --csv {run}.csv", "one row per cell and seed"),
+        ("list attack", "what else can be tried"),
+        ("explain alie", "one of them, with its formula and source"),
+        ("init", "a suite of your own"),
     ):
-        console.print(f"  {command:<58} {meaning}", highlight=False)
+        console.print(f"  {command} {arguments}   [dim]# {meaning}[/]", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
