@@ -218,7 +218,7 @@ def test_the_tables_in_the_readme_are_true():
     from fedguard.architectures.server import Server
     from fedguard.bench.card import acts_on
     from fedguard.bench.catalogue import stage_of
-    from fedguard.contracts import AggregationRule, Sight, ThreatModel
+    from fedguard.contracts import AggregationRule, ThreatModel
     from fedguard.registry import iterate, registry
     from fedguard.visibility import exposed, judge
 
