@@ -315,7 +315,8 @@ def _next_steps(run: str) -> None:
     import os
     import shutil
 
-    command = "fedguard" if shutil.which("fedguard") else os.path.relpath(sys.argv[0])
+    called = Path(sys.argv[0])
+    command = os.path.relpath(called) if called.name == "fedguard" and not shutil.which("fedguard") else "fedguard"
     console.print("\nNext:", style="bold")
     for arguments, meaning in (
         (f"show {run} --figure worst_class_accuracy", "the class that fares worst"),
