@@ -1,5 +1,6 @@
 # make demo    install into .venv and run the demo suite
 # make test    the tests; make test-slow: those that take minutes (ANCHOR_SEEDS=1 for a short form)
+# make bench   speed, as ratios
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
@@ -7,7 +8,7 @@ BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
 
-.PHONY: demo test test-slow lint format wheel clean
+.PHONY: demo test test-slow lint bench format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -25,6 +26,10 @@ lint: $(VENV)/.installed-dev
 	rm -rf $(TYPED) && mkdir -p $(TYPED)/fedguard
 	ln -s $(CURDIR)/fedguard/* $(CURDIR)/attacks $(CURDIR)/defenses $(CURDIR)/app $(TYPED)/fedguard/
 	MYPYPATH=$(TYPED) $(BIN)/mypy --explicit-package-bases --namespace-packages -p fedguard
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/rules.py
+	$(BIN)/python benchmarks/simulation.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -7,25 +7,27 @@ print(run.table())
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from fedguard.aggregation import aggregate as run_pipeline
 from fedguard.bench.engines import Engine
 from fedguard.bench.engines.local import LocalPool, default_jobs
-from fedguard.bench.progress import Silent
+from fedguard.bench.progress import Bars, Listener
 from fedguard.bench.run import Run
 from fedguard.bench.runner import Runner
 from fedguard.bench.store import RunFolder
 from fedguard.config import Document, Plan, plan, read_document, read_suite
 from fedguard.config.cells import override
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
-from fedguard.errors import ConfigError, InputError, NotAllowed, UnknownName
+from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, UnknownName
 from fedguard.kernels import finite_rows
 from fedguard.registry import registry
 from fedguard.rng import Rng
@@ -46,7 +48,7 @@ def run(
     settings: Sequence[str] = (),
     retry_failed: bool = False,
     fresh: bool = False,
-    listener: Silent | None = None,
+    listener: Listener | None = None,
 ) -> Run:
     """Run a suite, or what is missing of it, and open the result.
 
@@ -58,7 +60,7 @@ def run(
         settings: ``"training.rounds=10"`` and so on, put over the suite.
         retry_failed: run failed trials again.
         fresh: run everything again, whatever is stored.
-        listener: told of the progress; by default nothing is said.
+        listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
 
     Raises:
         ConfigError: the suite cannot be run as it is written.
@@ -74,7 +76,10 @@ def run(
     def pool() -> Engine:
         return LocalPool(min(workers, len(laid_out.cells) * len(laid_out.suite.seeds)), start)
 
-    Runner(laid_out, folder, listener or Silent(), retry_failed, fresh).run(pool, workers)
+    if listener is None:
+        console = Console(stderr=True)
+        listener = Bars(console) if console.is_terminal or console.is_jupyter else Listener()
+    Runner(laid_out, folder, listener, retry_failed, fresh).run(pool, workers)
     return Run.open(folder.path, Path(store))
 
 
@@ -117,6 +122,7 @@ def aggregate(
     Raises:
         InputError: wrong shape or type, or values that are not finite.
         PreconditionError: too many hostile updates for the rule.
+        NotAllowed: the rule needs what was not given, such as ``root``.
         ConfigError: an unknown rule or parameter.
 
     The first round is computed: rules that carry something from one round to the next start empty.
@@ -133,6 +139,9 @@ def aggregate(
         root_update = _vector(root, rows.shape[1], "root")
         granted |= Sight.ROOT_DATA
     claims = torch.ones(len(rows)) if samples is None else _vector(samples, len(rows), "samples")
+    pipeline.check(len(rows), f)
+    for line in pipeline.unproven(len(rows), f):
+        warnings.warn(line, GuaranteeWarning, stacklevel=2)
     context = RuleContext(
         "fedguard.aggregate",
         granted,

@@ -76,7 +76,7 @@ def run(
     Run the same command again to go on after an interruption: what is stored is not run twice.
     """
     from fedguard import api
-    from fedguard.bench.progress import Bars, Lines, Silent
+    from fedguard.bench.progress import Listener, for_console
     from fedguard.bench.report import overview
     from fedguard.bench.runner import Runner
     from fedguard.bench.store import RunFolder
@@ -90,7 +90,6 @@ def run(
             console.print(f"{cell}  seed {seed}  {labels[cell]}", highlight=False, markup=False)
         console.print(f"{len(pending)} of {len(labels) * len(laid_out.suite.seeds)} trials would run.", highlight=False)
         return
-    listener = Silent() if quiet else Bars(console) if console.is_terminal else Lines(console)
     try:
         result = api.run(
             suite,
@@ -100,7 +99,7 @@ def run(
             settings=settings,
             retry_failed=retry_failed,
             fresh=no_cache,
-            listener=listener,
+            listener=Listener() if quiet else for_console(console),
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         _fail(str(interruption) or "interrupted.", 130)
@@ -115,15 +114,16 @@ def run(
 def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
     """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
     from fedguard import api
-    from fedguard.bench.check import checked, estimate_seconds
+    from fedguard.bench.check import checked, estimate_seconds, refused_cells
     from fedguard.bench.engines.local import default_jobs
 
     laid_out = api.lay_out(suite, settings)[1]
-    console.print(checked(laid_out))
-    if all(cell.verdict.reasons for cell in laid_out.cells):
+    refused = refused_cells(laid_out)
+    console.print(checked(laid_out, refused))
+    if len(refused) == len(laid_out.cells):
         raise typer.Exit(2)
     workers = jobs or default_jobs()
-    seconds = estimate_seconds(laid_out, workers)
+    seconds = estimate_seconds(laid_out, refused, workers)
     console.print(
         f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False
     )

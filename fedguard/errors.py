@@ -84,6 +84,10 @@ class ContractError(FedGuardError):
     """An algorithm returned something that its contract excludes."""
 
 
+class GuaranteeWarning(UserWarning):
+    """A rule runs, but outside of what its source has proven."""
+
+
 def require(holds: bool, message: str) -> None:
     """Raise `ConfigError(message)` unless ``holds``: the one-line parameter check of every algorithm."""
     if not holds:

@@ -166,7 +166,7 @@ def test_import_fedguard_loads_no_torch():
 
 # Documents.
 
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -211,6 +211,19 @@ def test_commands_that_documents_show_exist(document):
     }:
         done = subprocess.run([sys.executable, "-m", "fedguard.cli", command, "--help"], capture_output=True)
         assert done.returncode == 0, command
+
+
+@pytest.mark.parametrize("name", ["rules", "simulation"])
+def test_benchmarks_run(name, tmp_path):
+    import json
+
+    script = ROOT / "benchmarks" / f"{name}.py"
+    subprocess.run(
+        [sys.executable, str(script), "--smoke", "--json", str(tmp_path / "out.json")], check=True, capture_output=True
+    )
+    figures = json.loads((tmp_path / "out.json").read_text())["figures"]
+    assert len(figures) >= 4
+    assert all(figure.get("passes", figure.get("ratio")) > 0 for figure in figures)
 
 
 def test_the_tables_in_the_readme_are_true():

@@ -15,8 +15,8 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.progress import Silent
-from fedguard.bench.record import checksum, reproducible
+from fedguard.bench.progress import Listener
+from fedguard.bench.record import from_text, reproducible, to_text
 from fedguard.bench.runner import Runner
 from fedguard.bench.stats import estimate
 from fedguard.bench.store import RunFolder, set_aside
@@ -56,7 +56,7 @@ class Trouble(PoisonAttack):
 """
 
 
-class Ear(Silent):
+class Ear(Listener):
     """Keeps what is said."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ def test_a_record_holds_corners_threat_card_and_figures(finished):
     for record in run.records.values():
         if record["status"] != "ok":
             continue
-        assert record["sha256"] == checksum(record)
+        assert from_text(to_text(record)) == record
         assert record["config"]["training"]["rounds"] == 4
         seed, attack = record["seed"], record["threat_card"]["attack"] or "none"
         defense = " >> ".join(stage["name"] for stage in record["config"]["defense"])
@@ -358,6 +358,40 @@ def test_a_suite_in_which_nothing_may_run(tmp_path):
     with pytest.raises(NotAllowed, match="nothing in this suite may run. no attack against mean: this version"):
         fg.run({**SUITE, "protocol": {"secure_aggregation": "full"}}, store=tmp_path)
     assert not (tmp_path / "small").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"clients": {"total": 5000, "malicious": 1}, "task": {"partition": "iid"}},
+            "iid: expected at least one example per client; got 1437",
+        ),
+        ({"task": {"data": "wine", "model": "lenet5"}}, "lenet5 needs images [channels, height, width]"),
+        ({"server": {"root_data": 5000}}, "server.root_data: expected fewer than the 1437 training examples; got 5000"),
+    ],
+)
+def test_a_suite_that_does_not_fit_its_data(tmp_path, change, reason):
+    """Found before anything runs, in one line."""
+    with pytest.raises(NotAllowed) as caught:
+        fg.run({**SUITE, **change, "matrix": {}}, store=tmp_path)
+    assert reason in str(caught.value)
+    assert not (tmp_path / "small").exists()
+
+
+def test_an_attack_that_does_not_fit_the_data_is_refused(tmp_path):
+    suite = {
+        **SUITE,
+        "seeds": 1,
+        "matrix": {
+            "task.data": ["digits", "wine"],
+            "attack": ["none", "model_replacement", "model_replacement(target=5)"],
+        },
+    }
+    rows = fg.run(suite, store=tmp_path).rows()
+    assert [row["status"] for row in rows] == ["ok", "ok", "ok", "ok", "refused", "refused"]
+    assert "pixel_patch(size=2) needs images of at least 2 x 2 pixels; got inputs of shape [13]" in rows[4]["reason"]
+    assert "target: expected a class below 3; got 5" in rows[5]["reason"]
 
 
 def test_a_refused_cell_is_run_once_it_may(tmp_path):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedguard.bench.rehearsal import refusals
 from fedguard.bench.trial import run_trial
 from fedguard.config import Cell, Plan
 
@@ -17,17 +18,23 @@ from fedguard.config import Cell, Plan
 START = 5.0
 
 
-def checked(plan: Plan) -> RenderableType:
-    """The suite in words."""
-    return Group(*_parts(plan))
+def refused_cells(plan: Plan) -> dict[str, str]:
+    """By cell id, why a cell is refused: by what it would need to see, or by its data."""
+    refused = {cell.id: " ".join(cell.verdict.reasons) for cell in plan.cells if cell.verdict.reasons}
+    return refused | refusals([cell for cell in plan.cells if cell.id not in refused], plan.suite.seeds[0])
 
 
-def estimate_seconds(plan: Plan, jobs: int, samples: int = 6) -> float:
+def checked(plan: Plan, refused: Mapping[str, str]) -> RenderableType:
+    """The suite in words; ``refused`` as `refused_cells` gives it."""
+    return Group(*_parts(plan, refused))
+
+
+def estimate_seconds(plan: Plan, refused: Mapping[str, str], jobs: int, samples: int = 6) -> float:
     """Wall seconds for the whole plan on ``jobs`` workers, without regard to what is stored already.
 
     Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread.
     """
-    legal = _legal(plan)
+    legal = [cell for cell in plan.cells if cell.id not in refused]
     chosen = legal[:: max(1, len(legal) // samples)][:samples]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -39,8 +46,9 @@ def estimate_seconds(plan: Plan, jobs: int, samples: int = 6) -> float:
     return START + per_round * rounds / jobs
 
 
-def _parts(plan: Plan) -> Iterator[Text]:
-    cells, seeds, legal = plan.cells, len(plan.suite.seeds), _legal(plan)
+def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
+    cells, seeds = plan.cells, len(plan.suite.seeds)
+    legal = [cell for cell in cells if cell.id not in refused]
     yield Text(
         f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells to compare with, "
         f"{seeds} seeds: {len(legal) * seeds} trials to run, {(len(cells) - len(legal)) * seeds} refused."
@@ -49,10 +57,9 @@ def _parts(plan: Plan) -> Iterator[Text]:
         yield Text(line)
     for threat in dict.fromkeys(repr(cell.threat) for cell in cells if cell.attack):
         yield Text(f"Threat: {threat}")
-    refused = [cell for cell in cells if cell.verdict.reasons]
     if refused:
         yield Text("\nRefused, and why:", "bold")
-        yield from (Text(f"  {cell.label}: {' '.join(cell.verdict.reasons)}") for cell in refused)
+        yield from (Text(f"  {cell.label}: {refused[cell.id]}") for cell in cells if cell.id in refused)
     unproven = [line for cell in legal for line in cell.pipeline.unproven(cell.participation.expected, cell.told)]
     if unproven:
         yield Text("\nRuns, but outside what was proven:", "bold")
@@ -65,10 +72,6 @@ def _clients(cell: Cell) -> str:
         f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.hostile} hostile "
         f"({share:.0f} %), and the rules are told f = {cell.told}."
     )
-
-
-def _legal(plan: Plan) -> list[Cell]:
-    return [cell for cell in plan.cells if not cell.verdict.reasons]
 
 
 def _seconds_per_round(cell: Cell, seed: int, rounds: int = 2) -> float:

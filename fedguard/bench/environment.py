@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import sys
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,16 @@ def _fixed() -> dict[str, Any]:
         "device": "cpu",
         "git_commit": git_commit(),
     }
+
+
+def peak_memory() -> int | None:
+    """The most memory that this process has held so far, in bytes; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def git_commit() -> str | None:

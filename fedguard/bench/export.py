@@ -23,13 +23,13 @@ def write_rows(run: Run, path: Path, form: str) -> None:
         if form == "parquet":
             _write_parquet(run, path)
         elif form == "json":
-            write_atomically(path, json.dumps(run.rows(), indent=1, allow_nan=False))
+            write_atomically(path, json.dumps(run.rows(), indent=1, allow_nan=False).encode())
         else:
             text = io.StringIO()
             writer = csv.DictWriter(text, fieldnames=list(run.rows()[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(run.rows())
-            write_atomically(path, text.getvalue())
+            write_atomically(path, text.getvalue().encode())
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
 

@@ -20,8 +20,8 @@ from rich.progress import (
 Trial = tuple[str, int]
 
 
-class Silent:
-    """Says nothing; base of those that do."""
+class Listener:
+    """Is told all that happens in a run, and says nothing; base of those that do."""
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
         """``total`` trials, of which ``stored`` are there already and ``refused`` are not run."""
@@ -42,12 +42,12 @@ class Silent:
         """The run is over or interrupted."""
 
 
-class Lines(Silent):
+class Lines(Listener):
     """One line every few seconds, for logs."""
 
     def __init__(self, console: Console, every: float = 5.0) -> None:
         self._console, self._every = console, every
-        self._begun = self._spoken = time.monotonic()
+        self._first = self._spoken = time.monotonic()
         self._total = self._done = self._failed = 0
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
@@ -60,9 +60,11 @@ class Lines(Silent):
         self._done += 1
         self._failed += record["status"] == "failed"
         now = time.monotonic()
-        if now - self._spoken >= self._every or self._done == self._total:
+        if self._done == 1:
+            self._first = now  # until then the workers were loading their libraries
+        elif now - self._spoken >= self._every or self._done == self._total:
             self._spoken = now
-            left = (now - self._begun) / self._done * (self._total - self._done)
+            left = (now - self._first) / (self._done - 1) * (self._total - self._done)
             failed = f", {self._failed} failed" if self._failed else ""
             self._console.print(
                 f"[{self._done}/{self._total}] {left:.0f} s left{failed}; last: {record['label']}, seed {record['seed']}",
@@ -73,7 +75,7 @@ class Lines(Silent):
         self._console.print(text, markup=False)
 
 
-class Bars(Silent):
+class Bars(Listener):
     """A bar for the suite and one for each running trial."""
 
     def __init__(self, console: Console) -> None:
@@ -112,3 +114,8 @@ class Bars(Silent):
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def for_console(console: Console) -> Listener:
+    """Bars on a terminal, plain lines elsewhere."""
+    return Bars(console) if console.is_terminal else Lines(console)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,20 +13,39 @@ from fedguard.config.cells import RESULTS_VERSION
 
 Record = dict[str, Any]
 
+UNITS = {"accuracy, success, drop, tax, chance, share": "share in [0, 1]", "loss": "nats", "seconds": "s", "bytes": "B"}
 
-def seal(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
-    """A record with its identity in front, the cell's configuration, and a checksum."""
+_SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"}$')
+
+
+def identified(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
+    """A record with its identity in front, and the units and the cell's configuration behind."""
     head = {"schema": 1, "cell": cell.id, "seed": seed, "label": cell.label, "results_version": RESULTS_VERSION}
-    record = {**head, **body, "config": cell.canonical}
-    return {**record, "sha256": checksum(record)}
+    return {**head, **body, "units": UNITS, "config": cell.canonical}
 
 
-def checksum(record: Mapping[str, Any]) -> str:
-    """SHA-256 over the record without its own checksum."""
+def to_text(record: Record) -> bytes:
+    """JSON that ends in the SHA-256 of all of it, computed with that field left empty."""
     body = {key: value for key, value in record.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    text = json.dumps({**body, "sha256": ""}, allow_nan=False).encode()
+    return text[:-2] + hashlib.sha256(text).hexdigest().encode() + text[-2:]
 
 
-def reproducible(record: Mapping[str, Any]) -> Record:
+def from_text(text: bytes) -> Record:
+    """The record behind `to_text`.
+
+    Raises:
+        ValueError: the text is cut, changed, or no record.
+    """
+    seal = _SEAL.search(text)
+    if seal is None or hashlib.sha256(text[: seal.start(1)] + text[seal.end(1) :]).hexdigest().encode() != seal[1]:
+        raise ValueError("the checksum does not fit")
+    record = json.loads(text)
+    if record.get("schema") != 1:
+        raise ValueError("written by another version of FedGuard")
+    return dict(record)
+
+
+def reproducible(record: Record) -> Record:
     """The part of a record that one seed must reproduce to the last bit: all but cost, environment and checksum."""
     return {key: value for key, value in record.items() if key not in ("cost", "environment", "sha256")}

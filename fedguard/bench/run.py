@@ -51,20 +51,21 @@ class Run:
         return [key for key in self.manifest["swept"] if key not in ("attack", "defense")]
 
     @cached_property
-    def broken(self) -> list[Path]:
-        """Records that cannot be read; `fedguard run` sets them aside and runs their trials again."""
-        paths: list[Path] = []
-        for position in self.manifest["positions"]:
-            for seed in self.seeds:
-                self.folder.read(position["cell"], seed, broken=paths.append)
-        return paths
+    def _read(self) -> tuple[dict[tuple[str, int], Record], list[Path]]:
+        cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["corners"])
+        broken: list[Path] = []
+        found = {(cell, seed): self.folder.read(cell, seed, broken.append) for cell in cells for seed in self.seeds}
+        return {trial: record for trial, record in found.items() if record is not None}, broken
 
-    @cached_property
+    @property
     def records(self) -> dict[tuple[str, int], Record]:
         """The records of this run's cells, corners included, by cell and seed."""
-        cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["corners"])
-        found = {(cell, seed): self.folder.read(cell, seed) for cell in cells for seed in self.seeds}
-        return {trial: record for trial, record in found.items() if record is not None}
+        return self._read[0]
+
+    @property
+    def broken(self) -> list[Path]:
+        """Records that cannot be read; `fedguard run` sets them aside and runs their trials again."""
+        return self._read[1]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each position of the matrix and each seed; a trial without record has the status ``missing``.

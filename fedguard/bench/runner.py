@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from fedguard.bench.engines import Engine, Job, Said
-from fedguard.bench.progress import Silent
+from fedguard.bench.progress import Listener
 from fedguard.bench.record import Record
+from fedguard.bench.rehearsal import refusals
 from fedguard.bench.store import RunFolder, set_aside, write_atomically
 from fedguard.bench.trial import not_run
 from fedguard.config import Cell, Plan
@@ -42,7 +43,7 @@ class Runner:
 
     plan: Plan
     folder: RunFolder
-    listener: Silent = field(default_factory=Silent)
+    listener: Listener = field(default_factory=Listener)
     retry_failed: bool = False
     fresh: bool = False
     dry: bool = False
@@ -50,19 +51,19 @@ class Runner:
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
         self._trials: list[Trial] = [(cell, seed) for cell in self._cells for seed in self.plan.suite.seeds]
+        self._corner_cells = {cell.id: self._corners_of(cell) for cell in self.plan.cells}
         self._final: dict[Trial, float | None] = {}
-        refused = [cell for cell in self._cells.values() if cell.verdict.reasons]
-        if len(refused) == len(self._cells):
-            raise NotAllowed(f"nothing in this suite may run. {refused[0].label}: {refused[0].verdict.reasons[0]}")
+        self._refused = {cell.id: " ".join(cell.verdict.reasons) for cell in self.plan.cells if cell.verdict.reasons}
+        self._require_something_to_run()
 
     def pending(self) -> list[Trial]:
         """The trials to be run, in an order in which each finds the corners it is compared with done."""
         pending: list[Trial] = []
         for trial in self._trials:
-            cell, record = self._cells[trial[0]], self._stored(trial)
-            if cell.verdict.reasons:
+            if trial[0] in self._refused:
                 continue
-            if self._must_run(cell, record):
+            record = self._stored(trial)
+            if self._must_run(trial, record):
                 pending.append(trial)
             else:
                 assert record is not None
@@ -77,41 +78,59 @@ class Runner:
             jobs: how many workers it has, for the record of what is said.
 
         Raises:
+            NotAllowed: nothing in the suite may run.
             Interrupted: Ctrl-C.
             StoreError: the folder cannot be written, or another process writes to it.
         """
-        self.folder.create()
-        with self.folder.lock():
-            self._write_manifest()
-            refused = self._write_refusals()
-            pending = self.pending()
-            self.listener.begin(len(self._trials), len(self._trials) - len(pending) - refused, refused, jobs)
-            try:
-                if pending:
-                    self._work(pending, engine())
-            except KeyboardInterrupt:
-                stored = len(self._trials) - sum(trial not in self._final for trial in pending) - refused
-                total = len(self._trials) - refused
-                raise Interrupted(
-                    f"interrupted: {stored} of {total} trials are stored. Run the same command to go on."
-                ) from None
-            finally:
-                self.listener.close()
+        pending = self.pending()
+        pool = engine() if pending else None  # the workers load their libraries while we rehearse
+        try:
+            if pending:
+                self._rehearse(pending)
+            self.folder.create()
+            with self.folder.lock():
+                self._run_in_folder([trial for trial in pending if trial[0] not in self._refused], pool, jobs)
+        finally:
+            if pool is not None:
+                pool.close()
+            self.listener.close()
+
+    def _run_in_folder(self, pending: list[Trial], pool: Engine | None, jobs: int) -> None:
+        self._write_manifest()
+        refused = self._write_refusals()
+        total = len(self._trials)
+        self.listener.begin(total, total - len(pending) - refused, refused, jobs)
+        try:
+            if pool is not None:
+                self._work(pending, pool)
+        except KeyboardInterrupt:
+            stored = total - refused - sum(trial not in self._final for trial in pending)
+            raise Interrupted(
+                f"interrupted: {stored} of {total - refused} trials are stored. Run the same command to go on."
+            ) from None
+
+    def _rehearse(self, pending: list[Trial]) -> None:
+        """Refuse what does not come together with its data."""
+        cells = {trial[0]: self._cells[trial[0]] for trial in pending}
+        self._refused |= refusals(cells.values(), self.plan.suite.seeds[0])
+        self._require_something_to_run()
+
+    def _require_something_to_run(self) -> None:
+        if self._refused and len(self._refused) == len(self._cells):
+            cell, reason = next(iter(self._refused.items()))
+            raise NotAllowed(f"nothing in this suite may run. {self._cells[cell].label}: {reason}")
 
     def _work(self, pending: list[Trial], engine: Engine) -> None:
-        try:
-            waiting, running = list(pending), 0
-            while waiting or running:
-                while engine.free() and (trial := self._next_ready(waiting)):
-                    waiting.remove(trial)
-                    engine.submit(self._job(trial))
-                    self.listener.started(trial, self._cells[trial[0]].label)
-                    running += 1
-                said = engine.wait(timeout=1.0)
-                if said is not None and self._hear(said):
-                    running -= 1
-        finally:
-            engine.close()
+        waiting, running = list(pending), 0
+        while waiting or running:
+            while engine.free() and (trial := self._next_ready(waiting)):
+                waiting.remove(trial)
+                engine.submit(self._job(trial))
+                self.listener.started(trial, self._cells[trial[0]].label)
+                running += 1
+            said = engine.wait(timeout=1.0)
+            if said is not None and self._hear(said):
+                running -= 1
 
     def _next_ready(self, waiting: list[Trial]) -> Trial | None:
         """The first trial whose corners are done."""
@@ -121,15 +140,17 @@ class Runner:
 
     def _corners(self, trial: Trial) -> dict[str, Trial]:
         """The other corners of a trial, as far as they are run."""
-        cell = self._cells[trial[0]]
+        corners = self._corner_cells[trial[0]]
+        return {name: (cell, trial[1]) for name, cell in corners.items() if cell not in self._refused}
+
+    def _corners_of(self, cell: Cell) -> dict[str, str]:
+        """The ids of the cells, other than itself, that a cell is compared with."""
         corners = {"clean_mean": cell.corner(attacked=False, defended=False)}
         if cell.attack is not None:
             corners["clean_defense"] = cell.corner(attacked=False, defended=True)
             corners["attack_mean"] = cell.corner(attacked=True, defended=False)
         return {
-            name: (corner.id, trial[1])
-            for name, corner in corners.items()
-            if corner.id != cell.id and corner.id in self._cells and not corner.verdict.reasons
+            name: corner.id for name, corner in corners.items() if corner.id != cell.id and corner.id in self._cells
         }
 
     def _job(self, trial: Trial) -> Job:
@@ -156,7 +177,7 @@ class Runner:
         else:
             record, log = said.message["record"], said.message["log"]
         if log:
-            write_atomically(self.folder.log_path(*trial), log)
+            write_atomically(self.folder.log_path(*trial), log.encode())
             self.listener.note(
                 f"failed: {record['label']}, seed {trial[1]}: {record['reason']} (log: {self.folder.log_path(*trial)})"
             )
@@ -175,19 +196,18 @@ class Runner:
 
         return self.folder.read(*trial, broken=broken)
 
-    def _must_run(self, cell: Cell, record: Record | None) -> bool:
+    def _must_run(self, trial: Trial, record: Record | None) -> bool:
         if self.fresh or record is None or record["status"] == "refused":
             return True
         if record["status"] == "failed":
             return self.retry_failed
         # A corner that was missing when this record was made, and is there or to be run now.
-        corners = self._corners((cell.id, record["seed"]))
-        return self.retry_failed and any(record["result"]["corners"][name] is None for name in corners)
+        return self.retry_failed and any(record["result"]["corners"][name] is None for name in self._corners(trial))
 
     def _write_refusals(self) -> int:
-        refused = [(self._cells[cell], seed) for cell, seed in self._trials if self._cells[cell].verdict.reasons]
-        for cell, seed in refused:
-            self.folder.write(not_run(cell, seed, "refused", " ".join(cell.verdict.reasons)))
+        refused = [(trial, self._refused[trial[0]]) for trial in self._trials if trial[0] in self._refused]
+        for (cell, seed), reason in refused:
+            self.folder.write(not_run(self._cells[cell], seed, "refused", reason))
         return len(refused)
 
     def _write_manifest(self) -> None:

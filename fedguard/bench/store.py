@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedguard.bench.record import Record, checksum
+from fedguard.bench.record import Record, from_text, to_text
 from fedguard.errors import StoreError
 
 
@@ -56,7 +56,7 @@ class RunFolder:
         try:
             for name in ("cells", "logs", "artifacts"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / "cells" / ".probe", "")
+            write_atomically(self.path / "cells" / ".probe", b"")
             (self.path / "cells" / ".probe").unlink()
         except OSError as error:
             raise StoreError(
@@ -97,8 +97,8 @@ class RunFolder:
         return manifest
 
     def write_manifest(self, manifest: Mapping[str, Any], config: str) -> None:
-        write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1))
-        write_atomically(self.path / "config.resolved.yaml", config)
+        write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1).encode())
+        write_atomically(self.path / "config.resolved.yaml", config.encode())
 
     def record_path(self, cell: str, seed: int) -> Path:
         return self.path / "cells" / cell / f"seed-{seed:03d}.json"
@@ -113,24 +113,21 @@ class RunFolder:
         """The record of one trial, or None. A broken one is reported to ``broken`` and left where it is."""
         path = self.record_path(cell, seed)
         try:
-            record = json.loads(path.read_bytes())
-            if record["sha256"] != checksum(record) or record["schema"] != 1:
-                raise ValueError("the checksum does not fit")
-        except FileNotFoundError:
+            return from_text(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}.") from None
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             broken(path)
             return None
-        return dict(record)
 
     def write(self, record: Record) -> None:
         """Store a record; whatever happens meanwhile, the old one or the new one is there, whole."""
         path = self.record_path(record["cell"], record["seed"])
         try:
             path.parent.mkdir(exist_ok=True)
-            write_atomically(path, json.dumps(record, indent=1, allow_nan=False))
+            write_atomically(path, to_text(record))
         except OSError as error:
             raise StoreError(
                 f"{path}: cannot be written: {error.strerror}. What is stored is unharmed; run the same command again."
@@ -154,11 +151,15 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file by way of a temporary one beside it."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file by way of a temporary one beside it, which is gone again if that fails."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.card import threat_card
-from fedguard.bench.environment import environment
-from fedguard.bench.record import Record, seal
+from fedguard.bench.environment import environment, peak_memory
+from fedguard.bench.record import Record, identified
 from fedguard.config import Cell
 from fedguard.contracts import Data, Model, Partition, RoundReport, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
@@ -45,7 +44,7 @@ def run_trial(
         the record, and the final model (float32 ``[d]``).
     """
     started, wall, cpu = time.time(), time.perf_counter(), time.process_time()
-    task, measured = _task(cell, seed)
+    task, measured = deal(cell, seed)
     reports, model = _train(cell, seed, task, progress)
     result = summarise(reports)
     result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
@@ -62,13 +61,13 @@ def run_trial(
         "cost": {
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "worker_peak_memory_bytes": peak_memory(),
             "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
         },
         "environment": {**environment(), "started": started},
     }
     record["flags"] = raised(result, card)
-    return seal(cell, seed, record), model
+    return identified(cell, seed, record), model
 
 
 def not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
@@ -81,10 +80,15 @@ def not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
         "cost": None,
         "flags": [],
     }
-    return seal(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
+    return identified(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
 
 
-def _task(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]:
+def deal(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]:
+    """The task of a cell and the measured dissimilarity of its clients.
+
+    Raises:
+        ConfigError: data, partition, model and number of clients do not come together.
+    """
     fixed = cell.config.task.partition_seed
     rng = Rng(seed if fixed is None else fixed)
     return _deal(cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data)
@@ -101,7 +105,7 @@ def _deal(
 
 def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> tuple[list[RoundReport], Tensor]:
     rng = Rng(seed)
-    drawn = rng.child("hostile").numpy().choice(cell.config.clients.total, cell.hostile, replace=False)
+    drawn = rng.child("hostile").numpy().permutation(cell.config.clients.total)[: cell.hostile]  # more include fewer
     setup = Setup(
         task=task,
         pipeline=cell.pipeline,

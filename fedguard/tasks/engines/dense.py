@@ -41,7 +41,7 @@ class DenseEngine:
         self._sizes = [len(part) for part in parts]
         sizes = torch.tensor(self._sizes)
         self._offsets = sizes.cumsum(0) - sizes
-        self._products: dict[tuple[int, ...], Tensor] = {}
+        self._kept: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
 
     def train(
         self,
@@ -106,20 +106,25 @@ class DenseEngine:
         if steps == 1:  # every example at most once: the batch itself is all there is
             x = self._x[offsets[:, None] + batches[:, 0].clamp(min=0)]
             return _DeltaLayer(*layer, x, None, torch.arange(batch).expand(count, 1, batch), plan)
-        sizes = [self._sizes[client] for client in clients]
-        if max(sizes) <= self._delta_up_to:
-            last = torch.tensor(sizes)[:, None] - 1
-            x = self._x[offsets[:, None] + torch.arange(max(sizes)).expand(count, -1).minimum(last)]
-            return _DeltaLayer(*layer, x, self._inner_products(clients, x), batches.clamp(min=0), plan)
+        if max(self._sizes[client] for client in clients) <= self._delta_up_to:
+            return _DeltaLayer(*layer, *self._inputs(clients), batches.clamp(min=0), plan)
         return _InputLayer(_ClientWeights(*layer, count, plan), self._x, offsets[:, None, None] + batches.clamp(min=0))
 
-    def _inner_products(self, clients: tuple[int, ...], x: Tensor) -> Tensor:
-        """float32 ``[clients, m, m]``: ``X X^T + 1`` of each client, kept for the next round of the same clients."""
-        if clients not in self._products:
-            if sum(kept.numel() for kept in self._products.values()) + len(x) * x.shape[1] ** 2 > CHUNK_FLOATS:
-                self._products.clear()
-            self._products[clients] = torch.baddbmm(x.new_ones(1), x, x.transpose(1, 2))
-        return self._products[clients]
+    def _inputs(self, clients: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """X float32 ``[clients, m, p]``, filled up with copies of the last row, and ``X X^T + 1`` ``[clients, m, m]``.
+
+        Both are kept for the next round of the same clients, as long as they fit `CHUNK_FLOATS`.
+        """
+        if clients not in self._kept:
+            sizes = torch.tensor([self._sizes[client] for client in clients])[:, None]
+            rows = torch.arange(int(sizes.max())).expand(len(clients), -1).minimum(sizes - 1)
+            x = self._x[self._offsets[list(clients)][:, None] + rows]
+            products = torch.baddbmm(x.new_ones(1), x, x.transpose(1, 2))
+            held = sum(part.numel() for parts in self._kept.values() for part in parts)
+            if held + x.numel() + products.numel() > CHUNK_FLOATS:
+                self._kept.clear()
+            self._kept[clients] = (x, products)
+        return self._kept[clients]
 
 
 class _DeltaLayer:
