@@ -1,0 +1,291 @@
+"""A client of secure aggregation: bytes in, bytes out. It trusts the server with nothing but the sum."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidTag
+
+from fedguard.errors import ConfigError, ContractError
+from fedguard.secagg import errors, keys, merkle, messages
+from fedguard.secagg.directory import Directory
+from fedguard.secagg.entropy import Entropy, system
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.messages import SHARE_BYTES, Header, Message, Packet, Phase
+from fedguard.secagg.session import Config, Policy, Roster, session_id
+from fedguard.secagg.shamir import PRIME, split
+from fedguard.secagg.transitions import CLIENT, TRUSTING_CLIENT, ClientState
+
+
+class Client:
+    """One client in one session; `transitions` says what it does when.
+
+    Args:
+        id: its place in the roster.
+        identity: its long-term key.
+        roster: the pinned identities of all.
+        policy: what it insists on.
+        round: the round that it expects.
+        model_hash: 32 bytes, of the model that it received.
+        vector: from the session id, its input: uint32 or uint64 ``[length]``. It is asked once, when the input is masked.
+        entropy: where its keys, its self-mask and its shares come from.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        identity: keys.Identity,
+        roster: Roster,
+        policy: Policy,
+        *,
+        round: int,
+        model_hash: bytes,
+        vector: Callable[[bytes], RingVector],
+        entropy: Entropy = system,
+    ) -> None:
+        self.id, self.state, self.sid = id, ClientState.NEW, b""
+        self._identity, self._roster, self._policy = identity, roster, policy
+        self._round, self._model_hash, self._vector, self._entropy = round, model_hash, vector, entropy
+        self._table = CLIENT if policy.attested else TRUSTING_CLIENT
+        self._wipe()
+
+    def receive(self, data: bytes) -> bytes:
+        """The answer to a message of the server.
+
+        Raises:
+            IllegalMessage: it does not belong here; the state stays as it was.
+            ProtocolAbort: somebody cheats or failed; the secrets are wiped, and the client answers no more.
+        """
+        try:
+            received = messages.unpack(data)
+        except messages.Unreadable as error:
+            raise self._error(errors.MalformedMessage, str(error)) from None
+        action, after = self._transition(received.header)
+        try:
+            answer: Message = getattr(self, f"_{action}")(received.header, received.message)
+        except errors.IllegalMessage:
+            raise
+        except BaseException:
+            self._wipe()
+            self.state = ClientState.ABORTED
+            raise
+        self.state = after
+        if after is ClientState.DONE:
+            self._wipe()
+        header = self._header(answer.phase, self.id)
+        return messages.pack(header, answer, self._identity.sign(messages.signed(header, answer)))
+
+    def _transition(self, header: Header) -> tuple[str, ClientState]:
+        """What is to be done with a message, if it belongs to this point of this session."""
+        if header.round != self._round or header.sender != messages.SERVER:
+            raise self._error(errors.ReplayOrWrongRound, f"expected the server in round {self._round}; got {header}")
+        if self.sid and (header.sid, header.suite) != (self.sid, self._config.suite):
+            raise self._error(errors.ReplayOrWrongRound, "a message of another session")
+        if (self.state, header.phase) not in self._table:
+            awaited = [phase for state, phase in self._table if state is self.state]
+            later = bool(awaited) and header.phase > min(awaited)
+            kind = errors.ReplayOrWrongRound if later else errors.AlreadyAnswered
+            raise self._error(kind, f"a message {header.phase.name} has no place here")
+        return self._table[self.state, header.phase]
+
+    def _advertise(self, header: Header, hello: messages.Hello) -> Message:
+        """R0: check what is proposed, and make fresh keys for it."""
+        try:
+            config = Config.unpack(hello.config)
+        except (ConfigError, struct.error) as error:
+            raise self._error(errors.MalformedMessage, str(error)) from None
+        if refusal := self._policy.refuses(config, len(self._roster)):
+            raise self._error(errors.PolicyViolation, refusal)
+        sid = session_id(config, self._round, self._model_hash, hello.nonce, self._roster)
+        if (header.sid, header.suite) != (sid, config.suite):
+            raise self._error(errors.ModelMismatch, "the server holds another model, configuration or roster")
+        self.sid, self._config = sid, config
+        self._table = CLIENT if config.attested else TRUSTING_CLIENT
+        self._encryption = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
+        self._mask = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
+        self._seed = bytearray(self._entropy(keys.SECRET_BYTES))
+        self._own = messages.Advertise(self._encryption.public, self._mask.public, self._model_hash, config.hash())
+        return self._own
+
+    def _share(self, header: Header, roster: messages.Roster) -> Message:
+        """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
+        self._check_keys(roster)
+        entries = {client: entry for client, entry, _ in roster.entries}
+        self._directory = Directory(self.sid, self._config, self._round, entries)
+        self._check_enough(entries, "advertised keys")
+        neighbours = self._directory.neighbours[self.id]
+        for v in neighbours:
+            try:
+                self._agreed[v] = self._encryption.agree(entries[v].encryption_key)
+            except ValueError:
+                raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
+        secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
+        dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
+        packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
+        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
+
+    def _check_keys(self, roster: messages.Roster) -> None:
+        if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:
+            raise self._error(errors.RosterTampered, "this client's own keys were left out or altered")
+        for client, entry, signature in roster.entries:
+            if client not in self._roster:
+                raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
+            if (entry.model_hash, entry.config_hash) != (self._own.model_hash, self._own.config_hash):
+                raise self._error(errors.ModelMismatch, f"client {client} holds another model or configuration", client)
+            content = messages.signed(self._header(Phase.ADVERTISE, client), entry)
+            if not keys.verified(self._roster.identities[client], signature, content):
+                raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it", client)
+        public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
+        if len(set(public)) < len(public):
+            raise self._error(errors.RosterTampered, "one public key stands in two places")
+
+    def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
+        """What neighbour v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
+        directory, (of_seed, of_key) = self._directory, (share.to_bytes(SHARE_BYTES, "little") for share in shares)
+        key = keys.share_key(self.sid, self._agreed[v], directory.encryption(self.id), directory.encryption(v))
+        return Packet(
+            keys.encrypt_share(key, of_seed + of_key, directory.share_header(self.id, v)),
+            keys.share_commitment(self.sid, self.id, v, b"b", of_seed),
+            keys.share_commitment(self.sid, self.id, v, b"s", of_key),
+        )
+
+    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+        """R2: keep the neighbours' shares, and send the input under the masks of all neighbours that shared."""
+        self._check_set(shares.shared, self._directory.entries, "shared keys")
+        self._shared = shares.shared
+        partners = self._directory.among(self.id, shares.shared)
+        if [delivery.owner for delivery in shares.deliveries] != partners:
+            message = "the packets are not those of the neighbours that are said to have shared"
+            raise self._error(errors.BadSurvivorSet, message)
+        for delivery in shares.deliveries:
+            self._held[delivery.owner] = self._opened(delivery)
+        masked = self._input()
+        add_masks(masked, [self._self_mask(), *(self._pairwise_mask(v) for v in partners)])
+        self._wipe(keep_shares=True)
+        little = masked.astype(masked.dtype.newbyteorder("<"), copy=False)
+        return messages.Masked(messages.set_hash(shares.shared), memoryview(little).cast("B"))
+
+    def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
+        """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
+        u, packet, directory = delivery.owner, delivery.packet, self._directory
+        place = directory.neighbours[u].index(self.id)
+        root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
+        content = messages.signed_digest(self._header(Phase.SHARE, u), root)
+        if not keys.verified(self._roster.identities[u], delivery.signature, content):
+            raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it", u)
+        key = keys.share_key(self.sid, self._agreed[u], directory.encryption(u), directory.encryption(self.id))
+        try:
+            plain = keys.decrypt_share(key, packet.cipher, directory.share_header(u, self.id))
+        except InvalidTag:
+            raise self._error(errors.ShareDecryptError, f"the share of client {u} does not open", u) from None
+        of_seed, of_key = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+        committed = (
+            keys.share_commitment(self.sid, u, self.id, b"b", of_seed),
+            keys.share_commitment(self.sid, u, self.id, b"s", of_key),
+        )
+        in_field = all(int.from_bytes(share, "little") < PRIME for share in (of_seed, of_key))
+        if committed != (packet.seed_share, packet.key_share) or not in_field:
+            raise self._error(errors.ShareDecryptError, f"client {u} committed to another share than it sent", u)
+        return bytearray(of_seed), bytearray(of_key)
+
+    def _input(self) -> RingVector:
+        """A copy of the input, which is to be masked in place."""
+        vector = self._vector(self.sid)
+        if vector.dtype != self._config.dtype or vector.shape != (self._config.length,):
+            raise ContractError(
+                f"client {self.id}: expected an input of {self._config.dtype} [{self._config.length}]; "
+                f"got {vector.dtype} {list(vector.shape)}."
+            )
+        return vector.copy()
+
+    def _self_mask(self) -> tuple[bytes, int]:
+        return keys.self_mask_key(self.sid, self._seed, self.id, self._config.key_bytes), 1
+
+    def _pairwise_mask(self, v: int) -> tuple[bytes, int]:
+        """The AES key of the mask that is shared with v, and its sign: + for the smaller id, - for the larger."""
+        directory = self._directory
+        try:
+            agreed = self._mask.agree(directory.entries[v].mask_key)
+        except ValueError:
+            raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
+        mine, other = directory.mask(self.id), directory.mask(v)
+        key = keys.pairwise_mask_key(self.sid, agreed, mine, other, self._config.key_bytes)
+        return key, 1 if self.id < v else -1
+
+    def _attest(self, header: Header, survivors: messages.Survivors) -> Message:
+        """R3: sign, once, who shared and who is included, as this client was told."""
+        self._check_set(survivors.included, self._shared, "masked inputs")
+        self._included = survivors.included
+        return self._attestation()
+
+    def _attestation(self) -> messages.Attest:
+        return messages.Attest(messages.set_hash(self._shared), messages.set_hash(self._included))
+
+    def _unmask(self, header: Header, quorum: messages.Quorum) -> Message:
+        """R4: reveal one share of each neighbour, once a quorum has signed the same survivors."""
+        signers, needed = sorted(quorum.signers), self._config.quorum
+        if len(signers) < needed or len(quorum.signatures) != len(signers) or not quorum.signers <= self._included:
+            message = f"expected signatures of {needed} included clients; got {len(quorum.signatures)}"
+            raise self._error(errors.InconsistentSurvivors, message)
+        for client, signature in zip(signers, quorum.signatures, strict=True):
+            content = messages.signed(self._header(Phase.ATTEST, client), self._attestation())
+            if not keys.verified(self._roster.identities[client], signature, content):
+                message = f"client {client} has not signed the survivors that this client was shown"
+                raise self._error(errors.InconsistentSurvivors, message, client)
+        return self._revealed()
+
+    def _unmask_trusting(self, header: Header, survivors: messages.Survivors) -> Message:
+        """R4 without R3: reveal the shares for whatever survivors the server names."""
+        self._check_set(survivors.included, self._shared, "masked inputs")
+        self._included = survivors.included
+        return self._revealed()
+
+    def _revealed(self) -> messages.Unmask:
+        """For each neighbour that shared, the share of b if its input is included, else that of its mask key."""
+        held = sorted(self._held.items())
+        return messages.Unmask(tuple(bytes(shares[v not in self._included]) for v, shares in held))
+
+    def _check_set(self, clients: frozenset[int], before: Collection[int], what: str) -> None:
+        if not clients <= set(before):
+            extra = sorted(clients - set(before))
+            raise self._error(errors.BadSurvivorSet, f"{what}: clients {extra} were not there before")
+        if self.id not in clients:
+            raise self._error(errors.BadSurvivorSet, f"{what}: this client itself is missing")
+        self._check_enough(clients, what)
+
+    def _check_enough(self, clients: Collection[int], what: str) -> None:
+        """The session's promise: a quorum of all, and a threshold of each client's neighbours."""
+        near, config = len(self._directory.among(self.id, clients)), self._config
+        if len(clients) < max(config.quorum, self._policy.clients) or near < config.threshold:
+            raise self._error(
+                errors.TooFewSurvivors,
+                f"{what}: expected {max(config.quorum, self._policy.clients)} clients and {config.threshold} neighbours; "
+                f"got {len(clients)} and {near}",
+            )
+
+    def _header(self, phase: Phase, sender: int) -> Header:
+        return Header(self._config.suite, phase, self.sid, self._round, sender)
+
+    def _error(self, kind: type[errors.ProtocolError], message: str, party: int | None = None) -> errors.ProtocolError:
+        return kind(f"client {self.id}, {self.state.value}", message, party)
+
+    def _wipe(self, keep_shares: bool = False) -> None:
+        """Forget secrets, as far as Python can: what is ours is overwritten, what a library holds is let go."""
+        for pair in (getattr(self, "_encryption", None), getattr(self, "_mask", None)):
+            if pair is not None:
+                pair.wipe()
+        seed: bytearray = getattr(self, "_seed", bytearray())
+        seed[:] = bytes(len(seed))
+        self._agreed: dict[int, bytes] = {}
+        if not keep_shares:
+            for share in (share for shares in getattr(self, "_held", {}).values() for share in shares):
+                share[:] = bytes(len(share))
+            self._held: dict[int, tuple[bytearray, bytearray]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Client {self.id}, {self.state.value}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client holds secrets, and is pickled by nobody.")

@@ -1,0 +1,27 @@
+"""Where secrets come from: the operating system, unless a test vector injects its own bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+
+#: Returns that many random bytes.
+Entropy = Callable[[int], bytes]
+
+system: Entropy = os.urandom
+
+
+def expanded(seed: bytes) -> Entropy:
+    """An endless stream of bytes from ``seed``: SHAKE-256 of seed and call number.
+
+    For test vectors, and for rounding and noise in experiments that must repeat; never for the keys of a deployment.
+    """
+    calls = 0
+
+    def draw(count: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        return hashlib.shake_256(seed + calls.to_bytes(8, "little")).digest(count)
+
+    return draw

@@ -1,0 +1,108 @@
+"""What can go wrong in a round of secure aggregation, and whose doing it is.
+
+    ProtocolError
+    ├── IllegalMessage           not for this point of this session: the party's state stays as it was
+    │   ├── MalformedMessage         cannot be parsed
+    │   ├── ReplayOrWrongRound       of another session, round, phase or suite
+    │   └── AlreadyAnswered          a second request for what is given once
+    └── ProtocolAbort            somebody cheats or failed: a client wipes its secrets and stops, a server leaves the sender out
+        ├── BadSignature             unknown identity, or a signature that does not verify
+        ├── RosterTampered           own entry altered or missing, or a key twice
+        ├── BadPublicKey             a low-order point
+        ├── ModelMismatch            parties hold different models or configurations
+        ├── PolicyViolation          threshold, number of clients or modulus below the client's own policy
+        ├── ShareDecryptError        a share that does not open, or does not fit its commitment; names the sender
+        ├── TooFewSurvivors          fewer parties than promised
+        ├── BadSurvivorSet           not a subset of the set before, or without the client itself
+        ├── InconsistentSurvivors    no quorum has signed the survivors that this client was shown
+        ├── BadMaskedInput           server side: wrong length or modulus; names the client
+        ├── BadShare                 server side: a revealed share does not fit its commitment; names who revealed it
+        └── BadSecret                server side: the rebuilt secret is not the one its owner committed to; names the owner
+
+Every message names the state in which it was raised, and the party to blame where there is proof.
+"""
+
+from __future__ import annotations
+
+from fedguard.errors import FedGuardError
+
+
+class ProtocolError(FedGuardError):
+    """Base of all errors of the protocol.
+
+    Attributes:
+        state: where the party stood, as a word.
+        party: whom the evidence points at; None where it could be the server, the network or several.
+    """
+
+    def __init__(self, state: str, message: str, party: int | None = None) -> None:
+        super().__init__(f"{type(self).__name__} while {state}: {message}")
+        self.state, self.message, self.party = state, message, party
+
+
+class IllegalMessage(ProtocolError):
+    """A message that does not belong here; the state stays as it was."""
+
+
+class MalformedMessage(IllegalMessage):
+    """Bytes that are no message of the protocol."""
+
+
+class ReplayOrWrongRound(IllegalMessage):
+    """A message of another session, round, phase or suite."""
+
+
+class AlreadyAnswered(IllegalMessage):
+    """A second request for something that is given once."""
+
+
+class ProtocolAbort(ProtocolError):
+    """Somebody cheats or failed: a client wipes its secrets and stops, a server leaves the sender out."""
+
+
+class BadSignature(ProtocolAbort):
+    """An unknown identity, or a signature that does not verify."""
+
+
+class RosterTampered(ProtocolAbort):
+    """The client's own entry was altered or left out, or a key stands twice."""
+
+
+class BadPublicKey(ProtocolAbort):
+    """A point of low order, from which no secret can be agreed."""
+
+
+class ModelMismatch(ProtocolAbort):
+    """A party that holds another model or configuration."""
+
+
+class PolicyViolation(ProtocolAbort):
+    """A session that asks for less than the client insists on."""
+
+
+class ShareDecryptError(ProtocolAbort):
+    """A share that does not open, or does not fit the commitment that its owner signed."""
+
+
+class TooFewSurvivors(ProtocolAbort):
+    """Fewer parties are left than the session promised."""
+
+
+class BadSurvivorSet(ProtocolAbort):
+    """Survivors that were not there before, or a set without the client that is shown it."""
+
+
+class InconsistentSurvivors(ProtocolAbort):
+    """Too few parties have signed the same survivors."""
+
+
+class BadMaskedInput(ProtocolAbort):
+    """A masked input of the wrong length."""
+
+
+class BadShare(ProtocolAbort):
+    """A revealed share that does not fit its commitment."""
+
+
+class BadSecret(ProtocolAbort):
+    """A rebuilt secret that is not the one its owner committed to."""

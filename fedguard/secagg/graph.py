@@ -1,0 +1,76 @@
+"""Who exchanges masks and shares with whom: a ring in random order, each joined to its nearest on both sides.
+
+Bell, Bonawitz, Gascón, Lepoint and Raykova, "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from types import MappingProxyType
+
+from fedguard.errors import require
+
+SEED_BYTES = 32
+_LABEL = b"FedGuard/secagg/v1/ring"
+
+
+def neighbours(seed: bytes, members: Sequence[int], degree: int) -> Mapping[int, tuple[int, ...]]:
+    """The neighbours of every member, in ascending order; the same for everybody who knows the seed.
+
+    The members are put on a ring in an order drawn from ``seed``, each order being equally likely. Each is joined to the
+    degree / 2 before it and the degree / 2 after it, or to all others where ``degree`` is at least their number.
+
+    Args:
+        seed: 32 bytes that nobody can steer.
+        members: distinct ids; their order does not matter.
+        degree: even, unless the graph is complete.
+
+    Raises:
+        ConfigError: a seed of another length, a member twice, an odd degree or one below 2.
+    """
+    return _neighbours(bytes(seed), tuple(sorted(members)), degree)
+
+
+@lru_cache(maxsize=16)
+def _neighbours(seed: bytes, members: tuple[int, ...], degree: int) -> Mapping[int, tuple[int, ...]]:
+    """The graph; every client of a simulation asks for the same one, and it is public."""
+    require(len(seed) == SEED_BYTES, f"The graph needs a seed of {SEED_BYTES} bytes; got {len(seed)}.")
+    n = len(members)
+    require(len(set(members)) == n, "The graph needs distinct members; one stands twice.")
+    if degree >= n - 1:
+        return MappingProxyType({u: members[:i] + members[i + 1 :] for i, u in enumerate(members)})
+    require(
+        degree >= 2 and degree % 2 == 0,
+        f"A ring of {n} members needs an even degree of at least 2; got {degree}. Use an even one, or {n - 1} for all.",
+    )
+    ring, half = _shuffled(seed, members), degree // 2
+    around = ring[-half:] + ring + ring[:half]
+    edges = {u: tuple(sorted(around[i : i + half] + around[i + half + 1 : i + degree + 1])) for i, u in enumerate(ring)}
+    return MappingProxyType({u: edges[u] for u in members})
+
+
+def _shuffled(seed: bytes, members: Sequence[int]) -> list[int]:
+    """A uniformly random order of the members (Fisher and Yates)."""
+    words = _words(seed)
+    ring = list(members)
+    for i in range(len(ring) - 1, 0, -1):
+        j = _below(i + 1, words)
+        ring[i], ring[j] = ring[j], ring[i]
+    return ring
+
+
+def _below(bound: int, words: Iterator[int]) -> int:
+    """A uniform integer in [0, bound): words in the incomplete last turn are thrown away."""
+    unbiased = 2**64 // bound * bound
+    return next(word for word in words if word < unbiased) % bound
+
+
+def _words(seed: bytes) -> Iterator[int]:
+    """An endless stream of 64-bit words: SHAKE-256(label, seed, block number), 512 words a block, little-endian."""
+    for block in count():
+        stream = hashlib.shake_256(_LABEL + seed + block.to_bytes(8, "little")).digest(8 * 512)
+        for i in range(0, len(stream), 8):
+            yield int.from_bytes(stream[i : i + 8], "little")

@@ -1,0 +1,137 @@
+"""Keys: who a client is, and what two clients derive from each other's public keys.
+
+Every derived key has a label of its own and is bound to the session (the salt) and to its owners (ids and public keys).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from functools import lru_cache
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedguard.secagg.entropy import Entropy, system
+
+MASK = b"FedGuard/secagg/v1/mask"
+SELF = b"FedGuard/secagg/v1/self"
+SHARE = b"FedGuard/secagg/v1/share"
+SEED = b"FedGuard/secagg/v1/seed"
+SHARED = b"FedGuard/secagg/v1/shared"
+
+SECRET_BYTES = 32
+_NONCE = bytes(12)
+
+
+class Identity:
+    """A client's long-term Ed25519 key."""
+
+    def __init__(self, entropy: Entropy = system) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(entropy(SECRET_BYTES))
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes."""
+        return self._key.sign(message)
+
+    def __repr__(self) -> str:
+        return f"<Identity {self.public.hex()[:8]}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("no private key is pickled.")
+
+
+@lru_cache(maxsize=65536)
+def verified(identity: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether ``signature`` (64 bytes) over ``message`` is of ``identity``.
+
+    It is remembered: where many parties live in one process, all of them check the same signatures.
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+class KeyPair:
+    """A fresh X25519 key pair of one session. The secret can be wiped."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = bytearray(secret)
+        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def agree(self, public: bytes) -> bytes:
+        """X25519: 32 bytes that both owners of the two key pairs can compute.
+
+        Raises:
+            ValueError: ``public`` is a point of low order, with which everybody agrees on zero.
+        """
+        assert self._key is not None, "the key was wiped"
+        return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+
+    def wipe(self) -> None:
+        """Forget the secret, as far as Python can: our copy is overwritten, the library's is let go."""
+        self.secret[:] = bytes(len(self.secret))
+        self._key = None
+
+    def __repr__(self) -> str:
+        return f"<KeyPair {self.public.hex()[:8]}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("no private key is pickled.")
+
+
+def pairwise_mask_key(sid: bytes, agreed: bytes, one: tuple[int, bytes], other: tuple[int, bytes], size: int) -> bytes:
+    """The AES key of the mask between two clients, each given as (id, public mask key): the same for both."""
+    (lo, key_lo), (hi, key_hi) = sorted((one, other))
+    return _derived(sid, agreed, MASK + _ids(lo, hi) + key_lo + key_hi, size)
+
+
+def self_mask_key(sid: bytes, seed: bytes | bytearray, client: int, size: int) -> bytes:
+    """The AES key of the mask that a client adds for itself, from its 32-byte seed b."""
+    return _derived(sid, bytes(seed), SELF + _ids(client), size)
+
+
+def share_key(sid: bytes, agreed: bytes, sender: tuple[int, bytes], receiver: tuple[int, bytes]) -> AESGCM:
+    """The AEAD under which ``sender`` hands shares to ``receiver``, each given as (id, public encryption key).
+
+    One key per direction and session, used once: so the nonce may be zero.
+    """
+    info = SHARE + _ids(sender[0], receiver[0]) + sender[1] + receiver[1]
+    return AESGCM(_derived(sid, agreed, info, 32))
+
+
+def encrypt_share(key: AESGCM, plain: bytes, header: bytes) -> bytes:
+    """AES-256-GCM with ``header`` as associated data; 16 bytes longer than ``plain``."""
+    return key.encrypt(_NONCE, plain, header)
+
+
+def decrypt_share(key: AESGCM, cipher: bytes, header: bytes) -> bytes:
+    """The inverse. Raises `cryptography.exceptions.InvalidTag` where anything was altered."""
+    return key.decrypt(_NONCE, cipher, header)
+
+
+def seed_commitment(sid: bytes, client: int, seed: bytes | bytearray) -> bytes:
+    """SHA-256 that binds a client to its self-mask seed, which is uniform and so stays hidden."""
+    return hashlib.sha256(SEED + sid + _ids(client) + bytes(seed)).digest()
+
+
+def share_commitment(sid: bytes, owner: int, holder: int, kind: bytes, share: bytes) -> bytes:
+    """SHA-256 that binds the owner of a secret to the share it gave to ``holder``; ``kind`` is b"b" or b"s"."""
+    return hashlib.sha256(SHARED + sid + _ids(owner, holder) + kind + share).digest()
+
+
+def _ids(*clients: int) -> bytes:
+    return struct.pack(f"<{len(clients)}I", *clients)
+
+
+def _derived(sid: bytes, material: bytes, info: bytes, size: int) -> bytes:
+    return HKDF(SHA256(), size, sid, info).derive(material)

@@ -1,0 +1,90 @@
+"""Masks: the keystream of AES in counter mode, added to a vector modulo 2^32 or 2^64.
+
+    PRG(key) = AES_key(0) | AES_key(1) | AES_key(2) | ...        counters of 128 bits, big-endian
+
+read as little-endian u32 or u64. With a key of 16 bytes it is AES-128 (suite 1), with 32 AES-256 (suite 2). The counter
+starts at zero, which is safe only because a key makes one mask and is never used again.
+
+Source: counter mode, NIST SP 800-38A (2001), section 6.5; masks from a PRG, Bonawitz et al., CCS 2017, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from numpy.typing import NDArray
+
+from fedguard.errors import InputError
+
+#: A flat vector of integers modulo 2^32 or 2^64.
+RingVector: TypeAlias = NDArray[np.uint32] | NDArray[np.uint64]
+
+_BLOCK = 1 << 18  # bytes: keystream, zeros and a piece of the vector together fit the cache of one core
+
+
+def keystream(key: bytes, count: int) -> bytes:
+    """The first ``count`` bytes of PRG(key).
+
+    Raises:
+        InputError: a key that has neither 16 nor 32 bytes.
+    """
+    return _encryptor(key).update(bytes(count))
+
+
+def add_mask(vector: RingVector, key: bytes, sign: int) -> None:
+    """In place: vector += sign * PRG(key) mod 2^32 or 2^64, as the dtype says; see `add_masks`."""
+    add_masks(vector, [(key, sign)])
+
+
+def add_masks(vector: RingVector, keyed: Iterable[tuple[bytes, int]]) -> None:
+    """In place: vector += sum of sign * PRG(key) over the pairs (key, sign), mod 2^32 or 2^64.
+
+    Args:
+        vector: uint32 or uint64 [d], contiguous and writable.
+        keyed: keys of 16 or 32 bytes, each with +1 or -1.
+
+    Raises:
+        InputError: another vector, key or sign; the vector is as it was.
+    """
+    _add(vector, keyed, _BLOCK)
+
+
+def _add(vector: RingVector, keyed: Iterable[tuple[bytes, int]], block: int) -> None:
+    _check(vector)
+    masks = [(_encryptor(key), _operation(sign)) for key, sign in keyed]
+    zeros, stream = memoryview(bytes(block)), memoryview(bytearray(block))
+    words = np.frombuffer(stream, vector.dtype.newbyteorder("<"))
+    for start in range(0, len(vector), len(words)):
+        part = vector[start : start + len(words)]
+        mask = words[: len(part)]
+        plain, cipher = zeros[: part.nbytes], stream[: part.nbytes]
+        # All masks on one piece of the vector, then the next piece: the vector passes through memory once.
+        for encryptor, operation in masks:
+            encryptor.update_into(plain, cipher)
+            operation(part, mask, out=part)
+
+
+def _check(vector: RingVector) -> None:
+    if not (isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype in (np.uint32, np.uint64)):
+        got = f"{vector.dtype} {list(vector.shape)}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise InputError(f"A masked vector is a numpy array of uint32 or uint64 [d]; got {got}. Encode it first.")
+    if not (vector.flags.c_contiguous and vector.flags.writeable):
+        got = "a read-only one" if vector.flags.c_contiguous else "a strided one"
+        raise InputError(f"Masks are added in place to a contiguous, writable vector; got {got}. Pass vector.copy().")
+
+
+def _encryptor(key: bytes) -> CipherContext:
+    if len(key) not in (16, 32):
+        raise InputError(f"A mask key has 16 bytes (AES-128) or 32 (AES-256); got {len(key)}. Derive it by HKDF.")
+    return Cipher(AES(key), CTR(bytes(16))).encryptor()
+
+
+def _operation(sign: int) -> np.ufunc:
+    if sign not in (1, -1):
+        raise InputError(f"The sign of a mask is +1 or -1; got {sign}. Use + if the own id is the lower one.")
+    return np.add if sign == 1 else np.subtract

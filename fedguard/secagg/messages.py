@@ -1,0 +1,429 @@
+"""The messages of a round and their canonical bytes.
+
+    message = header | body | signature (64 bytes, clients only)
+    header  = version u8, suite u8, phase u8, sid 32, round u32, sender u32       all little-endian
+    signed  = label | header | digest of the body
+
+Sets of clients travel as bit maps over the roster: no order, no duplicates, one form. A server's messages are not signed:
+whatever it says is checked against what clients have signed.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import struct
+from abc import abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from fedguard.secagg import merkle
+from fedguard.secagg.session import CONFIG_BYTES, VERSION
+
+#: The sender of a server's message.
+SERVER = 2**32 - 1
+SIGNATURE_BYTES = 64
+#: A share is an integer below 2^256 + 297.
+SHARE_BYTES = 33
+_SIGNED = b"FedGuard/secagg/v1/signed"
+_HEADER = struct.Struct("<BBB32sII")
+
+
+class Phase(enum.IntEnum):
+    """The messages in the order of a round; clients send the even ones after the first."""
+
+    HELLO = 1
+    ADVERTISE = 2
+    ROSTER = 3
+    SHARE = 4
+    SHARES = 5
+    MASKED = 6
+    SURVIVORS = 7
+    ATTEST = 8
+    QUORUM = 9
+    UNMASK = 10
+
+
+#: How the steps are called outside: a client that is silent at a step does not send this message, nor a later one.
+STEPS = {
+    "advertise_keys": Phase.ADVERTISE,
+    "share_keys": Phase.SHARE,
+    "masked_input": Phase.MASKED,
+    "consistency": Phase.ATTEST,
+    "unmask": Phase.UNMASK,
+}
+
+
+class Unreadable(Exception):
+    """Bytes that are no message; parties turn it into `MalformedMessage`."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What every message starts with."""
+
+    suite: int
+    phase: Phase
+    sid: bytes
+    round: int
+    sender: int
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(VERSION, self.suite, self.phase, self.sid, self.round, self.sender)
+
+
+class Reader:
+    """Takes a body apart, piece by piece."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        return bytes(self.view(count))
+
+    def view(self, count: int) -> memoryview:
+        if count > len(self._data) - self._at:
+            raise Unreadable(f"expected {count} more bytes; got {len(self._data) - self._at}")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def many(self, size: int) -> tuple[bytes, ...]:
+        """A counted list of pieces of equal size."""
+        count = self.number()
+        data = self.take(count * size) if count * size <= len(self._data) else self.take(len(self._data) + 1)
+        return tuple(data[i : i + size] for i in range(0, len(data), size))
+
+    def clients(self) -> frozenset[int]:
+        bits = int.from_bytes(data := self.take(self.number()), "little")
+        if data and not data[-1]:
+            raise Unreadable("a bit map that is not in its shortest form")
+        return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise Unreadable(f"{len(self._data) - self._at} bytes too many")
+
+
+def pack_many(pieces: Collection[bytes]) -> bytes:
+    """A counted list of pieces of equal size."""
+    return len(pieces).to_bytes(4, "little") + b"".join(pieces)
+
+
+def pack_clients(clients: Collection[int]) -> bytes:
+    """A bit map in its shortest form, with its length."""
+    bits = sum(1 << client for client in clients)
+    data = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return len(data).to_bytes(4, "little") + data
+
+
+def set_hash(clients: Collection[int]) -> bytes:
+    """SHA-256 of a set of clients."""
+    return hashlib.sha256(pack_clients(clients)).digest()
+
+
+class Message:
+    """Base of all messages."""
+
+    phase: ClassVar[Phase]
+
+    @abstractmethod
+    def body(self) -> bytes:
+        """The canonical bytes."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, reader: Reader) -> Self:
+        """The message behind a body. Raises `Unreadable`."""
+
+    def digest(self) -> bytes:
+        """What a signature covers beside the header."""
+        return hashlib.sha256(self.body()).digest()
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """Server, all: a session is proposed."""
+
+    phase: ClassVar = Phase.HELLO
+    config: bytes
+    nonce: bytes
+
+    def body(self) -> bytes:
+        return self.config + self.nonce
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.take(CONFIG_BYTES), reader.take(32))
+
+
+@dataclass(frozen=True)
+class Advertise(Message):
+    """R0, client: fresh public keys, and what it believes to train."""
+
+    phase: ClassVar = Phase.ADVERTISE
+    BYTES: ClassVar = 128
+    encryption_key: bytes
+    mask_key: bytes
+    model_hash: bytes
+    config_hash: bytes
+
+    def body(self) -> bytes:
+        return self.encryption_key + self.mask_key + self.model_hash + self.config_hash
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(*(reader.take(32) for _ in range(4)))
+
+
+@dataclass(frozen=True)
+class Roster(Message):
+    """R0, server: what all clients advertised, with their signatures, in the order of ids."""
+
+    phase: ClassVar = Phase.ROSTER
+    entries: tuple[tuple[int, Advertise, bytes], ...]
+
+    def body(self) -> bytes:
+        return pack_many([_id(client) + entry.body() + signature for client, entry, signature in self.entries])
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        entries = []
+        for data in reader.many(4 + Advertise.BYTES + SIGNATURE_BYTES):
+            part = Reader(memoryview(data))
+            entries.append((part.number(), Advertise.read(part), part.take(SIGNATURE_BYTES)))
+        if [client for client, _, _ in entries] != sorted({client for client, _, _ in entries}):
+            raise Unreadable("entries that are not in ascending order")
+        return cls(tuple(entries))
+
+
+@dataclass(frozen=True)
+class Packet:
+    """Encrypted shares of one client for one neighbour, with commitments to the share of b and that of the mask key."""
+
+    BYTES: ClassVar = 2 * SHARE_BYTES + 16 + 2 * 32
+    cipher: bytes
+    seed_share: bytes
+    key_share: bytes
+
+    def pack(self) -> bytes:
+        return self.cipher + self.seed_share + self.key_share
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Packet:
+        return cls(data[:-64], data[-64:-32], data[-32:])
+
+    def leaf(self, seed: bytes) -> bytes:
+        """The leaf of the tree that its owner signs; ``seed`` is the owner's commitment to b."""
+        return merkle.leaf(self.pack() + seed)
+
+
+@dataclass(frozen=True)
+class Share(Message):
+    """R1, client: a commitment to b, and a packet for each neighbour in the order of ids."""
+
+    phase: ClassVar = Phase.SHARE
+    seed: bytes
+    packets: tuple[Packet, ...]
+
+    def body(self) -> bytes:
+        return self.seed + pack_many([packet.pack() for packet in self.packets])
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.take(32), tuple(map(Packet.unpack, reader.many(Packet.BYTES))))
+
+    def leaves(self) -> list[bytes]:
+        """What `digest` is the root over."""
+        return [packet.leaf(self.seed) for packet in self.packets]
+
+    def digest(self) -> bytes:
+        """The root of a tree over the packets, so that each neighbour can check its own packet alone."""
+        return merkle.root(self.leaves())
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One packet as it is handed on: with its owner, the owner's commitment to b, its way to the root, the signature."""
+
+    owner: int
+    packet: Packet
+    seed: bytes
+    path: tuple[bytes, ...]
+    signature: bytes
+
+    def pack(self) -> bytes:
+        return _id(self.owner) + self.packet.pack() + self.seed + self.signature + pack_many(self.path)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Delivery:
+        owner, packet = reader.number(), Packet.unpack(reader.take(Packet.BYTES))
+        seed, signature = reader.take(32), reader.take(SIGNATURE_BYTES)
+        return cls(owner, packet, seed, reader.many(32), signature)
+
+
+@dataclass(frozen=True)
+class Shares(Message):
+    """R1, server: U2, those who shared, and their packets for this client."""
+
+    phase: ClassVar = Phase.SHARES
+    shared: frozenset[int]
+    deliveries: tuple[Delivery, ...]
+
+    def body(self) -> bytes:
+        packed = b"".join(delivery.pack() for delivery in self.deliveries)
+        return pack_clients(self.shared) + _id(len(self.deliveries)) + packed
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        shared, count = reader.clients(), reader.number()
+        return cls(shared, tuple(Delivery.read(reader) for _ in range(count)))
+
+
+@dataclass(frozen=True)
+class Masked(Message):
+    """R2, client: its masked input as little-endian ring elements, and whom it believes to have shared."""
+
+    phase: ClassVar = Phase.MASKED
+    shared_hash: bytes
+    vector: bytes | memoryview
+
+    def body(self) -> bytes:
+        return b"".join((self.shared_hash, len(self.vector).to_bytes(8, "little"), self.vector))
+
+    def digest(self) -> bytes:
+        whole = hashlib.sha256(self.shared_hash + len(self.vector).to_bytes(8, "little"))
+        whole.update(self.vector)
+        return whole.digest()
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        shared_hash, count = reader.take(32), int.from_bytes(reader.take(8), "little")
+        return cls(shared_hash, reader.view(count))
+
+
+@dataclass(frozen=True)
+class Survivors(Message):
+    """R2, server: U3, those whose masked input it has."""
+
+    phase: ClassVar = Phase.SURVIVORS
+    included: frozenset[int]
+
+    def body(self) -> bytes:
+        return pack_clients(self.included)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.clients())
+
+
+@dataclass(frozen=True)
+class Attest(Message):
+    """R3, client: who shared and who is included, as it was told."""
+
+    phase: ClassVar = Phase.ATTEST
+    shared_hash: bytes
+    included_hash: bytes
+
+    def body(self) -> bytes:
+        return self.shared_hash + self.included_hash
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.take(32), reader.take(32))
+
+
+@dataclass(frozen=True)
+class Quorum(Message):
+    """R3, server: who attested, and their signatures in the order of ids."""
+
+    phase: ClassVar = Phase.QUORUM
+    signers: frozenset[int]
+    signatures: tuple[bytes, ...]
+
+    def body(self) -> bytes:
+        return pack_clients(self.signers) + pack_many(self.signatures)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.clients(), reader.many(SIGNATURE_BYTES))
+
+
+@dataclass(frozen=True)
+class Unmask(Message):
+    """R4, client: for each neighbour in U2, in the order of ids, one share.
+
+    It is the share of b for a neighbour in U3, else the share of the mask key: a form that cannot hold both.
+    """
+
+    phase: ClassVar = Phase.UNMASK
+    shares: tuple[bytes, ...]
+
+    def body(self) -> bytes:
+        return pack_many(self.shares)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.many(SHARE_BYTES))
+
+
+_KINDS: dict[Phase, type[Message]] = {
+    kind.phase: kind for kind in (Hello, Advertise, Roster, Share, Shares, Masked, Survivors, Attest, Quorum, Unmask)
+}
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message with its header, and its signature where it has one."""
+
+    header: Header
+    message: Message
+    signature: bytes
+
+
+def signed(header: Header, message: Message) -> bytes:
+    """The bytes under a client's signature."""
+    return signed_digest(header, message.digest())
+
+
+def signed_digest(header: Header, digest: bytes) -> bytes:
+    """The same where only the digest of the body is known."""
+    return _SIGNED + header.pack() + digest
+
+
+def pack(header: Header, message: Message, signature: bytes = b"") -> bytes:
+    """A whole message."""
+    return b"".join((header.pack(), message.body(), signature))
+
+
+def read_header(data: bytes) -> Header:
+    """The header alone. Raises `Unreadable`."""
+    if len(data) < _HEADER.size:
+        raise Unreadable(f"expected at least {_HEADER.size} bytes; got {len(data)}")
+    version, suite, number, sid, round, sender = _HEADER.unpack_from(data)
+    if version != VERSION or number not in _KINDS:
+        raise Unreadable(f"version {version}, phase {number} is unknown; expected version {VERSION}")
+    return Header(suite, Phase(number), sid, round, sender)
+
+
+def unpack(data: bytes) -> Received:
+    """The message behind its bytes.
+
+    Raises:
+        Unreadable: any other bytes; there is one form only.
+    """
+    header, view = read_header(data), memoryview(data)
+    end = len(view) - (0 if header.sender == SERVER else SIGNATURE_BYTES)
+    if end < _HEADER.size:
+        raise Unreadable("no signature")
+    reader = Reader(view[_HEADER.size : end])
+    message = _KINDS[header.phase].read(reader)
+    reader.end()
+    return Received(header, message, bytes(view[end:]))
+
+
+def _id(client: int) -> bytes:
+    return client.to_bytes(4, "little")

@@ -1,0 +1,274 @@
+"""How many neighbours, shares and signatures a session needs, from how many clients may collude and drop out.
+
+Every probability is a ratio of whole numbers, so no tail is lost to rounding. The search for the degree follows Bell et
+al. 2020 (CCS), section 3; the threshold of the complete graph Bonawitz et al. 2017 (CCS).
+
+What is random is the ring (`graph.py`): who colludes and who drops out is settled before it is drawn. A server that
+colludes with clients may throw sessions away until a ring suits it; 2^g rings tried cost g bits, which ``grinding``
+adds to the demand. A server that declares clients dropped after it has seen the ring can cut it at two places; what
+still holds then is `Parameters.anonymity`, which rests on the threshold alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+
+from fedguard.errors import require
+
+#: Up to this many clients everyone is everyone's neighbour.
+COMPLETE_UP_TO = 100
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a session of secure aggregation is run with, and how sure its promises are.
+
+    Attributes:
+        clients: n.
+        corrupted: A, clients that may collude with the server.
+        dropped: clients that may vanish without stopping the round.
+        degree: k, neighbours of each client; n - 1 is the complete graph.
+        corrupted_neighbours: t1, colluders that a client may have among its neighbours.
+        threshold: t, shares that rebuild a secret.
+        quorum: T_sig, signatures over one set of survivors before a share leaves; 0 without attestation.
+        exposure: log2 P[some client has more than t1 colluders around it]; -inf where it cannot happen.
+        disconnection: log2 P[colluders and dropouts cut the ring], so that the sum falls into several.
+        failure: log2 P[some client keeps fewer than t living neighbours], so that the round aborts.
+    """
+
+    clients: int
+    corrupted: int
+    dropped: int
+    degree: int
+    corrupted_neighbours: int
+    threshold: int
+    quorum: int
+    exposure: float = -math.inf
+    disconnection: float = -math.inf
+    failure: float = -math.inf
+
+    @property
+    def attested(self) -> bool:
+        """Whether clients sign the survivors; without, the server is trusted to tell everybody the same ones."""
+        return self.quorum > 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether everyone is everyone's neighbour."""
+        return self.degree == self.clients - 1
+
+    @property
+    def survivors(self) -> int:
+        """The fewest survivors with which a round can end: a quorum, each with ``threshold`` others alive."""
+        return max(self.quorum, self.threshold + 1)
+
+    @property
+    def anonymity(self) -> int:
+        """The fewest honest inputs in any sum that the server can open, whichever clients it declares dropped.
+
+        t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbours. With the
+        same survivors before their eyes, they are in the sum themselves, under masks shared with that client.
+        """
+        return self.threshold - self.corrupted_neighbours + 1
+
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Name, value and meaning of each parameter, for a table."""
+        trust = "signatures over the same survivors, before a share leaves"
+        semi_honest = "none: the server is trusted to name the same survivors to all (semi-honest)"
+        return [
+            ("clients", f"{self.clients}", "n"),
+            ("corrupted", f"{self.corrupted}", "A: may collude with the server"),
+            ("dropped", f"{self.dropped}", "may vanish without stopping the round"),
+            ("degree", f"{self.degree}", "k: neighbours of each client" + (", all others" if self.complete else "")),
+            ("threshold", f"{self.threshold}", "t: shares that rebuild a secret"),
+            ("quorum", f"{self.quorum}", trust if self.attested else semi_honest),
+            ("survivors", f"{self.survivors}", "the fewest with which a round can end"),
+            (
+                "anonymity",
+                f"{self.anonymity}",
+                "honest inputs in any sum, whichever clients the server declares dropped",
+            ),
+            ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbours} colluders around some client"),
+            ("disconnection", _chance(self.disconnection), "the honest survivors fall apart into several sums"),
+            ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbours of some client stay"),
+        ]
+
+
+@lru_cache(maxsize=64)
+def choose(
+    n: int,
+    gamma: float,
+    delta: float,
+    *,
+    attested: bool = True,
+    complete_up_to: int = COMPLETE_UP_TO,
+    security: int = 41,
+    failure: int = 20,
+    grinding: int = 0,
+) -> Parameters:
+    """The parameters for ``n`` clients: the complete graph for few, the sparsest safe ring for many.
+
+    Args:
+        n: clients, at least 3; of two, each learns the other's input from the sum.
+        gamma: share of them that may collude with the server; A = floor(gamma n).
+        delta: share of them that may drop out.
+        attested: whether clients sign the survivors (round R3).
+        complete_up_to: the largest n with the complete graph.
+        security: bits; `Parameters.exposure` and `Parameters.disconnection` are at most 2^-security each.
+        failure: bits; `Parameters.failure` is at most 2^-failure.
+        grinding: log2 of the rings that a malicious server may try.
+
+    Raises:
+        ConfigError: too few clients, too many colluders, or more dropouts than the quorum stands.
+    """
+    if n <= complete_up_to:
+        return complete(n, gamma, delta, attested=attested)
+    return sparse(n, gamma, delta, attested=attested, security=security, failure=failure, grinding=grinding)
+
+
+def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Parameters:
+    """Everyone is everyone's neighbour: k = n - 1, t1 = A, and nothing is left to chance.
+
+    T_sig = floor((n + A) / 2) + 1: two quorums share more than A clients, hence an honest one, who signs but once.
+
+    Attested, t = T_sig - 1, the most that never stops a round in which a quorum answers: each of them then has T_sig - 1
+    others alive. It is above A wherever at least two clients are honest, and raised to 2, for with t = 1 a share is the
+    secret itself. Not attested, t is the smallest with 2t > k + A (see `_split_proof`).
+
+    Raises:
+        ConfigError: too few clients, too many colluders, or more dropouts than the quorum stands.
+    """
+    require(n >= 3, f"Secure aggregation needs at least 3 clients, for of two each learns the other's input; got {n}.")
+    for name, share in (("gamma", gamma), ("delta", delta)):
+        require(0 <= share < 1, f"{name} is a share of the clients, in [0, 1); got {share}.")
+    corrupted, dropped = _part(gamma, n), _part(delta, n)
+    require(
+        corrupted <= n - 2,
+        f"At least two clients must be honest to hide among each other; got gamma = {gamma}, {corrupted} colluders of {n}. "
+        "Lower gamma.",
+    )
+    quorum = (n + corrupted) // 2 + 1 if attested else 0
+    threshold = max(quorum - 1, 2) if attested else _split_proof(n - 1, corrupted)
+    chosen = Parameters(n, corrupted, dropped, n - 1, corrupted, threshold, quorum)
+    most = n - chosen.survivors
+    require(
+        dropped <= most,
+        f"{chosen.survivors} of {n} clients must survive where {corrupted} may collude; got delta = {delta}, {dropped} dropouts."
+        f" Lower delta below {(most + 1) / n:.4g}, or gamma.",
+    )
+    return chosen
+
+
+def sparse(
+    n: int,
+    gamma: float,
+    delta: float,
+    *,
+    attested: bool = True,
+    security: int = 41,
+    failure: int = 20,
+    grinding: int = 0,
+) -> Parameters:
+    """The ring with the smallest even degree k that keeps all three bounds; the complete graph if none below n - 1 does.
+
+    P[colluders and dropouts cut the ring] < 2^-s,  n P[Hyp(n, A, k) > t1] <= 2^-s,  n P[Hyp(n, S, k) < t] <= 2^-failure
+
+    with s = security + grinding, S = n - dropped, t1 the smallest bound that holds, and t = t1 + 1 (raised to 2 and, if
+    not attested, to `_split_proof`). Hyp(n, A, k), the colluders in k draws out of n, is what a random one of all n
+    clients has around it, so n times its tail is the union bound over all of them.
+
+    Raises:
+        ConfigError: as `complete`, and a negative number of bits.
+    """
+    whole = complete(n, gamma, delta, attested=attested)
+    require(
+        min(security, failure, grinding) >= 0,
+        f"Bits must not be negative; got security = {security}, failure = {failure}, grinding = {grinding}.",
+    )
+    secure, alive = 2 ** (security + grinding), 2**failure
+    for degree in range(2, n - 1, 2):
+        cut = disconnected(n, whole.corrupted + whole.dropped, degree)
+        if cut * secure >= 1:
+            continue
+        exposed = [n * tail for tail in tails(n, whole.corrupted, degree)]
+        bound = next(t1 for t1 in range(degree + 1) if exposed[t1 + 1] * secure <= 1)
+        threshold = max(bound + 1, 2) if attested else _split_proof(degree, bound)
+        if threshold > degree:
+            continue
+        # fewer than t neighbours alive: at least k - t + 1 dropped
+        stopped = n * tails(n, whole.dropped, degree)[degree - threshold + 1]
+        if stopped * alive > 1:
+            continue
+        return replace(
+            whole,
+            degree=degree,
+            corrupted_neighbours=bound,
+            threshold=threshold,
+            exposure=_log2(exposed[bound + 1]),
+            disconnection=_log2(cut),
+            failure=_log2(stopped),
+        )
+    return whole
+
+
+def disconnected(n: int, removed: int, degree: int) -> Fraction:
+    """P[what is left of the ring is not connected], when ``removed`` of n members, drawn at random, are gone.
+
+    With h = degree / 2, the ring is cut where h or more members in a row are gone, since no edge spans more; it falls
+    apart if that happens at two places or more. Seen from one that is left, the gaps between the m = n - removed left are
+    a uniformly random composition of ``removed`` into m parts, and those in which j given gaps are at least h number
+    C(n - 1 - jh, m - 1). By inclusion and exclusion
+
+        P[at least two such gaps] = sum_(j >= 2) (-1)^j (j - 1) C(m, j) C(n - 1 - jh, m - 1) / C(n - 1, m - 1).
+
+    Args:
+        n: members of the ring, more than degree + 1.
+        removed: in [0, n].
+        degree: even.
+    """
+    left, half = n - removed, degree // 2
+    if left < 2:
+        return Fraction(0)
+    ways = sum(
+        (-1) ** j * (j - 1) * math.comb(left, j) * math.comb(n - 1 - j * half, left - 1)
+        for j in range(2, removed // half + 1)
+    )
+    return Fraction(ways, math.comb(n - 1, left - 1))
+
+
+def tails(n: int, marked: int, draws: int) -> list[Fraction]:
+    """P[Hyp(n, marked, draws) >= i] for i = 0 ... draws + 1: marked ones among ``draws`` out of n, none twice."""
+    ways = [math.comb(marked, i) * math.comb(n - marked, draws - i) for i in range(draws, -1, -1)]
+    total = math.comb(n, draws)
+    return [Fraction(count, total) for count in accumulate(ways, initial=0)][::-1]
+
+
+def _split_proof(degree: int, colluders: int) -> int:
+    """The smallest t with 2t > k + colluders: floor((k + colluders) / 2) + 1.
+
+    Of k neighbours, an honest one gives one share of a client, of its self mask or of its mask key, and a colluder both:
+    k + colluders shares at most. So a server that shows different survivors to different clients cannot open both secrets
+    of one client. That is all that holds without attestation; that everybody works on the same sum is trusted.
+    """
+    return (degree + colluders) // 2 + 1
+
+
+def _part(share: float, n: int) -> int:
+    """floor(share * n), where 0.29 * 100 is 29 although its product in binary is a little less."""
+    return math.floor(share * n + 1e-9)
+
+
+def _log2(probability: Fraction) -> float:
+    """log2, also of what a float cannot hold; -inf of 0."""
+    if probability == 0:
+        return -math.inf
+    return math.log2(probability.numerator) - math.log2(probability.denominator)
+
+
+def _chance(log2: float) -> str:
+    """A probability in words."""
+    return "impossible" if log2 == -math.inf else f"2^{log2:.1f}"

@@ -1,0 +1,268 @@
+"""The server of secure aggregation: it relays, adds up, and removes the masks of the sum; bytes in, bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+
+from fedguard.secagg import errors, keys, merkle, messages
+from fedguard.secagg.directory import Directory
+from fedguard.secagg.entropy import Entropy, system
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.messages import SERVER, Header, Message, Phase, Received
+from fedguard.secagg.session import Config, Roster, session_id
+from fedguard.secagg.shamir import PRIME, combine
+from fedguard.secagg.transitions import SERVER as TABLE
+from fedguard.secagg.transitions import TRUSTED_SERVER, ServerState
+
+
+class Server:
+    """The server in one session; `transitions` says what it does when.
+
+    Args:
+        config: what it proposes.
+        roster: the pinned identities of all clients.
+        model_hash: 32 bytes, of the model that it sent out.
+        entropy: where the session's nonce comes from.
+
+    Attributes:
+        shared: U2, the clients whose shares it has.
+        included: U3, the clients whose input is in the sum.
+        total: the sum of the inputs of U3 in the ring, once the state is DONE.
+        blamed: errors that did not stop the round, such as a bad share where enough others were there.
+    """
+
+    def __init__(
+        self, config: Config, roster: Roster, *, round: int, model_hash: bytes, entropy: Entropy = system
+    ) -> None:
+        self.config, self.state, self._roster, self._round = config, ServerState.ADVERTISING, roster, round
+        self._nonce, self._model_hash = entropy(32), model_hash
+        self.sid = session_id(config, round, model_hash, self._nonce, roster)
+        self.shared: frozenset[int] = frozenset()
+        self.included: frozenset[int] = frozenset()
+        self.total: RingVector | None = None
+        self.blamed: list[errors.ProtocolError] = []
+        self._table = TABLE if config.attested else TRUSTED_SERVER
+        self._sum = config.zeros()
+        self._expected: Collection[int] = range(len(roster))
+        self._advertised: dict[int, tuple[messages.Advertise, bytes]] = {}
+        self._shares: dict[int, tuple[messages.Share, bytes]] = {}
+        self._added: set[int] = set()
+        self._attested: dict[int, bytes] = {}
+        self._revealed: dict[int, tuple[bytes, ...]] = {}
+
+    def hello(self) -> bytes:
+        """The proposal, for all clients."""
+        return self._message(messages.Hello(self.config.pack(), self._nonce))
+
+    @property
+    def awaits(self) -> Phase:
+        """The kind of message that clients are to send in this state."""
+        return self._table[self.state][0]
+
+    @property
+    def heard(self) -> Collection[int]:
+        """The clients that have answered in this state."""
+        return {
+            ServerState.ADVERTISING: self._advertised,
+            ServerState.SHARING: self._shares,
+            ServerState.MASKING: self._added,
+            ServerState.ATTESTING: self._attested,
+            ServerState.UNMASKING: self._revealed,
+        }.get(self.state, ())
+
+    def receive(self, data: bytes) -> None:
+        """Take a client's message.
+
+        Raises:
+            IllegalMessage: it does not belong here.
+            ProtocolAbort: it proves that its sender cheats or fails. Either way the state stays as it was, and unless a
+                better message comes, the sender counts as dropped.
+        """
+        try:
+            received = messages.unpack(data)
+        except messages.Unreadable as error:
+            raise self._error(errors.MalformedMessage, str(error)) from None
+        if self.state not in self._table:
+            raise self._error(errors.AlreadyAnswered, "the session is over")
+        _, action, _, _ = self._table[self.state]
+        self._check(received)
+        getattr(self, f"_{action}")(received)
+
+    def close(self) -> dict[int, bytes]:
+        """End a state with those who have answered, and say what to send to whom. Empty at the end, when `total` is there.
+
+        Raises:
+            TooFewSurvivors, BadSecret: the round cannot be finished; nothing but the error comes out of it.
+        """
+        _, _, action, after = self._table[self.state]
+        try:
+            replies: Mapping[int, Message] = getattr(self, f"_{action}")()
+        except errors.ProtocolError:
+            self.state = ServerState.ABORTED
+            raise
+        self.state = after
+        return {client: self._message(reply) for client, reply in replies.items()}
+
+    def _check(self, received: Received) -> None:
+        """Whether a message belongs to this session and state, and is signed by who sent it."""
+        header, phase = received.header, self._table[self.state][0]
+        client = header.sender
+        if client not in self._roster:
+            raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
+        message = received.message
+        if isinstance(message, messages.Advertise) and message.model_hash != self._model_hash:
+            raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
+        if (header.sid, header.suite, header.round) != (self.sid, self.config.suite, self._round):
+            raise self._error(errors.ReplayOrWrongRound, f"client {client} answers another session", client)
+        content = messages.signed(header, message)
+        if not keys.verified(self._roster.identities[client], received.signature, content):
+            raise self._error(errors.BadSignature, f"the message is not signed by client {client}", client)
+        if header.phase < phase or client in self.heard:
+            raise self._error(
+                errors.AlreadyAnswered, f"client {client} sends {header.phase.name} too late or twice", client
+            )
+        if header.phase > phase or client not in self._expected:
+            raise self._error(errors.ReplayOrWrongRound, f"client {client} sends {header.phase.name} uncalled", client)
+
+    def _keep_keys(self, received: Received) -> None:
+        assert isinstance(received.message, messages.Advertise)
+        if received.message.config_hash != self.config.hash():
+            client = received.header.sender
+            raise self._error(errors.ModelMismatch, f"client {client} holds another configuration", client)
+        self._advertised[received.header.sender] = received.message, received.signature
+
+    def _roster_of_keys(self) -> Mapping[int, Message]:
+        """R0 -> all keys to all who advertised."""
+        self._expected = self._enough(self._advertised, "advertised keys")
+        entries = {client: entry for client, (entry, _) in sorted(self._advertised.items())}
+        self._directory = Directory(self.sid, self.config, self._round, entries)
+        roster = messages.Roster(tuple((client, *self._advertised[client]) for client in entries))
+        return dict.fromkeys(entries, roster)
+
+    def _keep_shares(self, received: Received) -> None:
+        assert isinstance(received.message, messages.Share)
+        client, got = received.header.sender, len(received.message.packets)
+        if got != len(self._directory.neighbours[client]):
+            raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
+        self._shares[client] = received.message, received.signature
+
+    def _deliveries(self) -> Mapping[int, Message]:
+        """R1 -> to each client the packets that its neighbours made for it."""
+        self._expected = self.shared = self._enough(self._shares, "shared keys")
+        mail: dict[int, list[messages.Delivery]] = {client: [] for client in self.shared}
+        for u in sorted(self.shared):
+            share, signature = self._shares[u]
+            paths = merkle.paths(share.leaves())
+            for v, packet, path in zip(self._directory.neighbours[u], share.packets, paths, strict=True):
+                if v in mail:
+                    mail[v].append(messages.Delivery(u, packet, share.seed, path, signature))
+        return {client: messages.Shares(self.shared, tuple(packets)) for client, packets in mail.items()}
+
+    def _add_input(self, received: Received) -> None:
+        assert isinstance(received.message, messages.Masked)
+        client, masked = received.header.sender, received.message
+        if masked.shared_hash != messages.set_hash(self.shared):
+            raise self._error(errors.InconsistentSurvivors, f"client {client} was told of other shares", client)
+        expected = self.config.length * self.config.ring // 8
+        if len(masked.vector) != expected:
+            message = f"client {client} sends {len(masked.vector)} bytes; expected {expected}"
+            raise self._error(errors.BadMaskedInput, message, client)
+        self._sum += np.frombuffer(masked.vector, self.config.dtype.newbyteorder("<"))
+        self._added.add(client)
+
+    def _survivors(self) -> Mapping[int, Message]:
+        """R2 -> who is included, to all of them."""
+        self._expected = self.included = self._enough(self._added, "masked inputs")
+        return dict.fromkeys(sorted(self.included), messages.Survivors(self.included))
+
+    def _keep_signature(self, received: Received) -> None:
+        assert isinstance(received.message, messages.Attest)
+        client, told = (
+            received.header.sender,
+            messages.Attest(messages.set_hash(self.shared), messages.set_hash(self.included)),
+        )
+        if received.message != told:
+            raise self._error(errors.InconsistentSurvivors, f"client {client} attests other survivors", client)
+        self._attested[client] = received.signature
+
+    def _quorum(self) -> Mapping[int, Message]:
+        """R3 -> the signatures, to all who gave one."""
+        self._expected = self._enough(self._attested, "attestations")
+        signatures = tuple(signature for _, signature in sorted(self._attested.items()))
+        return dict.fromkeys(sorted(self._attested), messages.Quorum(frozenset(self._attested), signatures))
+
+    def _keep_revealed(self, received: Received) -> None:
+        assert isinstance(received.message, messages.Unmask)
+        client, shares = received.header.sender, received.message.shares
+        expected = len(self._directory.among(client, self.shared))
+        if len(shares) != expected:
+            message = f"client {client} reveals {len(shares)} shares; expected {expected}"
+            raise self._error(errors.BadShare, message, client)
+        self._revealed[client] = shares
+
+    def _sum_of_inputs(self) -> Mapping[int, Message]:
+        """R4 -> rebuild what hides the sum, and take it off."""
+        shares = self._shares_by_owner()
+        add_masks(self._sum, [mask for owner in sorted(self.shared) for mask in self._masks_of(owner, shares[owner])])
+        self.total = self._sum
+        return {}
+
+    def _shares_by_owner(self) -> dict[int, dict[int, int]]:
+        """For each owner of a secret, the revealed shares by the point where the polynomial was taken."""
+        found: dict[int, dict[int, int]] = {owner: {} for owner in self.shared}
+        for holder, shares in sorted(self._revealed.items()):
+            for owner, share in zip(self._directory.among(holder, self.shared), shares, strict=True):
+                place = self._directory.neighbours[owner].index(holder)
+                packet = self._shares[owner][0].packets[place]
+                kind, committed = (b"b", packet.seed_share) if owner in self.included else (b"s", packet.key_share)
+                value = int.from_bytes(share, "little")
+                if value < PRIME and keys.share_commitment(self.sid, owner, holder, kind, share) == committed:
+                    found[owner][holder + 1] = value
+                else:
+                    message = f"client {holder} reveals a share of client {owner} that is not the one it was given"
+                    self.blamed.append(self._error(errors.BadShare, message, holder))
+        return found
+
+    def _masks_of(self, owner: int, shares: Mapping[int, int]) -> Iterator[tuple[bytes, int]]:
+        """The masks to add to the sum on behalf of one client: minus its own, or what it left with its neighbours."""
+        if len(shares) < self.config.threshold:
+            message = f"a secret of client {owner} needs {self.config.threshold} shares; got {len(shares)}"
+            raise self._error(errors.TooFewSurvivors, message)
+        enough = dict(sorted(shares.items())[: self.config.threshold])
+        try:
+            secret = combine(enough).to_bytes(keys.SECRET_BYTES, "little")
+        except OverflowError:
+            raise self._bad_secret(owner) from None
+        if owner in self.included:
+            if keys.seed_commitment(self.sid, owner, secret) != self._shares[owner][0].seed:
+                raise self._bad_secret(owner)
+            yield keys.self_mask_key(self.sid, secret, owner, self.config.key_bytes), -1
+            return
+        pair, directory = keys.KeyPair(secret), self._directory
+        if pair.public != directory.entries[owner].mask_key:
+            raise self._bad_secret(owner)
+        for v in directory.among(owner, self.included):
+            agreed, ends = pair.agree(directory.entries[v].mask_key), (directory.mask(owner), directory.mask(v))
+            key = keys.pairwise_mask_key(self.sid, agreed, *ends, self.config.key_bytes)
+            yield key, 1 if owner < v else -1
+
+    def _bad_secret(self, owner: int) -> errors.ProtocolError:
+        message = f"the shares that client {owner} dealt out do not make the secret that it committed to"
+        return self._error(errors.BadSecret, message, owner)
+
+    def _enough(self, clients: Collection[int], what: str) -> frozenset[int]:
+        least = max(self.config.quorum, self.config.threshold + 1)
+        if len(clients) < least:
+            raise self._error(errors.TooFewSurvivors, f"{what}: expected at least {least} clients; got {len(clients)}")
+        return frozenset(clients)
+
+    def _message(self, message: Message) -> bytes:
+        return messages.pack(Header(self.config.suite, message.phase, self.sid, self._round, SERVER), message)
+
+    def _error(self, kind: type[errors.ProtocolError], message: str, party: int | None = None) -> errors.ProtocolError:
+        return kind(f"the server was {self.state.value}", message, party)
+
+    def __repr__(self) -> str:
+        return f"<Server of session {self.sid.hex()[:8]}, {self.state.value}>"

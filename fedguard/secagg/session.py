@@ -1,0 +1,185 @@
+"""What the parties of one round agree on beforehand, and the identifier that binds every message and key to it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedguard.errors import require
+from fedguard.secagg.masks import RingVector
+from fedguard.secagg.parameters import Parameters
+
+VERSION = 1
+#: Suite number -> bytes of an AES key: AES-128-CTR masks, or AES-256-CTR masks.
+SUITES = {1: 16, 2: 32}
+_SESSION = b"FedGuard/secagg/v1/session"
+_CONFIG = struct.Struct("<BBIIII?32s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How a session is run: the same for all parties, and hashed into the session's identifier.
+
+    Args:
+        length: ring elements of one input.
+        degree: k, the number of neighbours that a client shares masks and shares with.
+        threshold: t, the number of shares that rebuild a secret.
+        quorum: signatures on the survivors that a client wants to see before it reveals a share.
+        suite: 1 for AES-128 masks, 2 for AES-256 masks.
+        ring: bits of a ring element, 32 or 64.
+        attested: with the consistency round. Without it the server is trusted to show all clients the same survivors.
+        context: SHA-256 of all else that the parties must agree on, such as clip and scale of the encoding.
+    """
+
+    length: int
+    degree: int
+    threshold: int
+    quorum: int
+    suite: int = 1
+    ring: int = 32
+    attested: bool = True
+    context: bytes = bytes(32)
+
+    def __post_init__(self) -> None:
+        require(self.length >= 1, f"length: expected at least 1 ring element; got {self.length}.")
+        require(self.suite in SUITES, f"suite: expected 1 (AES-128) or 2 (AES-256); got {self.suite}.")
+        require(self.ring in (32, 64), f"ring: expected 32 or 64 bits; got {self.ring}.")
+        require(len(self.context) == 32, f"context: expected 32 bytes; got {len(self.context)}.")
+        positive = min(self.degree, self.threshold) >= 1 and self.quorum >= 0
+        require(positive, "degree and threshold: expected at least 1; quorum: at least 0.")
+
+    @classmethod
+    def of(cls, parameters: Parameters, length: int, **others: int | bytes) -> Config:
+        """The configuration of a session with these parameters (`fedguard.secagg.parameters.choose`)."""
+        return cls(
+            length=length,
+            degree=parameters.degree,
+            threshold=parameters.threshold,
+            quorum=parameters.quorum,
+            attested=parameters.attested,
+            **others,  # type: ignore[arg-type]
+        )
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of a mask's AES key."""
+        return SUITES[self.suite]
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Of ring vectors in memory."""
+        return np.dtype(np.uint32 if self.ring == 32 else np.uint64)
+
+    def zeros(self) -> RingVector:
+        """The neutral ring vector."""
+        return np.zeros(self.length, self.dtype)  # type: ignore[return-value]
+
+    def pack(self) -> bytes:
+        """The canonical form."""
+        return _CONFIG.pack(
+            self.suite, self.ring, self.length, self.degree, self.threshold, self.quorum, self.attested, self.context
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Config:
+        """The configuration behind a canonical form.
+
+        Raises:
+            ConfigError: values out of range.
+            struct.error: another number of bytes.
+        """
+        suite, ring, length, degree, threshold, quorum, attested, context = _CONFIG.unpack(data)
+        return cls(
+            suite=suite,
+            ring=ring,
+            length=length,
+            degree=degree,
+            threshold=threshold,
+            quorum=quorum,
+            attested=attested,
+            context=context,
+        )
+
+    def hash(self) -> bytes:
+        """SHA-256 of the canonical form."""
+        return hashlib.sha256(self.pack()).digest()
+
+
+CONFIG_BYTES = _CONFIG.size
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The pinned long-term identities: client i signs with the Ed25519 key ``identities[i]`` (32 bytes)."""
+
+    identities: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        require(len(set(self.identities)) == len(self.identities), "roster: an identity stands twice.")
+        require(all(len(key) == 32 for key in self.identities), "roster: expected Ed25519 public keys of 32 bytes.")
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    def __contains__(self, client: int) -> bool:
+        return 0 <= client < len(self.identities)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a client insists on, whatever the server proposes.
+
+    Args:
+        clients, threshold, quorum: the least that it accepts.
+        ring: the smallest ring, in bits.
+        attested: whether it insists on the consistency round.
+        context: the encoding that it will use; None accepts any.
+    """
+
+    clients: int = 3
+    threshold: int = 2
+    quorum: int = 2
+    ring: int = 32
+    attested: bool = True
+    context: bytes | None = None
+
+    @classmethod
+    def like(cls, config: Config) -> Policy:
+        """A client that was told these parameters out of band and accepts no weaker ones."""
+        return cls(
+            clients=max(config.quorum, config.threshold + 1),
+            threshold=config.threshold,
+            quorum=config.quorum,
+            ring=config.ring,
+            attested=config.attested,
+            context=config.context,
+        )
+
+    def refuses(self, config: Config, clients: int) -> str | None:
+        """Why a session is unacceptable, or None."""
+        for name, least, got in (
+            ("clients", self.clients, clients),
+            ("threshold", self.threshold, config.threshold),
+            ("quorum", self.quorum, config.quorum if config.attested else self.quorum),
+            ("ring", self.ring, config.ring),
+        ):
+            if got < least:
+                return f"{name}: expected at least {least}; the server proposes {got}"
+        if self.attested and not config.attested:
+            return "expected the consistency round; the server proposes to leave it out"
+        if self.context is not None and config.context != self.context:
+            return "the server proposes another encoding than this client's"
+        return None
+
+
+def session_id(config: Config, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
+    """sid = SHA-256(label, version, configuration, round, model hash, server nonce, identities): 32 bytes.
+
+    Each party computes it from what it holds itself, so that parties with different models share no key.
+    """
+    head = struct.pack("<BII", VERSION, round, len(roster))
+    parts = (_SESSION, head, config.pack(), model_hash, nonce, *roster.identities)
+    return hashlib.sha256(b"".join(parts)).digest()

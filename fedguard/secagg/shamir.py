@@ -1,0 +1,116 @@
+"""Shamir's secret sharing over the prime 2^256 + 297, the first one above every 32-byte secret.
+
+Shamir, "How to share a secret", CACM 1979.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import lcm, prod
+from operator import mul
+
+from fedguard.errors import require
+from fedguard.secagg.entropy import Entropy, system
+
+PRIME = 2**256 + 297
+
+#: Bytes of a share or secret on the wire; PRIME has 257 bits.
+SHARE_BYTES = 33
+
+# 33 random bytes are taken modulo PRIME, those in the incomplete last turn being drawn again (one in 256).
+_UNBIASED = 2 ** (8 * SHARE_BYTES) // PRIME * PRIME
+
+
+def split(
+    secrets: Sequence[int], threshold: int, points: Sequence[int], entropy: Entropy = system
+) -> list[tuple[int, ...]]:
+    """The shares of every secret at every point: any ``threshold`` of them rebuild it, fewer say nothing about it.
+
+    f(x) = s + a_1 x + ... + a_(t-1) x^(t-1) mod PRIME, with a fresh uniform f for each secret.
+
+    Args:
+        secrets: in [0, PRIME).
+        threshold: t, from 1 to the number of points. With t = 1 every share is the secret itself.
+        points: x of each holder, distinct, in [1, PRIME).
+        entropy: random bytes for the coefficients.
+
+    Returns:
+        For each point, f(x) of each secret, in the order given.
+
+    Raises:
+        ConfigError: a threshold, point or secret out of range, or a point twice.
+    """
+    _check_points(points)
+    require(
+        1 <= threshold <= len(points),
+        f"Sharing needs a threshold from 1 to the number of points, {len(points)}; got {threshold}. Lower it or add points.",
+    )
+    _check_values(secrets, "secret")
+    drawn = iter(_uniform(len(secrets) * (threshold - 1), entropy))
+    # highest power first, as Horner's scheme takes them
+    polynomials = [[next(drawn) for _ in range(threshold - 1)] + [secret] for secret in secrets]
+    return [tuple(_evaluate(polynomial, x) for polynomial in polynomials) for x in points]
+
+
+def combine(shares: Mapping[int, int]) -> int:
+    """The secret whose shares these are, by Lagrange's formula at 0.
+
+    s = sum_i y_i prod_(j != i) x_j / (x_j - x_i) mod PRIME.
+
+    The shares do not tell how many are needed: fewer than the threshold, or a wrong one, give a wrong number.
+
+    Args:
+        shares: value y in [0, PRIME) by point x in [1, PRIME).
+
+    Raises:
+        ConfigError: no shares, or a point or value out of range.
+    """
+    points = tuple(sorted(shares))
+    values = [shares[x] for x in points]
+    _check_values(values, "share")
+    return sum(map(mul, _lagrange(points), values)) % PRIME
+
+
+def _evaluate(polynomial: Sequence[int], x: int) -> int:
+    """f(x) by Horner's scheme. Points are small, so the sum grows slowly and is reduced but once."""
+    value = 0
+    for coefficient in polynomial:
+        value = value * x + coefficient
+    return value % PRIME
+
+
+def _uniform(count: int, entropy: Entropy) -> list[int]:
+    """Independent uniform integers below PRIME, by rejection."""
+    drawn: list[int] = []
+    while len(drawn) < count:
+        block = entropy(SHARE_BYTES * (count - len(drawn)))
+        numbers = [int.from_bytes(block[i : i + SHARE_BYTES], "little") for i in range(0, len(block), SHARE_BYTES)]
+        drawn += [number % PRIME for number in numbers if number < _UNBIASED]
+    return drawn
+
+
+@lru_cache(maxsize=256)
+def _lagrange(points: tuple[int, ...]) -> tuple[int, ...]:
+    """prod_(j != i) x_j / (x_j - x_i) mod PRIME for every i. Points are public, so this may be kept.
+
+    Over the common denominator of all, one modular inverse does for the whole row.
+    """
+    _check_points(points)
+    denominators = [x * prod(other - x for other in points if other != x) for x in points]
+    common = lcm(*denominators)
+    scale = prod(points) * pow(common, -1, PRIME) % PRIME
+    return tuple(scale * (common // denominator) % PRIME for denominator in denominators)
+
+
+def _check_points(points: Sequence[int]) -> None:
+    require(len(points) > 0, "Sharing needs at least one point; got none.")
+    outside = [x for x in points if not 1 <= x < PRIME]
+    require(not outside, f"Points must lie in [1, PRIME), for at 0 stands the secret; got {outside[:3]}.")
+    require(len(set(points)) == len(points), "Points must be distinct; one stands twice. Give each holder its own.")
+
+
+def _check_values(values: Sequence[int], what: str) -> None:
+    """The message names the place only: values are secret."""
+    outside = [i for i, value in enumerate(values) if not 0 <= value < PRIME]
+    require(not outside, f"Every {what} must lie in [0, 2^256 + 297); number {outside[:1]} does not.")

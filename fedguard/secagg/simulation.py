@@ -1,0 +1,217 @@
+"""Whole rounds in one process: the real server and the real clients, with a loop in the place of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from fedguard.errors import UnknownName, require
+from fedguard.secagg.client import Client
+from fedguard.secagg.entropy import Entropy, system
+from fedguard.secagg.errors import ProtocolError
+from fedguard.secagg.keys import Identity
+from fedguard.secagg.masks import RingVector
+from fedguard.secagg.messages import STEPS, Phase, read_header
+from fedguard.secagg.parameters import Parameters, choose
+from fedguard.secagg.server import Server
+from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.transitions import ServerState
+
+#: step -> clients that are silent from this step on.
+Drop = Mapping[str, Collection[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a federation runs its sessions with.
+
+    Args:
+        ring: bits of a ring element, 32 or 64.
+        suite: 1 for AES-128 masks, 2 for AES-256 masks.
+        colluding: share of the clients that may collude with a malicious server.
+        dropping: share of the clients that may drop out.
+        attested: with the consistency round; without, the server is trusted to show everybody the same survivors.
+    """
+
+    ring: int = 32
+    suite: int = 1
+    colluding: float = 0.1
+    dropping: float = 0.1
+    attested: bool = True
+
+    def parameters(self, clients: int) -> Parameters:
+        """Degree, threshold and quorum for that many clients. Raises `ConfigError` where there are none."""
+        return choose(clients, self.colluding, self.dropping, attested=self.attested)
+
+    def config(self, clients: int, length: int, context: bytes = bytes(32)) -> Config:
+        """The configuration of a session of that many clients."""
+        return Config.of(self.parameters(clients), length, suite=self.suite, ring=self.ring, context=context)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One message on its way, or an error in its place.
+
+    Attributes:
+        sender, receiver: a client, or None for the server.
+        kind: such as ``SHARE``.
+        size: bytes.
+        error: what the receiver, or on its behalf the sender, complained of.
+    """
+
+    sender: int | None
+    receiver: int | None
+    kind: str
+    size: int
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a round.
+
+    Attributes:
+        total: the sum of the inputs of ``included`` in the ring; None where the round was aborted.
+        included: the clients whose inputs are in the sum.
+        aborted: why there is no sum, in one line.
+        blamed: what did not stop the round, but was noticed.
+        transcript: every message in order.
+    """
+
+    sid: bytes
+    config: Config
+    total: RingVector | None
+    included: tuple[int, ...]
+    aborted: str | None
+    blamed: tuple[str, ...]
+    transcript: tuple[Event, ...]
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that all clients sent together."""
+        return sum(event.size for event in self.transcript if event.sender is not None)
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes that the server sent."""
+        return sum(event.size for event in self.transcript if event.sender is None)
+
+
+class Federation:
+    """Clients with long-term identities, made when a client first takes part."""
+
+    def __init__(self, settings: Settings | None = None, entropy: Entropy = system) -> None:
+        self.settings, self._entropy = settings or Settings(), entropy
+        self._identities: dict[int, Identity] = {}
+
+    def run(
+        self,
+        *,
+        round: int,
+        clients: Sequence[int],
+        length: int,
+        vector: Callable[[int, bytes], RingVector],
+        model_hash: bytes = bytes(32),
+        context: bytes = bytes(32),
+        drop: Drop | None = None,
+    ) -> Outcome:
+        """One round among ``clients``.
+
+        Args:
+            length: ring elements of an input.
+            vector: from a client and the session id, its input: uint32 or uint64 ``[length]``.
+            model_hash: 32 bytes of the model that the clients received.
+            context: SHA-256 of what else the parties agree on, such as the encoding.
+            drop: for a step of the protocol, the clients that are silent from there on.
+
+        Raises:
+            ConfigError: too few clients, or an unknown step.
+        """
+        ids = tuple(clients)
+        require(len(set(ids)) == len(ids), "clients: one stands twice.")
+        identities = {client: self._identity(client) for client in ids}
+        roster = Roster(tuple(identities[client].public for client in ids))
+        config = self.settings.config(len(ids), length, context)
+        server = Server(config, roster, round=round, model_hash=model_hash, entropy=self._entropy)
+
+        def party(place: int, client: int) -> Client:
+            return Client(
+                place,
+                identities[client],
+                roster,
+                Policy.like(config),
+                round=round,
+                model_hash=model_hash,
+                vector=lambda sid: vector(client, sid),
+                entropy=self._entropy,
+            )
+
+        parties = [party(place, client) for place, client in enumerate(ids)]
+        silent = silences(drop or {}, ids)
+        transcript: list[Event] = []
+        aborted = _drive(server, parties, silent, transcript)
+        return Outcome(
+            server.sid,
+            config,
+            server.total,
+            tuple(ids[place] for place in sorted(server.included)) if server.total is not None else (),
+            aborted,
+            tuple(map(str, server.blamed)),
+            tuple(transcript),
+        )
+
+    def _identity(self, client: int) -> Identity:
+        if client not in self._identities:
+            self._identities[client] = Identity(self._entropy)
+        return self._identities[client]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a federation holds private keys, and is pickled by nobody.")
+
+
+def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
+    """For each place of a client that drops out, the first message that it does not send."""
+    silent: dict[int, Phase] = {}
+    for step, dropped in drop.items():
+        if step not in STEPS:
+            raise UnknownName("step of the protocol", step, STEPS)
+        strangers = sorted(set(dropped) - set(clients))
+        require(not strangers, f"drop: clients {strangers} do not take part.")
+        for place, client in enumerate(clients):
+            if client in dropped:
+                silent[place] = min(STEPS[step], silent.get(place, STEPS[step]))
+    return silent
+
+
+def _drive(
+    server: Server, parties: Sequence[Client], silent: Mapping[int, Phase], transcript: list[Event]
+) -> str | None:
+    """Carry messages to and fro until there is a sum; return why there is none."""
+    mail = dict.fromkeys(range(len(parties)), server.hello())
+    while server.state is not ServerState.DONE:
+        for place, data in mail.items():
+            if place not in silent or server.awaits < silent[place]:
+                _exchange(server, parties[place], data, transcript)
+        try:
+            mail = server.close()
+        except ProtocolError as error:
+            return str(error)
+    return None
+
+
+def _exchange(server: Server, party: Client, data: bytes, transcript: list[Event]) -> None:
+    """One message to a client, and its answer back."""
+    kind = read_header(data).phase
+    try:
+        answer = party.receive(data)
+    except ProtocolError as error:
+        transcript.append(Event(None, party.id, kind.name, len(data), str(error)))
+        return
+    transcript.append(Event(None, party.id, kind.name, len(data)))
+    reply, complaint = read_header(answer).phase.name, None
+    try:
+        server.receive(answer)
+    except ProtocolError as error:
+        complaint = str(error)
+    transcript.append(Event(party.id, None, reply, len(answer), complaint))
