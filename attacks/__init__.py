@@ -4,6 +4,7 @@ poisoning/   untargeted: on the update, or on the colluders' data
 backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
 outliers/    faults without intent: broken, stale or lazy clients
 worst_case   the worst of an ensemble of these
+protocol/    on secure aggregation itself: hostile servers and clients against real parties
 """
 
 CATALOGUE = {
@@ -62,4 +63,28 @@ TRIGGERS = {
     "distributed": "fedguard.attacks.backdoor.triggers.distributed:Distributed",
     "semantic": "fedguard.attacks.backdoor.triggers.semantic:Semantic",
     "edge_case": "fedguard.attacks.backdoor.triggers.edge_case:EdgeCase",
+}
+
+#: Attacks on secure aggregation itself.
+PROTOCOL = {
+    "survivor_and_dropped": "fedguard.attacks.protocol.survivor_and_dropped:SurvivorAndDropped",
+    "split_survivors": "fedguard.attacks.protocol.split_survivors:SplitSurvivors",
+    "second_request": "fedguard.attacks.protocol.second_request:SecondRequest",
+    "key_substitution": "fedguard.attacks.protocol.key_substitution:KeySubstitution",
+    "replay": "fedguard.attacks.protocol.replay:Replay",
+    "withheld_shares": "fedguard.attacks.protocol.withheld_shares:WithheldShares",
+    "weak_parameters": "fedguard.attacks.protocol.weak_parameters:WeakParameters",
+    "model_per_client": "fedguard.attacks.protocol.model_per_client:ModelPerClient",
+    "sybils": "fedguard.attacks.protocol.sybils:Sybils",
+    "differencing": "fedguard.attacks.protocol.differencing:Differencing",
+    "disaggregation": "fedguard.attacks.protocol.disaggregation:Disaggregation",
+    "graph_grinding": "fedguard.attacks.protocol.graph_grinding:GraphGrinding",
+    "seed_search": "fedguard.attacks.protocol.seed_search:SeedSearch",
+    "mask_reuse": "fedguard.attacks.protocol.mask_reuse:MaskReuse",
+    "withheld_noise": "fedguard.attacks.protocol.withheld_noise:WithheldNoise",
+    "overflow": "fedguard.attacks.protocol.overflow:Overflow",
+    "bad_shares": "fedguard.attacks.protocol.bad_shares:BadShares",
+    "dropout": "fedguard.attacks.protocol.dropout:Dropout",
+    "secret_search": "fedguard.attacks.protocol.secret_search:SecretSearch",
+    "sum_leakage": "fedguard.attacks.protocol.sum_leakage:SumLeakage",
 }

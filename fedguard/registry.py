@@ -34,10 +34,12 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.errors import ConfigError, PluginError, UnknownName
+from fedguard.secagg.contest import ProtocolAttack
 
 #: kind -> (its contract, the table of the built-in ones, the entry-point group)
 KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
     "attack": ((PoisonAttack, Ensemble, InferenceAttack), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
+    "protocol": ((ProtocolAttack,), "fedguard.attacks:PROTOCOL", "fedguard.protocol_attacks"),
     "trigger": ((Trigger,), "fedguard.attacks:TRIGGERS", "fedguard.triggers"),
     "defense": ((Defense,), "fedguard.defenses:CATALOGUE", "fedguard.defenses"),
     "data": ((Data,), "fedguard.tasks:DATA", "fedguard.data"),

@@ -118,9 +118,13 @@ class Client:
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
             try:
-                self._agreed[v] = self._encryption.agree(entries[v].encryption_key)
+                in_transport, in_mask = (
+                    self._encryption.agree(entries[v].encryption_key),
+                    self._mask.agree(entries[v].mask_key),
+                )
             except ValueError:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
+            self._agreed[v] = in_transport, in_mask
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
@@ -144,7 +148,7 @@ class Client:
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
         """What neighbour v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
         directory, (of_seed, of_key) = self._directory, (share.to_bytes(SHARE_BYTES, "little") for share in shares)
-        key = keys.share_key(self.sid, self._agreed[v], directory.encryption(self.id), directory.encryption(v))
+        key = keys.share_key(self.sid, self._agreed[v][0], directory.encryption(self.id), directory.encryption(v))
         return Packet(
             keys.encrypt_share(key, of_seed + of_key, directory.share_header(self.id, v)),
             keys.share_commitment(self.sid, self.id, v, b"b", of_seed),
@@ -175,7 +179,7 @@ class Client:
         content = messages.signed_digest(self._header(Phase.SHARE, u), root)
         if not keys.verified(self._roster.identities[u], delivery.signature, content):
             raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it", u)
-        key = keys.share_key(self.sid, self._agreed[u], directory.encryption(u), directory.encryption(self.id))
+        key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
         try:
             plain = keys.decrypt_share(key, packet.cipher, directory.share_header(u, self.id))
         except InvalidTag:
@@ -205,13 +209,8 @@ class Client:
 
     def _pairwise_mask(self, v: int) -> tuple[bytes, int]:
         """The AES key of the mask that is shared with v, and its sign: + for the smaller id, - for the larger."""
-        directory = self._directory
-        try:
-            agreed = self._mask.agree(directory.entries[v].mask_key)
-        except ValueError:
-            raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
-        mine, other = directory.mask(self.id), directory.mask(v)
-        key = keys.pairwise_mask_key(self.sid, agreed, mine, other, self._config.key_bytes)
+        mine, other = self._directory.mask(self.id), self._directory.mask(v)
+        key = keys.pairwise_mask_key(self.sid, self._agreed[v][1], mine, other, self._config.key_bytes)
         return key, 1 if self.id < v else -1
 
     def _attest(self, header: Header, survivors: messages.Survivors) -> Message:
@@ -229,8 +228,9 @@ class Client:
         if len(signers) < needed or len(quorum.signatures) != len(signers) or not quorum.signers <= self._included:
             message = f"expected signatures of {needed} included clients; got {len(quorum.signatures)}"
             raise self._error(errors.InconsistentSurvivors, message)
+        told = self._attestation().digest()
         for client, signature in zip(signers, quorum.signatures, strict=True):
-            content = messages.signed(self._header(Phase.ATTEST, client), self._attestation())
+            content = messages.signed_digest(self._header(Phase.ATTEST, client), told)
             if not keys.verified(self._roster.identities[client], signature, content):
                 message = f"client {client} has not signed the survivors that this client was shown"
                 raise self._error(errors.InconsistentSurvivors, message, client)
@@ -278,7 +278,7 @@ class Client:
                 pair.wipe()
         seed: bytearray = getattr(self, "_seed", bytearray())
         seed[:] = bytes(len(seed))
-        self._agreed: dict[int, bytes] = {}
+        self._agreed: dict[int, tuple[bytes, bytes]] = {}
         if not keep_shares:
             for share in (share for shares in getattr(self, "_held", {}).values() for share in shares):
                 share[:] = bytes(len(share))

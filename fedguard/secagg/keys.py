@@ -89,6 +89,15 @@ class KeyPair:
         raise TypeError("no private key is pickled.")
 
 
+def usable(public: bytes) -> bool:
+    """Whether a secret can be agreed with the owner of this key: it is no point of low order."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
+
+
 def pairwise_mask_key(sid: bytes, agreed: bytes, one: tuple[int, bytes], other: tuple[int, bytes], size: int) -> bytes:
     """The AES key of the mask between two clients, each given as (id, public mask key): the same for both."""
     (lo, key_lo), (hi, key_hi) = sorted((one, other))

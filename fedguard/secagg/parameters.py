@@ -3,10 +3,14 @@
 Every probability is a ratio of whole numbers, so no tail is lost to rounding. The search for the degree follows Bell et
 al. 2020 (CCS), section 3; the threshold of the complete graph Bonawitz et al. 2017 (CCS).
 
-What is random is the ring (`graph.py`): who colludes and who drops out is settled before it is drawn. A server that
-colludes with clients may throw sessions away until a ring suits it; 2^g rings tried cost g bits, which ``grinding``
-adds to the demand. A server that declares clients dropped after it has seen the ring can cut it at two places; what
-still holds then is `Parameters.anonymity`, which rests on the threshold alone.
+The ring (`graph.py`) is what is random: the bounds hold for colluders and dropouts that are settled before it is drawn.
+A malicious server can get around that in three ways.
+
+- It tries many rings, by leaving out other honest clients or with other keys of its colluders, and goes on with the one
+  that suits it. Each doubling of the tries costs one bit; ``grinding`` adds them to the demand.
+- It leaves out so many honest clients that its colluders weigh more: `Parameters.exposure_among`.
+- It looks at the ring, and then declares those clients dropped that cut it in two. `Parameters.anonymity` holds even so,
+  since it rests on the colluders around one client alone.
 """
 
 from __future__ import annotations
@@ -75,6 +79,12 @@ class Parameters:
         """
         return self.threshold - self.corrupted_neighbours + 1
 
+    def exposure_among(self, members: int) -> float:
+        """`exposure` in a session where only so many clients advertise keys, all colluders among them."""
+        draws = min(self.degree, members - 1)
+        exposed, total = tails(members, self.corrupted, draws)
+        return _log2(Fraction(members * exposed[min(self.corrupted_neighbours, draws) + 1], total))
+
     def describe(self) -> list[tuple[str, str, str]]:
         """Name, value and meaning of each parameter, for a table."""
         trust = "signatures over the same survivors, before a share leaves"
@@ -93,6 +103,11 @@ class Parameters:
                 "honest inputs in any sum, whichever clients the server declares dropped",
             ),
             ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbours} colluders around some client"),
+            (
+                "at most",
+                _chance(self.exposure_among(self.survivors)),
+                f"the same, if the server leaves all but {self.survivors} out",
+            ),
             ("disconnection", _chance(self.disconnection), "the honest survivors fall apart into several sums"),
             ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbours of some client stay"),
         ]
@@ -157,8 +172,8 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
     most = n - chosen.survivors
     require(
         dropped <= most,
-        f"{chosen.survivors} of {n} clients must survive where {corrupted} may collude; got delta = {delta}, {dropped} dropouts."
-        f" Lower delta below {(most + 1) / n:.4g}, or gamma.",
+        f"With {corrupted} colluders {chosen.survivors} of {n} clients must survive; got delta = {delta}, {dropped} dropouts. "
+        f"Use a delta of at most {most / n:.6g}, or a lower gamma.",
     )
     return chosen
 
@@ -191,26 +206,26 @@ def sparse(
     )
     secure, alive = 2 ** (security + grinding), 2**failure
     for degree in range(2, n - 1, 2):
-        cut = disconnected(n, whole.corrupted + whole.dropped, degree)
-        if cut * secure >= 1:
-            continue
-        exposed = [n * tail for tail in tails(n, whole.corrupted, degree)]
-        bound = next(t1 for t1 in range(degree + 1) if exposed[t1 + 1] * secure <= 1)
+        exposed, total = tails(n, whole.corrupted, degree)
+        bound = next(t1 for t1 in range(degree + 1) if n * exposed[t1 + 1] * secure <= total)
         threshold = max(bound + 1, 2) if attested else _split_proof(degree, bound)
         if threshold > degree:
             continue
-        # fewer than t neighbours alive: at least k - t + 1 dropped
-        stopped = n * tails(n, whole.dropped, degree)[degree - threshold + 1]
-        if stopped * alive > 1:
+        lost, _ = tails(n, whole.dropped, degree)
+        stopped = n * lost[degree - threshold + 1]  # fewer than t neighbours alive: at least k - t + 1 dropped
+        if stopped * alive > total:
+            continue
+        cut = disconnected(n, whole.corrupted + whole.dropped, degree)
+        if cut * secure >= 1:
             continue
         return replace(
             whole,
             degree=degree,
             corrupted_neighbours=bound,
             threshold=threshold,
-            exposure=_log2(exposed[bound + 1]),
+            exposure=_log2(Fraction(n * exposed[bound + 1], total)),
             disconnection=_log2(cut),
-            failure=_log2(stopped),
+            failure=_log2(Fraction(stopped, total)),
         )
     return whole
 
@@ -240,11 +255,13 @@ def disconnected(n: int, removed: int, degree: int) -> Fraction:
     return Fraction(ways, math.comb(n - 1, left - 1))
 
 
-def tails(n: int, marked: int, draws: int) -> list[Fraction]:
-    """P[Hyp(n, marked, draws) >= i] for i = 0 ... draws + 1: marked ones among ``draws`` out of n, none twice."""
-    ways = [math.comb(marked, i) * math.comb(n - marked, draws - i) for i in range(draws, -1, -1)]
-    total = math.comb(n, draws)
-    return [Fraction(count, total) for count in accumulate(ways, initial=0)][::-1]
+_comb = lru_cache(maxsize=2**16)(math.comb)
+
+
+def tails(n: int, marked: int, draws: int) -> tuple[list[int], int]:
+    """P[Hyp(n, marked, draws) >= i] for i = 0 ... draws + 1: numerators, and the denominator C(n, draws) of them all."""
+    ways = [_comb(marked, i) * _comb(n - marked, draws - i) for i in range(draws, -1, -1)]
+    return list(accumulate(ways, initial=0))[::-1], math.comb(n, draws)
 
 
 def _split_proof(degree: int, colluders: int) -> int:

@@ -47,6 +47,7 @@ class Server:
         self._sum = config.zeros()
         self._expected: Collection[int] = range(len(roster))
         self._advertised: dict[int, tuple[messages.Advertise, bytes]] = {}
+        self._public: set[bytes] = set()
         self._shares: dict[int, tuple[messages.Share, bytes]] = {}
         self._added: set[int] = set()
         self._attested: dict[int, bytes] = {}
@@ -127,11 +128,18 @@ class Server:
             raise self._error(errors.ReplayOrWrongRound, f"client {client} sends {header.phase.name} uncalled", client)
 
     def _keep_keys(self, received: Received) -> None:
+        """R0: refuse what would make the honest clients stop."""
         assert isinstance(received.message, messages.Advertise)
-        if received.message.config_hash != self.config.hash():
-            client = received.header.sender
+        client, entry = received.header.sender, received.message
+        if entry.config_hash != self.config.hash():
             raise self._error(errors.ModelMismatch, f"client {client} holds another configuration", client)
-        self._advertised[received.header.sender] = received.message, received.signature
+        fresh = {entry.encryption_key, entry.mask_key}
+        if not all(map(keys.usable, fresh)):
+            raise self._error(errors.BadPublicKey, f"client {client} advertises a point of low order", client)
+        if len(fresh) < 2 or fresh & self._public:
+            raise self._error(errors.RosterTampered, f"client {client} advertises a key that stands elsewhere", client)
+        self._public |= fresh
+        self._advertised[client] = entry, received.signature
 
     def _roster_of_keys(self) -> Mapping[int, Message]:
         """R0 -> all keys to all who advertised."""

@@ -69,7 +69,8 @@ def combine(shares: Mapping[int, int]) -> int:
     points = tuple(sorted(shares))
     values = [shares[x] for x in points]
     _check_values(values, "share")
-    return sum(map(mul, _lagrange(points), values)) % PRIME
+    total: int = sum(map(mul, _lagrange(points), values))
+    return total % PRIME
 
 
 def _evaluate(polynomial: Sequence[int], x: int) -> int:

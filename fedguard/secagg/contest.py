@@ -1,0 +1,230 @@
+"""A hostile party against real ones: what a protocol attack may do, and the referee who knows the truth."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedguard.contracts import Algorithm
+from fedguard.errors import NotObservable
+from fedguard.secagg.client import Client
+from fedguard.secagg.entropy import Entropy, system
+from fedguard.secagg.errors import ProtocolError
+from fedguard.secagg.keys import Identity
+from fedguard.secagg.masks import RingVector
+from fedguard.secagg.parameters import Parameters
+from fedguard.secagg.server import Server
+from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.simulation import Settings
+
+Verdict = Literal["defeated", "succeeded", "limit"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What an attack says it has achieved; it does not know whether it is right.
+
+    Attributes:
+        sums: for a set of honest clients, what the attack takes for the sum of their inputs.
+        total: the sum that an honest server was led to, and ``included`` the clients whose inputs it says are in it.
+        figures: what was measured on the way, with units in the names.
+        story: what happened, a line each.
+    """
+
+    sums: Mapping[frozenset[int], RingVector] = field(default_factory=dict)
+    total: RingVector | None = None
+    included: Collection[int] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+    story: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the referee says.
+
+    Attributes:
+        verdict: ``defeated``; ``succeeded`` where the protocol broke its promise; ``limit`` where the attack works, but
+            against something that the protocol does not promise.
+        learned: in words, what the attack got hold of.
+        stopped_by: the errors that the honest parties raised.
+    """
+
+    attack: str
+    variant: str
+    verdict: Verdict
+    learned: str
+    stopped_by: tuple[str, ...]
+    figures: Mapping[str, float]
+    story: tuple[str, ...]
+
+
+class Party:
+    """An honest client as a hostile server has it: bytes in, bytes out."""
+
+    def __init__(self, client: Client, complaints: list[str]) -> None:
+        self.id = client.id
+
+        def receive(data: bytes) -> bytes:
+            try:
+                return client.receive(data)
+            except ProtocolError as error:
+                complaints.append(str(error))
+                raise
+
+        self.receive = receive
+
+
+class Arena:
+    """Clients of one roster, of which the attack holds some and the referee's honest ones the others.
+
+    Attributes:
+        honest, colluders: ids; the colluders are the last.
+        parameters, config: of the sessions that the honest clients expect.
+    """
+
+    round: ClassVar[int] = 1
+
+    def __init__(
+        self, clients: int, colluders: int, length: int, settings: Settings, weak: type[Client] | None, entropy: Entropy
+    ) -> None:
+        self.settings, self.entropy = settings, entropy
+        self.honest = tuple(range(clients - colluders))
+        self.colluders = tuple(range(clients - colluders, clients))
+        self.parameters: Parameters = settings.parameters(clients)
+        self.config: Config = settings.config(clients, length)
+        self.model_hash = entropy(32)
+        self.complaints: list[str] = []
+        self._identities = [Identity(entropy) for _ in range(clients)]
+        self._kind = weak or Client
+        width = settings.ring // 8
+        drawn = np.frombuffer(entropy(width * length * clients), f"<u{width}").astype(self.config.dtype)
+        self._inputs = dict(enumerate(drawn.reshape(clients, length)))
+        self.roster = Roster(tuple(identity.public for identity in self._identities))
+
+    def identity(self, client: int) -> Identity:
+        """The long-term key of a colluder."""
+        if client not in self.colluders:
+            raise NotObservable(f"a protocol attack reached for the private key of the honest client {client}.")
+        return self._identities[client]
+
+    def input(self, client: int) -> RingVector:
+        """The input of a colluder."""
+        if client not in self.colluders:
+            raise NotObservable(f"a protocol attack reached for the input of the honest client {client}.")
+        return self._inputs[client]
+
+    def parties(
+        self, *, round: int = 1, model_hash: bytes | None = None, policy: Policy | None = None
+    ) -> dict[int, Party]:
+        """The honest clients, fresh for one session; their inputs are the same in all sessions.
+
+        Args:
+            model_hash: of the model that they were sent; by default the one that all got.
+            policy: what they insist on; by default the parameters that they were told.
+        """
+        return {
+            client: Party(self._client(client, round, model_hash or self.model_hash, policy), self.complaints)
+            for client in self.honest
+        }
+
+    def accomplice(self, client: int, *, round: int = 1) -> Client:
+        """A colluder that follows the protocol, as far as it is left to."""
+        self.identity(client)
+        return self._client(client, round, self.model_hash, None)
+
+    def server(self, *, round: int = 1, config: Config | None = None, model_hash: bytes | None = None) -> Server:
+        """A server that follows the protocol, as far as it is left to."""
+        return Server(
+            config or self.config,
+            self.roster,
+            round=round,
+            model_hash=model_hash or self.model_hash,
+            entropy=self.entropy,
+        )
+
+    def _client(self, client: int, round: int, model_hash: bytes, policy: Policy | None) -> Client:
+        return self._kind(
+            client,
+            self._identities[client],
+            self.roster,
+            policy or Policy.like(self.config),
+            round=round,
+            model_hash=model_hash,
+            vector=partial(lambda vector, sid: vector, self._inputs[client]),
+            entropy=self.entropy,
+        )
+
+    def truth(self, clients: Collection[int]) -> RingVector:
+        """For the referee: the sum of these clients' inputs."""
+        total = self.config.zeros()
+        for client in clients:
+            total += self._inputs[client]
+        return total
+
+
+class ProtocolAttack(Algorithm):
+    """One way to cheat in secure aggregation, mounted by a hostile server, hostile clients or both.
+
+    A subclass drives the parties of an `Arena` by their messages and returns a `Claim`. It never sees an honest input, and
+    the referee alone says whether the claim is true.
+    """
+
+    kind: ClassVar[str] = "protocol"
+    #: Who cheats: ``server``, ``client``, or ``both`` in collusion.
+    by: ClassVar[str]
+    #: What stops it.
+    stopped_by: ClassVar[str]
+    #: Why a success breaks no promise of the protocol; empty where it would break one.
+    outside: ClassVar[str] = ""
+    #: A weakness planted in a client, against which the attack must succeed; None where there is no such variant.
+    weak: ClassVar[type[Client] | None] = None
+    #: The arena: clients, of which the last ones collude, and ring elements of an input.
+    clients: ClassVar[int] = 8
+    colluders: ClassVar[int] = 1
+    length: ClassVar[int] = 16
+    settings: ClassVar[Settings] = Settings(colluding=0.2, dropping=0.2)
+
+    @abstractmethod
+    def mount(self, arena: Arena) -> Claim:
+        """Attack, and say what came of it. A `ProtocolError` that is let through means that the attack was stopped."""
+
+
+def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = system) -> Finding:
+    """Mount an attack, and judge it.
+
+    Args:
+        weak: against clients with the attack's planted weakness, where it has to succeed.
+        entropy: of everybody's keys and of the honest inputs.
+    """
+    arena = Arena(
+        attack.clients, attack.colluders, attack.length, attack.settings, attack.weak if weak else None, entropy
+    )
+    try:
+        claim = attack.mount(arena)
+    except ProtocolError as error:
+        claim = Claim(story=[f"stopped: {error}"])
+    learned, broken = _judged(arena, claim)
+    verdict: Verdict = "defeated" if not broken else "limit" if attack.outside else "succeeded"
+    variant = "a client with a planted weakness" if weak else "ours"
+    complaints = tuple(dict.fromkeys(arena.complaints))
+    return Finding(attack.name, variant, verdict, learned, complaints, dict(claim.figures), tuple(claim.story))
+
+
+def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
+    """What was learned or spoilt, in words, and whether that is more than the protocol allows."""
+    right = [clients for clients, vector in claim.sums.items() if np.array_equal(arena.truth(clients), vector)]
+    exposed = [clients for clients in right if 0 < len(clients & set(arena.honest)) < arena.parameters.anonymity]
+    if exposed:
+        fewest = min(exposed, key=len)
+        promised = arena.parameters.anonymity
+        return f"the sum of clients {sorted(fewest)}; promised are sums of {promised} honest inputs or more", True
+    if claim.total is not None and not np.array_equal(arena.truth(claim.included), claim.total):
+        return f"an honest server took something else for the sum of clients {sorted(claim.included)}", True
+    if claim.sums and not right:
+        return "nothing: what it took for honest inputs is wrong", False
+    return ("sums as large as promised" if right else "nothing"), False

@@ -1,0 +1,124 @@
+"""Published vectors, a frozen round, and the round's keys and masks computed a second time from the specification."""
+
+import hashlib
+import hmac
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from fedguard.secagg import keys, messages
+from fedguard.secagg.messages import Phase
+from tests.secagg.rounds import MODEL, Round
+
+FROZEN = Path(__file__).parent / "frozen_round.json"
+
+
+def test_x25519_of_rfc_7748_section_6_1():
+    bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+    alice_public = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
+    pair = keys.KeyPair(bob)
+    assert pair.public.hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+    assert pair.agree(alice_public).hex() == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+
+
+def test_ed25519_of_rfc_8032_section_7_1():
+    secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    identity = keys.Identity(lambda count: secret)
+    assert identity.public.hex() == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    signature = (
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24"
+        "655141438e7a100b"
+    )
+    assert identity.sign(b"").hex() == signature
+    assert keys.verified(identity.public, bytes.fromhex(signature), b"")
+    assert not keys.verified(identity.public, bytes.fromhex(signature), b"x")
+
+
+def test_hkdf_of_rfc_5869_appendix_a_1():
+    material, salt, info = bytes([0x0B] * 22), bytes(range(0x0D)), bytes(range(0xF0, 0xFA))
+    expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    assert keys._derived(salt, material, info, 42).hex() == expected
+    assert hkdf(salt, material, info, 42).hex() == expected
+
+
+def hkdf(salt, material, info, size):
+    """RFC 5869, as it stands there."""
+    key = hmac.digest(salt, material, "sha256")
+    block = output = b""
+    for i in range(1, -(-size // 32) + 1):
+        block = hmac.digest(key, block + info + bytes([i]), "sha256")
+        output += block
+    return output[:size]
+
+
+def stream(key, count, width):
+    """Counter mode by hand: the cipher applied to each counter."""
+    cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    data = b"".join(cipher.update(i.to_bytes(16, "big")) for i in range(count * width // 16 + 1))
+    return [int.from_bytes(data[i * width : (i + 1) * width], "little") for i in range(count)]
+
+
+def test_session_keys_and_masked_inputs_from_the_specification():
+    """What three clients send, computed again from their secrets with other means than the package's."""
+    masked, secrets = {}, {}
+    run = Round(4, suite=2, ring=64, length=7)
+
+    def tap(sender, receiver, data):
+        received = messages.unpack(data)
+        if sender >= 0 and received.header.phase is Phase.SHARE:
+            client = run.clients[sender]
+            secrets[sender] = bytes(client._seed), bytes(client._mask.secret), client._mask.public
+        if sender >= 0 and received.header.phase is Phase.MASKED:
+            masked[sender] = np.frombuffer(received.message.vector, "<u8").tolist()
+        return data
+
+    run.run(tap)
+    nonce = run.server._nonce
+    config = struct.pack("<BBIIII?32s", 2, 64, 7, 3, 2, 3, True, bytes(32))
+    head = b"FedGuard/secagg/v1/session" + struct.pack("<BII", 1, 1, 4)
+    sid = hashlib.sha256(head + config + MODEL + nonce + b"".join(i.public for i in run.identities)).digest()
+    assert sid == run.server.sid
+    for u in range(4):
+        seed, secret, _ = secrets[u]
+        masks = [(hkdf(sid, seed, b"FedGuard/secagg/v1/self" + struct.pack("<I", u), 32), 1)]
+        for v in set(range(4)) - {u}:
+            agreed = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(secrets[v][2]))
+            lo, hi = min(u, v), max(u, v)
+            info = b"FedGuard/secagg/v1/mask" + struct.pack("<II", lo, hi) + secrets[lo][2] + secrets[hi][2]
+            masks.append((hkdf(sid, agreed, info, 32), 1 if u < v else -1))
+        streams = [(stream(key, 7, 8), sign) for key, sign in masks]
+        expected = [
+            (int(run.inputs[u][i]) + sum(sign * words[i] for words, sign in streams)) % 2**64 for i in range(7)
+        ]
+        assert masked[u] == expected
+
+
+def frozen_round() -> dict:
+    """Every message of one round of four clients with injected entropy, in which the last one drops out at masked_input."""
+    sent = []
+
+    def tap(sender, receiver, data):
+        if sender == 3 and messages.read_header(data).phase is Phase.MASKED:
+            return None
+        sent.append([sender, receiver, messages.read_header(data).phase.name, hashlib.sha256(data).hexdigest()])
+        return data
+
+    run = Round(4, seed=b"frozen").run(tap)
+    return {"sid": run.server.sid.hex(), "sum": run.server.total.tolist(), "messages": sent}
+
+
+def test_a_frozen_round():
+    """A change of any byte of the protocol shows here; it needs a new version of the protocol."""
+    assert frozen_round() == json.loads(FROZEN.read_text())
+
+
+def test_labels_are_different():
+    from fedguard.secagg import directory, graph, messages, session
+
+    labels = [keys.MASK, keys.SELF, keys.SHARE, keys.SEED, keys.SHARED, directory.GRAPH, directory.ROSTER]
+    labels += [session._SESSION, messages._SIGNED, graph._LABEL]
+    assert all(label.startswith(b"FedGuard/secagg/v1/") for label in labels) and len(set(labels)) == len(labels)
