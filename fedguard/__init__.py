@@ -5,6 +5,7 @@
     fg.aggregate("nnm >> trimmed_mean", updates, f=4)     # [n, d] -> [d]
     fg.craft("alie", honest, f=4, z=1.5)                   # [h, d] -> [4, d]
     print(fg.kappa("krum", n=20, f=4))                     # the worst input that a search finds for a rule
+    fg.secure_sum(updates, drop={"masked_input": [3]})     # the real protocol, with a client that drops out
     run = fg.run("examples/quick.yaml")
     print(run.table())
     print(fg.tune("examples/quick.yaml"))                  # defenses tuned fairly, and a suite that reports them
@@ -17,10 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedguard.api import aggregate, craft, kappa, names, open_run, run, tune
+    from fedguard.api import aggregate, craft, kappa, names, open_run, run, secure_sum, tune
     from fedguard.bench.run import Run
 
-__all__ = ["Run", "aggregate", "craft", "kappa", "names", "open_run", "run", "tune"]
+__all__ = ["Run", "aggregate", "craft", "kappa", "names", "open_run", "run", "secure_sum", "tune"]
 
 _HOME = {"Run": "fedguard.bench.run"}
 

@@ -35,6 +35,10 @@ from fedguard.kernels import finite_rows
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.robustness import Kappa, measure
+from fedguard.secagg.simulation import Drop
+from fedguard.secagg.simulation import Settings as SecureSettings
+from fedguard.secagg.sums import SecureSum
+from fedguard.secagg.sums import secure_sum as secure_sum_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -314,6 +318,41 @@ def kappa(
     for line in pipeline.unproven(n, f):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
     return found
+
+
+def secure_sum(
+    inputs: Array,
+    weights: Sequence[int] | None = None,
+    *,
+    drop: Drop | None = None,
+    clip: float | None = None,
+    bits: int | None = None,
+    rotate: bool = False,
+    settings: SecureSettings | None = None,
+) -> SecureSum:
+    """Add up the rows of ``inputs`` by the real protocol of secure aggregation, all parties in this process.
+
+    Args:
+        inputs: ``[n, d]``, one row for each of n >= 3 clients: floats, or whole numbers, which are summed exactly.
+        weights: w_u, whole numbers from 0, such as numbers of examples.
+        drop: clients that fall silent at a step and stay so: ``{"masked_input": [3]}``. The steps are advertise_keys,
+            share_keys, masked_input, consistency and unmask.
+        clip: C, coordinates are cut to [-C, C]. By default the smallest power of two that cuts nothing; in a deployment
+            it is agreed on beforehand, since the inputs are secret.
+        bits: of a coordinate; by default as many as n inputs leave room for in the ring.
+        rotate: rotate the inputs before they are cut, which spreads a spike over all coordinates.
+        settings: ring, suite and assumptions (`fedguard.secagg.simulation.Settings`).
+
+    Returns:
+        The sum, the survivors, the transcript, the bytes that were sent, and how far rounding moves the sum.
+
+    Raises:
+        InputError: wrong shape or type, or values that are not finite.
+        ConfigError: too few clients, an unknown step, or sums that do not fit the ring.
+        ProtocolError: too many clients dropped out, so that the protocol stops without a sum.
+    """
+    rows = inputs.detach().cpu().numpy() if isinstance(inputs, Tensor) else np.asarray(inputs)
+    return secure_sum_of(rows, weights, drop=drop, clip=clip, bits=bits, rotate=rotate, settings=settings)
 
 
 def _round(party: str, granted: Sight, rows: Tensor, n: int, f: int, seed: int, **seen: Any) -> RuleContext:

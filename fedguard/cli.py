@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from fedguard.commands import secagg
 from fedguard.errors import ConfigError, FedGuardError, MissingExtra
 
 app = typer.Typer(
@@ -28,6 +29,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(secagg.app)
 
 console = Console()
 
@@ -208,7 +211,7 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="attack, defense, trigger, data, partition, model or architecture. Default: everything.",
+            help="attack, defense, protocol, trigger, data, partition, model or architecture. Default: all.",
             metavar="[KIND]",
         ),
     ] = None,

@@ -46,7 +46,8 @@ MAY_IMPORT = {
         "errors", "rng", "kernels", "contracts", "aggregation", "robustness", "registry", "config", "bench",
         "secagg", "privacy",
     },
-    "fedguard.cli": {"errors", "api", "bench"},
+    "fedguard.commands": {"errors", "api", "bench", "registry", "secagg"},
+    "fedguard.cli": {"errors", "api", "bench", "commands"},
     "fedguard.app": {"errors", "bench"},
     "fedguard": {"api", "bench"},
 }  # fmt: skip

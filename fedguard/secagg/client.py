@@ -169,7 +169,7 @@ class Client:
         add_masks(masked, [self._self_mask(), *(self._pairwise_mask(v) for v in partners)])
         self._wipe(keep_shares=True)
         little = masked.astype(masked.dtype.newbyteorder("<"), copy=False)
-        return messages.Masked(messages.set_hash(shares.shared), memoryview(little).cast("B"))
+        return messages.Masked(messages.set_hash(shares.shared), little.data.cast("B"))
 
     def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
         """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""

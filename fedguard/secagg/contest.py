@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
@@ -21,6 +21,7 @@ from fedguard.secagg.parameters import Parameters
 from fedguard.secagg.server import Server
 from fedguard.secagg.session import Config, Policy, Roster
 from fedguard.secagg.simulation import Settings
+from fedguard.secagg.transitions import ClientState
 
 Verdict = Literal["defeated", "succeeded", "limit"]
 
@@ -32,6 +33,8 @@ class Claim:
     Attributes:
         sums: for a set of honest clients, what the attack takes for the sum of their inputs.
         total: the sum that an honest server was led to, and ``included`` the clients whose inputs it says are in it.
+        rounds: the same of many sessions: the clients included, and the sum.
+        blamed: whom honest parties named as cheats.
         figures: what was measured on the way, with units in the names.
         story: what happened, a line each.
     """
@@ -39,6 +42,8 @@ class Claim:
     sums: Mapping[frozenset[int], RingVector] = field(default_factory=dict)
     total: RingVector | None = None
     included: Collection[int] = ()
+    rounds: Sequence[tuple[Collection[int], RingVector]] = ()
+    blamed: Collection[int] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     story: Sequence[str] = ()
 
@@ -64,7 +69,7 @@ class Finding:
 
 
 class Party:
-    """An honest client as a hostile server has it: bytes in, bytes out."""
+    """An honest client as a hostile server has it: bytes in, bytes out; and what it shows of itself in a log."""
 
     def __init__(self, client: Client, complaints: list[str]) -> None:
         self.id = client.id
@@ -77,6 +82,18 @@ class Party:
                 raise
 
         self.receive = receive
+        self._client = client
+
+    def seized(self) -> Client:
+        """The client itself, memory and all, in the hands of a thief: only once its session is over."""
+        if self._client.state not in (ClientState.DONE, ClientState.ABORTED):
+            raise NotObservable(
+                f"a protocol attack reached into the memory of client {self.id} in the middle of a session."
+            )
+        return self._client
+
+    def __repr__(self) -> str:
+        return repr(self._client)
 
 
 class Arena:
@@ -90,7 +107,14 @@ class Arena:
     round: ClassVar[int] = 1
 
     def __init__(
-        self, clients: int, colluders: int, length: int, settings: Settings, weak: type[Client] | None, entropy: Entropy
+        self,
+        clients: int,
+        colluders: int,
+        length: int,
+        settings: Settings,
+        weak: type[Client] | None,
+        entropy: Entropy,
+        draw: Callable[[Config, Entropy], RingVector],
     ) -> None:
         self.settings, self.entropy = settings, entropy
         self.honest = tuple(range(clients - colluders))
@@ -101,9 +125,8 @@ class Arena:
         self.complaints: list[str] = []
         self._identities = [Identity(entropy) for _ in range(clients)]
         self._kind = weak or Client
-        width = settings.ring // 8
-        drawn = np.frombuffer(entropy(width * length * clients), f"<u{width}").astype(self.config.dtype)
-        self._inputs = dict(enumerate(drawn.reshape(clients, length)))
+        self._draw = draw
+        self._inputs = {client: draw(self.config, entropy) for client in range(clients)}
         self.roster = Roster(tuple(identity.public for identity in self._identities))
 
     def identity(self, client: int) -> Identity:
@@ -117,6 +140,12 @@ class Arena:
         if client not in self.colluders:
             raise NotObservable(f"a protocol attack reached for the input of the honest client {client}.")
         return self._inputs[client]
+
+    def lineup(self, client: int, count: int) -> list[RingVector]:
+        """``count`` vectors, one of them the input of an honest client, the others drawn alike: what may be known beforehand."""
+        vectors = [self._draw(self.config, self.entropy) for _ in range(count - 1)]
+        vectors.insert(int.from_bytes(self.entropy(8), "little") % count, self._inputs[client].copy())
+        return vectors
 
     def parties(
         self, *, round: int = 1, model_hash: bytes | None = None, policy: Policy | None = None
@@ -189,6 +218,12 @@ class ProtocolAttack(Algorithm):
     length: ClassVar[int] = 16
     settings: ClassVar[Settings] = Settings(colluding=0.2, dropping=0.2)
 
+    def draw(self, config: Config, entropy: Entropy) -> RingVector:
+        """An input, as every client of the arena holds one: uniform in the ring, unless the attack needs another scene."""
+        width = config.ring // 8
+        drawn = np.frombuffer(entropy(width * config.length), f"<u{width}").astype(config.dtype)
+        return drawn  # type: ignore[no-any-return]
+
     @abstractmethod
     def mount(self, arena: Arena) -> Claim:
         """Attack, and say what came of it. A `ProtocolError` that is let through means that the attack was stopped."""
@@ -202,7 +237,13 @@ def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = sy
         entropy: of everybody's keys and of the honest inputs.
     """
     arena = Arena(
-        attack.clients, attack.colluders, attack.length, attack.settings, attack.weak if weak else None, entropy
+        attack.clients,
+        attack.colluders,
+        attack.length,
+        attack.settings,
+        attack.weak if weak else None,
+        entropy,
+        attack.draw,
     )
     try:
         claim = attack.mount(arena)
@@ -223,8 +264,12 @@ def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
         fewest = min(exposed, key=len)
         promised = arena.parameters.anonymity
         return f"the sum of clients {sorted(fewest)}; promised are sums of {promised} honest inputs or more", True
-    if claim.total is not None and not np.array_equal(arena.truth(claim.included), claim.total):
-        return f"an honest server took something else for the sum of clients {sorted(claim.included)}", True
+    rounds = claim.rounds if claim.total is None else [*claim.rounds, (claim.included, claim.total)]
+    for included, total in rounds:
+        if not np.array_equal(arena.truth(included), total):
+            return f"an honest server took something else for the sum of clients {sorted(included)}", True
+    if framed := set(claim.blamed) & set(arena.honest):
+        return f"nothing; but honest parties blame the honest clients {sorted(framed)}", True
     if claim.sums and not right:
         return "nothing: what it took for honest inputs is wrong", False
     return ("sums as large as promised" if right else "nothing"), False

@@ -1,7 +1,7 @@
 """How many neighbours, shares and signatures a session needs, from how many clients may collude and drop out.
 
-Every probability is a ratio of whole numbers, so no tail is lost to rounding. The search for the degree follows Bell et
-al. 2020 (CCS), section 3; the threshold of the complete graph Bonawitz et al. 2017 (CCS).
+The conditions on the ring are those of Bell et al. 2020 (CCS): colluders and dropouts do not cut it, few colluders and
+enough survivors are around each client. Each probability is a ratio of whole numbers, so no tail is lost to rounding.
 
 The ring (`graph.py`) is what is random: the bounds hold for colluders and dropouts that are settled before it is drawn.
 A malicious server can get around that in three ways.
@@ -83,12 +83,13 @@ class Parameters:
         """`exposure` in a session where only so many clients advertise keys, all colluders among them."""
         draws = min(self.degree, members - 1)
         exposed, total = tails(members, self.corrupted, draws)
-        return _log2(Fraction(members * exposed[min(self.corrupted_neighbours, draws) + 1], total))
+        return _log2(min(Fraction(members * exposed[min(self.corrupted_neighbours, draws) + 1], total), Fraction(1)))
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Name, value and meaning of each parameter, for a table."""
         trust = "signatures over the same survivors, before a share leaves"
         semi_honest = "none: the server is trusted to name the same survivors to all (semi-honest)"
+        fewest = _chance(self.exposure_among(self.survivors))
         return [
             ("clients", f"{self.clients}", "n"),
             ("corrupted", f"{self.corrupted}", "A: may collude with the server"),
@@ -97,23 +98,14 @@ class Parameters:
             ("threshold", f"{self.threshold}", "t: shares that rebuild a secret"),
             ("quorum", f"{self.quorum}", trust if self.attested else semi_honest),
             ("survivors", f"{self.survivors}", "the fewest with which a round can end"),
-            (
-                "anonymity",
-                f"{self.anonymity}",
-                "honest inputs in any sum, whichever clients the server declares dropped",
-            ),
+            ("anonymity", f"{self.anonymity}", "honest inputs in any sum, whoever the server says has dropped"),
             ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbours} colluders around some client"),
-            (
-                "at most",
-                _chance(self.exposure_among(self.survivors)),
-                f"the same, if the server leaves all but {self.survivors} out",
-            ),
+            ("exposure, fewest members", fewest, f"the same, if the server leaves out all but {self.survivors}"),
             ("disconnection", _chance(self.disconnection), "the honest survivors fall apart into several sums"),
             ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbours of some client stay"),
         ]
 
 
-@lru_cache(maxsize=64)
 def choose(
     n: int,
     gamma: float,
@@ -270,6 +262,8 @@ def _split_proof(degree: int, colluders: int) -> int:
     Of k neighbours, an honest one gives one share of a client, of its self mask or of its mask key, and a colluder both:
     k + colluders shares at most. So a server that shows different survivors to different clients cannot open both secrets
     of one client. That is all that holds without attestation; that everybody works on the same sum is trusted.
+
+    It is the bound 2t > n + A of Bonawitz et al. 2017 (CCS) against a malicious server, with the k holders for all n.
     """
     return (degree + colluders) // 2 + 1
 

@@ -65,13 +65,14 @@ class Server:
     @property
     def heard(self) -> Collection[int]:
         """The clients that have answered in this state."""
-        return {
+        heard: Mapping[ServerState, Collection[int]] = {
             ServerState.ADVERTISING: self._advertised,
             ServerState.SHARING: self._shares,
             ServerState.MASKING: self._added,
             ServerState.ATTESTING: self._attested,
             ServerState.UNMASKING: self._revealed,
-        }.get(self.state, ())
+        }
+        return heard.get(self.state, ())
 
     def receive(self, data: bytes) -> None:
         """Take a client's message.

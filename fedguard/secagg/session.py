@@ -75,7 +75,7 @@ class Config:
 
     def zeros(self) -> RingVector:
         """The neutral ring vector."""
-        return np.zeros(self.length, self.dtype)  # type: ignore[return-value]
+        return np.zeros(self.length, self.dtype)
 
     def pack(self) -> bytes:
         """The canonical form."""

@@ -67,6 +67,10 @@ class Event:
     error: str | None = None
 
 
+#: Is shown a message as it travels, with its bytes.
+Watch = Callable[[Event, bytes], None]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came out of a round.
@@ -74,7 +78,7 @@ class Outcome:
     Attributes:
         total: the sum of the inputs of ``included`` in the ring; None where the round was aborted.
         included: the clients whose inputs are in the sum.
-        aborted: why there is no sum, in one line.
+        error: why there is no sum.
         blamed: what did not stop the round, but was noticed.
         transcript: every message in order.
     """
@@ -83,9 +87,14 @@ class Outcome:
     config: Config
     total: RingVector | None
     included: tuple[int, ...]
-    aborted: str | None
+    error: ProtocolError | None
     blamed: tuple[str, ...]
     transcript: tuple[Event, ...]
+
+    @property
+    def aborted(self) -> str | None:
+        """Why there is no sum, in one line."""
+        return None if self.error is None else str(self.error)
 
     @property
     def bytes_up(self) -> int:
@@ -115,6 +124,7 @@ class Federation:
         model_hash: bytes = bytes(32),
         context: bytes = bytes(32),
         drop: Drop | None = None,
+        watch: Watch | None = None,
     ) -> Outcome:
         """One round among ``clients``.
 
@@ -124,6 +134,7 @@ class Federation:
             model_hash: 32 bytes of the model that the clients received.
             context: SHA-256 of what else the parties agree on, such as the encoding.
             drop: for a step of the protocol, the clients that are silent from there on.
+            watch: is shown every message as it travels.
 
         Raises:
             ConfigError: too few clients, or an unknown step.
@@ -150,13 +161,19 @@ class Federation:
         parties = [party(place, client) for place, client in enumerate(ids)]
         silent = silences(drop or {}, ids)
         transcript: list[Event] = []
-        aborted = _drive(server, parties, silent, transcript)
+
+        def seen(event: Event, data: bytes) -> None:
+            transcript.append(event)
+            if watch is not None:
+                watch(event, data)
+
+        error = _drive(server, parties, silent, seen)
         return Outcome(
             server.sid,
             config,
             server.total,
             tuple(ids[place] for place in sorted(server.included)) if server.total is not None else (),
-            aborted,
+            error,
             tuple(map(str, server.blamed)),
             tuple(transcript),
         )
@@ -184,34 +201,32 @@ def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
     return silent
 
 
-def _drive(
-    server: Server, parties: Sequence[Client], silent: Mapping[int, Phase], transcript: list[Event]
-) -> str | None:
+def _drive(server: Server, parties: Sequence[Client], silent: Mapping[int, Phase], seen: Watch) -> ProtocolError | None:
     """Carry messages to and fro until there is a sum; return why there is none."""
     mail = dict.fromkeys(range(len(parties)), server.hello())
     while server.state is not ServerState.DONE:
         for place, data in mail.items():
             if place not in silent or server.awaits < silent[place]:
-                _exchange(server, parties[place], data, transcript)
+                _exchange(server, parties[place], data, seen)
         try:
             mail = server.close()
         except ProtocolError as error:
-            return str(error)
+            return error
     return None
 
 
-def _exchange(server: Server, party: Client, data: bytes, transcript: list[Event]) -> None:
+def _exchange(server: Server, party: Client, data: bytes, seen: Watch) -> None:
     """One message to a client, and its answer back."""
     kind = read_header(data).phase
     try:
         answer = party.receive(data)
     except ProtocolError as error:
-        transcript.append(Event(None, party.id, kind.name, len(data), str(error)))
+        seen(Event(None, party.id, kind.name, len(data), str(error)), data)
         return
-    transcript.append(Event(None, party.id, kind.name, len(data)))
+    seen(Event(None, party.id, kind.name, len(data)), data)
     reply, complaint = read_header(answer).phase.name, None
     try:
         server.receive(answer)
     except ProtocolError as error:
         complaint = str(error)
-    transcript.append(Event(party.id, None, reply, len(answer), complaint))
+    seen(Event(party.id, None, reply, len(answer), complaint), answer)

@@ -65,19 +65,19 @@ class Round:
             for i in order(list(mail)):
                 data = tap(-1, i, mail[i])
                 if data is not None:
-                    answers[i] = self._ask(i, lambda: self.clients[i].receive(data))
+                    answers[i] = self._ask(i, self.clients[i].receive, data)
             for i in order([i for i in answers if answers[i] is not None]):
                 data = tap(i, -1, answers[i])
                 if data is not None:
-                    self._ask(-1, lambda: self.server.receive(data))
+                    self._ask(-1, self.server.receive, data)
             mail = self._ask(-1, self.server.close)
             if mail is None:
                 break
         return self
 
-    def _ask(self, who, question):
+    def _ask(self, who, question, *arguments):
         try:
-            return question()
+            return question(*arguments)
         except ProtocolError as error:
             self.complaints.append((who, error))
             return None

@@ -1,0 +1,211 @@
+"""`fedguard secagg`: what secure aggregation needs, what a round looks like, and what cheats get out of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fedguard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedguard.secagg.contest import Finding
+    from fedguard.secagg.simulation import Event
+
+app = typer.Typer(
+    name="secagg",
+    help="Secure aggregation by itself: its parameters, a round step by step, and the attacks on it.",
+    invoke_without_command=True,
+)
+console = Console()
+
+Json = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
+
+#: What each message is for, as the transcript says it.
+_MEANING = {
+    "HELLO": "proposes a session: configuration and a nonce",
+    "ADVERTISE": "R0: fresh public keys, the hash of its model, signed",
+    "ROSTER": "all keys with their signatures",
+    "SHARE": "R1: encrypted shares of its two secrets for its neighbours, signed commitments",
+    "SHARES": "who shared, and the shares for this client",
+    "MASKED": "R2: its input under all masks",
+    "SURVIVORS": "whose input has arrived",
+    "ATTEST": "R3: its signature on who shared and who is included",
+    "QUORUM": "the signatures of the others",
+    "UNMASK": "R4: for each neighbour one share, of b if it survived, else of its mask key",
+}
+
+
+@app.callback()
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def params(
+    n: Annotated[int, typer.Option("--n", help="Number of clients.")] = 100,
+    gamma: Annotated[
+        float, typer.Option(help="Share of them that may collude with a malicious server, in [0, 1).")
+    ] = 0.1,
+    delta: Annotated[float, typer.Option(help="Share of them that may drop out, in [0, 1).")] = 0.1,
+    sparse: Annotated[bool, typer.Option("--sparse", help="The sparse graph even for up to 100 clients.")] = False,
+    semi_honest: Annotated[
+        bool,
+        typer.Option("--semi-honest", help="Without the consistency round: the server is trusted to split no views."),
+    ] = False,
+    grinding: Annotated[int, typer.Option(help="log2 of the graphs that a malicious server may try.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Find neighbours, threshold and quorum for n clients, and what they promise."""
+    from fedguard.secagg.parameters import choose
+
+    found = choose(n, gamma, delta, attested=not semi_honest, complete_up_to=0 if sparse else 100, grinding=grinding)
+    if as_json:
+        typer.echo(json.dumps({name: value for name, value, _ in found.describe()}, indent=1))
+        return
+    table = Table("parameter", "value", "meaning", box=None, header_style="bold")
+    for row in found.describe():
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+@app.command()
+def demo(
+    clients: Annotated[int, typer.Option("--n", min=3, max=50, help="Number of clients.")] = 5,
+    drop: Annotated[
+        list[str],
+        typer.Option(metavar="STEP:CLIENT", help="A client that is silent from a step on, as in unmask:2. Repeatable."),
+    ] = ["masked_input:3"],  # noqa: B006
+    colluding: Annotated[float, typer.Option(help="Share of the clients that may collude with the server.")] = 0.0,
+) -> None:
+    """Show one round message by message: what each client has, what the server sees, and what comes out.
+
+    The steps are advertise_keys, share_keys, masked_input, consistency and unmask. It is the real protocol with fresh keys, so
+    the masked inputs differ each time, and the sum does not.
+    """
+    import numpy as np
+
+    from fedguard.secagg.messages import Masked, unpack
+    from fedguard.secagg.simulation import Federation, Settings
+
+    inputs = np.arange(1, clients + 1, dtype=np.uint32)[:, None] * np.array([1, 10, 100], np.uint32)
+    steps: dict[tuple[bool, str], list[tuple[Event, bytes]]] = {}
+
+    def watch(event: Event, data: bytes) -> None:
+        steps.setdefault((event.sender is None, event.kind), []).append((event, data))
+
+    federation = Federation(Settings(colluding=colluding, dropping=0))
+    outcome = federation.run(
+        round=1, clients=range(clients), length=3, vector=lambda i, sid: inputs[i], drop=_dropped(drop), watch=watch
+    )
+    config = outcome.config
+    _say(f"{clients} clients, each with 3 whole numbers. Session {outcome.sid.hex()[:16]}...")
+    _say(
+        f"Each has {config.degree} neighbours; {config.threshold} shares rebuild a secret; "
+        f"{config.quorum} signatures are needed before a share leaves.\n"
+    )
+    for (from_server, kind), events in steps.items():
+        size = sum(event.size for event, _ in events)
+        who = ", ".join(str(event.receiver if from_server else event.sender) for event, _ in events)
+        route = f"server -> clients {who}" if from_server else f"clients {who} -> server"
+        console.print(f"[bold]{kind:10}[/] {route}, {size:,} bytes", highlight=False)
+        _say(f"           {_MEANING[kind]}")
+        for event, data in events:
+            if event.error:
+                console.print(f"           [red]{escape(event.error)}[/]", highlight=False)
+            if kind == "MASKED" and event.sender is not None:
+                message = unpack(data).message
+                assert isinstance(message, Masked)
+                shown = " ".join(f"{value:08x}" for value in np.frombuffer(message.vector, "<u4"))
+                _say(f"           client {event.sender} has {inputs[event.sender].tolist()}; the server sees {shown}")
+    if outcome.total is None:
+        raise ConfigError(f"The round was aborted, as it must be: {outcome.aborted}")
+    _say(
+        f"\nThe server learns: the sum over clients {list(outcome.included)} is {outcome.total.tolist()}, and nothing else."
+    )
+
+
+@app.command()
+def attack(
+    name: Annotated[str, typer.Argument(help="An attack of `fedguard list protocol`, or all.", metavar="NAME|all")],
+    weak: Annotated[
+        bool, typer.Option("--weak", help="Against clients with the planted weakness that the attack is made for.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a hostile server or client cheat real parties, and say what it learned and who stopped it.
+
+    Exit code 3 where an attack breaks a promise of the protocol, other than by a planted weakness.
+    """
+    from fedguard.registry import registry
+    from fedguard.secagg.contest import contest
+
+    known = registry()
+    names = known.names("protocol") if name == "all" else [name]
+    attacks = [known.build("protocol", one) for one in names]
+    if weak:
+        without = [one.name for one in attacks if one.weak is None]
+        if name != "all" and without:
+            raise ConfigError(f"{name} has no planted weakness. Leave out --weak.")
+        attacks = [one for one in attacks if one.weak is not None]
+    findings: list[Finding] = []
+    for one in attacks:
+        findings.append(contest(one, weak=weak))
+        if not as_json:
+            _tell(one, findings[-1], brief=name == "all")
+    if as_json:
+        typer.echo(json.dumps([_entry(finding) for finding in findings], indent=1))
+    if not weak and any(finding.verdict == "succeeded" for finding in findings):
+        raise typer.Exit(3)
+
+
+def _tell(attack: Any, finding: Finding, brief: bool) -> None:
+    colour = {"defeated": "green", "limit": "yellow", "succeeded": "red"}[finding.verdict]
+    console.print(
+        f"[bold]{finding.attack}[/] against {finding.variant}: [{colour}]{finding.verdict}[/]", highlight=False
+    )
+    if brief:
+        return
+    _say(f"{attack.summary()}\n")
+    for line in finding.story:
+        _say(f"  {line}")
+    _say(f"\nLearned: {finding.learned}.")
+    if finding.verdict == "limit":
+        _say(f"A limit of what masking promises: {attack.outside}")
+    elif finding.verdict == "defeated":
+        _say(f"Stopped by: {attack.stopped_by}")
+    for line in finding.stopped_by:
+        _say(f"  {line}")
+    for key, value in finding.figures.items():
+        _say(f"  {key.replace('_', ' ')}: {value:g}")
+
+
+def _entry(finding: Finding) -> dict[str, Any]:
+    return {
+        "attack": finding.attack,
+        "variant": finding.variant,
+        "verdict": finding.verdict,
+        "learned": finding.learned,
+        "stopped_by": list(finding.stopped_by),
+        "figures": dict(finding.figures),
+        "story": list(finding.story),
+    }
+
+
+def _dropped(pairs: list[str]) -> dict[str, list[int]]:
+    drop: dict[str, list[int]] = {}
+    for pair in pairs:
+        step, _, client = pair.partition(":")
+        if not client.isdecimal():
+            raise ConfigError(f"--drop {pair}: expected a step and a client, as in masked_input:3.")
+        drop.setdefault(step, []).append(int(client))
+    return drop
+
+
+def _say(line: str) -> None:
+    console.print(escape(line), highlight=False)
