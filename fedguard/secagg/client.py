@@ -114,7 +114,7 @@ class Client:
         self._check_keys(roster)
         entries = {client: entry for client, entry, _ in roster.entries}
         self._directory = Directory(self.sid, self._config, self._round, entries)
-        self._check_enough(entries, "advertised keys")
+        self._check_enough(entries, "advertised keys", self._config.members)
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
             try:
@@ -253,16 +253,15 @@ class Client:
             raise self._error(errors.BadSurvivorSet, f"{what}: clients {extra} were not there before")
         if self.id not in clients:
             raise self._error(errors.BadSurvivorSet, f"{what}: this client itself is missing")
-        self._check_enough(clients, what)
+        self._check_enough(clients, what, self._config.quorum)
 
-    def _check_enough(self, clients: Collection[int], what: str) -> None:
+    def _check_enough(self, clients: Collection[int], what: str, least: int) -> None:
         """The session's promise: a quorum of all, and a threshold of each client's neighbours."""
         near, config = len(self._directory.among(self.id, clients)), self._config
-        if len(clients) < max(config.quorum, self._policy.clients) or near < config.threshold:
+        if len(clients) < least or near < config.threshold:
             raise self._error(
                 errors.TooFewSurvivors,
-                f"{what}: expected {max(config.quorum, self._policy.clients)} clients and {config.threshold} neighbours; "
-                f"got {len(clients)} and {near}",
+                f"{what}: expected {least} clients and {config.threshold} neighbours; got {len(clients)} and {near}",
             )
 
     def _header(self, phase: Phase, sender: int) -> Header:

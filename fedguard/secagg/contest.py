@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedguard.contracts import Algorithm
 from fedguard.errors import NotObservable
@@ -24,6 +26,8 @@ from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ClientState
 
 Verdict = Literal["defeated", "succeeded", "limit"]
+#: That many random whole numbers, of either sign.
+Noise = Callable[[int, Entropy], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -142,29 +146,51 @@ class Arena:
         return self._inputs[client]
 
     def lineup(self, client: int, count: int) -> list[RingVector]:
-        """``count`` vectors, one of them the input of an honest client, the others drawn alike: what may be known beforehand."""
+        """``count`` vectors, one of them the input of an honest client, the others drawn alike: what an attack may know."""
         vectors = [self._draw(self.config, self.entropy) for _ in range(count - 1)]
         vectors.insert(int.from_bytes(self.entropy(8), "little") % count, self._inputs[client].copy())
         return vectors
 
     def parties(
-        self, *, round: int = 1, model_hash: bytes | None = None, policy: Policy | None = None
+        self,
+        *,
+        round: int = 1,
+        model_hash: bytes | None = None,
+        policy: Policy | None = None,
+        idle: bool = False,
+        noise: Noise | None = None,
     ) -> dict[int, Party]:
-        """The honest clients, fresh for one session; their inputs are the same in all sessions.
+        """The honest clients, fresh for one session; their inputs are the same in all sessions but for the noise.
 
         Args:
             model_hash: of the model that they were sent; by default the one that all got.
             policy: what they insist on; by default the parameters that they were told.
+            idle: whether the inputs are zeros, as after training that moves nothing: no gradient, or no step.
+            noise: what each adds to its input in this session, drawn from the arena's entropy.
         """
         return {
-            client: Party(self._client(client, round, model_hash or self.model_hash, policy), self.complaints)
+            client: Party(
+                self._client(client, round, model_hash or self.model_hash, policy, idle, noise), self.complaints
+            )
             for client in self.honest
         }
 
-    def accomplice(self, client: int, *, round: int = 1) -> Client:
-        """A colluder that follows the protocol, as far as it is left to."""
+    def group(self, members: Sequence[int]) -> Arena:
+        """An arena for these clients alone: its client i is ``members[i]``, with its key and its input."""
+        group = copy(self)
+        group.honest = tuple(place for place, client in enumerate(members) if client in self.honest)
+        group.colluders = tuple(place for place, client in enumerate(members) if client in self.colluders)
+        group.parameters = self.settings.parameters(len(members))
+        group.config = self.settings.config(len(members), self.config.length)
+        group._identities = [self._identities[client] for client in members]
+        group._inputs = {place: self._inputs[client] for place, client in enumerate(members)}
+        group.roster = Roster(tuple(self.roster.identities[client] for client in members))
+        return group
+
+    def accomplice(self, client: int, *, round: int = 1, kind: type[Client] | None = None) -> Client:
+        """A colluder that follows the protocol, as far as it is left to; ``kind`` is one that does not."""
         self.identity(client)
-        return self._client(client, round, self.model_hash, None)
+        return self._client(client, round, self.model_hash, None, kind=kind)
 
     def server(self, *, round: int = 1, config: Config | None = None, model_hash: bytes | None = None) -> Server:
         """A server that follows the protocol, as far as it is left to."""
@@ -176,15 +202,27 @@ class Arena:
             entropy=self.entropy,
         )
 
-    def _client(self, client: int, round: int, model_hash: bytes, policy: Policy | None) -> Client:
-        return self._kind(
+    def _client(
+        self,
+        client: int,
+        round: int,
+        model_hash: bytes,
+        policy: Policy | None,
+        idle: bool = False,
+        noise: Noise | None = None,
+        kind: type[Client] | None = None,
+    ) -> Client:
+        vector = self.config.zeros() if idle else self._inputs[client]
+        if noise is not None:
+            vector = vector + noise(len(vector), self.entropy).astype(vector.dtype)
+        return (kind or self._kind)(
             client,
             self._identities[client],
             self.roster,
             policy or Policy.like(self.config),
             round=round,
             model_hash=model_hash,
-            vector=partial(lambda vector, sid: vector, self._inputs[client]),
+            vector=partial(lambda vector, sid: vector, vector),
             entropy=self.entropy,
         )
 
@@ -221,8 +259,7 @@ class ProtocolAttack(Algorithm):
     def draw(self, config: Config, entropy: Entropy) -> RingVector:
         """An input, as every client of the arena holds one: uniform in the ring, unless the attack needs another scene."""
         width = config.ring // 8
-        drawn = np.frombuffer(entropy(width * config.length), f"<u{width}").astype(config.dtype)
-        return drawn  # type: ignore[no-any-return]
+        return np.frombuffer(entropy(width * config.length), f"<u{width}").astype(config.dtype)
 
     @abstractmethod
     def mount(self, arena: Arena) -> Claim:

@@ -8,7 +8,8 @@ A malicious server can get around that in three ways.
 
 - It tries many rings, by leaving out other honest clients or with other keys of its colluders, and goes on with the one
   that suits it. Each doubling of the tries costs one bit; ``grinding`` adds them to the demand.
-- It leaves out so many honest clients that its colluders weigh more: `Parameters.exposure_among`.
+- It leaves out honest clients, so that its colluders weigh more: `Parameters.members` bounds how many, and
+  `Parameters.exposure_among` says what is left of the promise.
 - It looks at the ring, and then declares those clients dropped that cut it in two. `Parameters.anonymity` holds even so,
   since it rests on the colluders around one client alone.
 """
@@ -71,6 +72,14 @@ class Parameters:
         return max(self.quorum, self.threshold + 1)
 
     @property
+    def members(self) -> int:
+        """The fewest clients whose keys a client accepts: all but the tolerated dropouts where the ring is random.
+
+        A server that leaves out more makes its colluders weigh more: see `exposure_among`.
+        """
+        return self.survivors if self.complete else self.clients - self.dropped
+
+    @property
     def anonymity(self) -> int:
         """The fewest honest inputs in any sum that the server can open, whichever clients it declares dropped.
 
@@ -89,7 +98,7 @@ class Parameters:
         """Name, value and meaning of each parameter, for a table."""
         trust = "signatures over the same survivors, before a share leaves"
         semi_honest = "none: the server is trusted to name the same survivors to all (semi-honest)"
-        fewest = _chance(self.exposure_among(self.survivors))
+        fewest = _chance(self.exposure_among(self.members))
         return [
             ("clients", f"{self.clients}", "n"),
             ("corrupted", f"{self.corrupted}", "A: may collude with the server"),
@@ -97,10 +106,11 @@ class Parameters:
             ("degree", f"{self.degree}", "k: neighbours of each client" + (", all others" if self.complete else "")),
             ("threshold", f"{self.threshold}", "t: shares that rebuild a secret"),
             ("quorum", f"{self.quorum}", trust if self.attested else semi_honest),
+            ("members", f"{self.members}", "the fewest that must advertise keys"),
             ("survivors", f"{self.survivors}", "the fewest with which a round can end"),
             ("anonymity", f"{self.anonymity}", "honest inputs in any sum, whoever the server says has dropped"),
             ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbours} colluders around some client"),
-            ("exposure, fewest members", fewest, f"the same, if the server leaves out all but {self.survivors}"),
+            ("exposure, fewest members", fewest, f"the same, if the server leaves out all but {self.members}"),
             ("disconnection", _chance(self.disconnection), "the honest survivors fall apart into several sums"),
             ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbours of some client stay"),
         ]

@@ -144,7 +144,7 @@ class Server:
 
     def _roster_of_keys(self) -> Mapping[int, Message]:
         """R0 -> all keys to all who advertised."""
-        self._expected = self._enough(self._advertised, "advertised keys")
+        self._expected = self._enough(self._advertised, "advertised keys", self.config.members)
         entries = {client: entry for client, (entry, _) in sorted(self._advertised.items())}
         self._directory = Directory(self.sid, self.config, self._round, entries)
         roster = messages.Roster(tuple((client, *self._advertised[client]) for client in entries))
@@ -261,8 +261,8 @@ class Server:
         message = f"the shares that client {owner} dealt out do not make the secret that it committed to"
         return self._error(errors.BadSecret, message, owner)
 
-    def _enough(self, clients: Collection[int], what: str) -> frozenset[int]:
-        least = max(self.config.quorum, self.config.threshold + 1)
+    def _enough(self, clients: Collection[int], what: str, least: int = 0) -> frozenset[int]:
+        least = max(least, self.config.quorum, self.config.threshold + 1)
         if len(clients) < least:
             raise self._error(errors.TooFewSurvivors, f"{what}: expected at least {least} clients; got {len(clients)}")
         return frozenset(clients)

@@ -16,7 +16,7 @@ VERSION = 1
 #: Suite number -> bytes of an AES key: AES-128-CTR masks, or AES-256-CTR masks.
 SUITES = {1: 16, 2: 32}
 _SESSION = b"FedGuard/secagg/v1/session"
-_CONFIG = struct.Struct("<BBIIII?32s")
+_CONFIG = struct.Struct("<BBIIIII?32s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Config:
 
     Args:
         length: ring elements of one input.
+        members: the fewest clients whose keys must be there.
         degree: k, the number of neighbours that a client shares masks and shares with.
         threshold: t, the number of shares that rebuild a secret.
         quorum: signatures on the survivors that a client wants to see before it reveals a share.
@@ -35,6 +36,7 @@ class Config:
     """
 
     length: int
+    members: int
     degree: int
     threshold: int
     quorum: int
@@ -48,14 +50,15 @@ class Config:
         require(self.suite in SUITES, f"suite: expected 1 (AES-128) or 2 (AES-256); got {self.suite}.")
         require(self.ring in (32, 64), f"ring: expected 32 or 64 bits; got {self.ring}.")
         require(len(self.context) == 32, f"context: expected 32 bytes; got {len(self.context)}.")
-        positive = min(self.degree, self.threshold) >= 1 and self.quorum >= 0
-        require(positive, "degree and threshold: expected at least 1; quorum: at least 0.")
+        positive = min(self.members, self.degree, self.threshold) >= 1 and self.quorum >= 0
+        require(positive, "members, degree and threshold: expected at least 1; quorum: at least 0.")
 
     @classmethod
     def of(cls, parameters: Parameters, length: int, **others: int | bytes) -> Config:
         """The configuration of a session with these parameters (`fedguard.secagg.parameters.choose`)."""
         return cls(
             length=length,
+            members=parameters.members,
             degree=parameters.degree,
             threshold=parameters.threshold,
             quorum=parameters.quorum,
@@ -80,7 +83,15 @@ class Config:
     def pack(self) -> bytes:
         """The canonical form."""
         return _CONFIG.pack(
-            self.suite, self.ring, self.length, self.degree, self.threshold, self.quorum, self.attested, self.context
+            self.suite,
+            self.ring,
+            self.length,
+            self.members,
+            self.degree,
+            self.threshold,
+            self.quorum,
+            self.attested,
+            self.context,
         )
 
     @classmethod
@@ -91,11 +102,12 @@ class Config:
             ConfigError: values out of range.
             struct.error: another number of bytes.
         """
-        suite, ring, length, degree, threshold, quorum, attested, context = _CONFIG.unpack(data)
+        suite, ring, length, members, degree, threshold, quorum, attested, context = _CONFIG.unpack(data)
         return cls(
             suite=suite,
             ring=ring,
             length=length,
+            members=members,
             degree=degree,
             threshold=threshold,
             quorum=quorum,
@@ -133,15 +145,18 @@ class Policy:
     """What a client insists on, whatever the server proposes.
 
     Args:
-        clients, threshold, quorum: the least that it accepts.
+        members, threshold, quorum: the least that it accepts.
+        degree: the number of neighbours that it wants, no other; None accepts any. More of them may bring a threshold of
+            colluders around it, with fewer the graph is cut more easily.
         ring: the smallest ring, in bits.
         attested: whether it insists on the consistency round.
         context: the encoding that it will use; None accepts any.
     """
 
-    clients: int = 3
+    members: int = 3
     threshold: int = 2
     quorum: int = 2
+    degree: int | None = None
     ring: int = 32
     attested: bool = True
     context: bytes | None = None
@@ -150,9 +165,10 @@ class Policy:
     def like(cls, config: Config) -> Policy:
         """A client that was told these parameters out of band and accepts no weaker ones."""
         return cls(
-            clients=max(config.quorum, config.threshold + 1),
+            members=config.members,
             threshold=config.threshold,
             quorum=config.quorum,
+            degree=config.degree,
             ring=config.ring,
             attested=config.attested,
             context=config.context,
@@ -161,13 +177,15 @@ class Policy:
     def refuses(self, config: Config, clients: int) -> str | None:
         """Why a session is unacceptable, or None."""
         for name, least, got in (
-            ("clients", self.clients, clients),
+            ("members", self.members, min(config.members, clients)),
             ("threshold", self.threshold, config.threshold),
             ("quorum", self.quorum, config.quorum if config.attested else self.quorum),
             ("ring", self.ring, config.ring),
         ):
             if got < least:
                 return f"{name}: expected at least {least}; the server proposes {got}"
+        if self.degree is not None and config.degree != self.degree:
+            return f"degree: expected {self.degree} neighbours; the server proposes {config.degree}"
         if self.attested and not config.attested:
             return "expected the consistency round; the server proposes to leave it out"
         if self.context is not None and config.context != self.context:

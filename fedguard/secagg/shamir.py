@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import lcm, prod
-from operator import mul
+from operator import lshift, mul
 
 from fedguard.errors import require
 from fedguard.secagg.entropy import Entropy, system
@@ -50,7 +50,7 @@ def split(
     drawn = iter(_uniform(len(secrets) * (threshold - 1), entropy))
     # highest power first, as Horner's scheme takes them
     polynomials = [[next(drawn) for _ in range(threshold - 1)] + [secret] for secret in secrets]
-    return [tuple(_evaluate(polynomial, x) for polynomial in polynomials) for x in points]
+    return _evaluated(polynomials, points)
 
 
 def combine(shares: Mapping[int, int]) -> int:
@@ -73,12 +73,23 @@ def combine(shares: Mapping[int, int]) -> int:
     return total % PRIME
 
 
-def _evaluate(polynomial: Sequence[int], x: int) -> int:
-    """f(x) by Horner's scheme. Points are small, so the sum grows slowly and is reduced but once."""
-    value = 0
-    for coefficient in polynomial:
-        value = value * x + coefficient
-    return value % PRIME
+def _evaluated(polynomials: Sequence[Sequence[int]], points: Sequence[int]) -> list[tuple[int, ...]]:
+    """The value of each polynomial at each point, by Horner's scheme on all of them side by side in one integer.
+
+    Points are small, so the values grow slowly and are reduced but once: f(x) < PRIME (1 + ... + x^(t-1)) <= PRIME 2^(t b)
+    where x has b bits, and so each stays within its own ``width`` bits.
+    """
+    width = PRIME.bit_length() + max(map(len, polynomials), default=0) * max(points).bit_length()
+    places = [width * i for i in range(len(polynomials))]
+    columns = [sum(map(lshift, column, places)) for column in zip(*polynomials, strict=True)]
+    lowest = (1 << width) - 1
+    shares = []
+    for x in points:
+        values = 0
+        for column in columns:
+            values = values * x + column
+        shares.append(tuple((values >> place & lowest) % PRIME for place in places))
+    return shares
 
 
 def _uniform(count: int, entropy: Entropy) -> list[int]:

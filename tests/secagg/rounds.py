@@ -20,7 +20,13 @@ Tap = Callable[[int, int, bytes], bytes | None]
 
 def config(n: int, length: int = 5, **changed) -> Config:
     quorum = n // 2 + 1
-    plain = {"length": length, "degree": n - 1, "threshold": max(quorum - 1, 2), "quorum": quorum}
+    plain = {
+        "length": length,
+        "members": max(quorum, 3),
+        "degree": n - 1,
+        "threshold": max(quorum - 1, 2),
+        "quorum": quorum,
+    }
     return Config(**{**plain, **changed})
 
 

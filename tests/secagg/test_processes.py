@@ -55,7 +55,7 @@ def drive(connections, killed_after):
     for place, connection in enumerate(connections):
         send(connection, place.to_bytes(4, "little"))
         send(connection, b"".join(roster.identities))
-    config = Config(length=LENGTH, degree=CLIENTS - 1, threshold=4, quorum=5)
+    config = Config(length=LENGTH, members=5, degree=CLIENTS - 1, threshold=4, quorum=5)
     server = Server(config, roster, round=1, model_hash=bytes(32))
     victim, alive = 2, set(range(CLIENTS))
     mail = dict.fromkeys(range(CLIENTS), server.hello())

@@ -281,8 +281,8 @@ def test_policy_violation(weaker, why):
 
 def test_policy_violation_by_a_roster_that_is_too_small():
     run = Round()
-    run.clients[0] = run.client(0, policy=Policy(clients=5))
-    assert "clients: expected at least 5" in fails(run, lambda s, r, data: data, 0, errors.PolicyViolation).message
+    run.clients[0] = run.client(0, policy=Policy(members=5))
+    assert "members: expected at least 5" in fails(run, lambda s, r, data: data, 0, errors.PolicyViolation).message
 
 
 def bent_shares(run, culprit, change):
@@ -329,6 +329,16 @@ def test_too_few_survivors_seen_by_a_client(phase, field):
         return dataclasses.replace(message, **{field: few}, **kept)
 
     fails(Round(), altered(phase, shrink, receiver=0), 0, errors.TooFewSurvivors)
+
+
+def test_too_few_members_though_a_quorum():
+    """A server that leaves out honest clients before the graph is drawn, so that its colluders weigh more."""
+
+    def fewer(roster):
+        return messages.Roster(tuple(entry for entry in roster.entries if entry[0] != 3))
+
+    run = Round(5, members=5)
+    fails(run, altered(Phase.ROSTER, fewer, receiver=0), 0, errors.TooFewSurvivors)
 
 
 def test_too_few_neighbours_though_enough_clients():
@@ -499,7 +509,7 @@ def test_malformed_messages_leave_a_client_as_it_was():
     run = Round()
     hello = run.server.hello()
     bad = [b"", hello[:10], hello[:-1], hello + b"\x00", b"\x02" + hello[1:], hello[:2] + b"\x63" + hello[3:]]
-    config = struct.pack("<BBIIII?32s", 3, 32, 5, 3, 2, 3, True, bytes(32))
+    config = struct.pack("<BBIIIII?32s", 3, 32, 5, 3, 3, 2, 3, True, bytes(32))
     bad.append(hello[:43] + config + hello[-32:])
     for data in bad:
         with pytest.raises(errors.MalformedMessage):

@@ -78,7 +78,7 @@ def test_session_keys_and_masked_inputs_from_the_specification():
 
     run.run(tap)
     nonce = run.server._nonce
-    config = struct.pack("<BBIIII?32s", 2, 64, 7, 3, 2, 3, True, bytes(32))
+    config = struct.pack("<BBIIIII?32s", 2, 64, 7, 3, 3, 2, 3, True, bytes(32))
     head = b"FedGuard/secagg/v1/session" + struct.pack("<BII", 1, 1, 4)
     sid = hashlib.sha256(head + config + MODEL + nonce + b"".join(i.public for i in run.identities)).digest()
     assert sid == run.server.sid
@@ -86,14 +86,14 @@ def test_session_keys_and_masked_inputs_from_the_specification():
         seed, secret, _ = secrets[u]
         masks = [(hkdf(sid, seed, b"FedGuard/secagg/v1/self" + struct.pack("<I", u), 32), 1)]
         for v in set(range(4)) - {u}:
-            agreed = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(secrets[v][2]))
+            agreed = X25519PrivateKey.from_private_bytes(secret).exchange(
+                X25519PublicKey.from_public_bytes(secrets[v][2])
+            )
             lo, hi = min(u, v), max(u, v)
             info = b"FedGuard/secagg/v1/mask" + struct.pack("<II", lo, hi) + secrets[lo][2] + secrets[hi][2]
             masks.append((hkdf(sid, agreed, info, 32), 1 if u < v else -1))
         streams = [(stream(key, 7, 8), sign) for key, sign in masks]
-        expected = [
-            (int(run.inputs[u][i]) + sum(sign * words[i] for words, sign in streams)) % 2**64 for i in range(7)
-        ]
+        expected = [(int(run.inputs[u][i]) + sum(sign * words[i] for words, sign in streams)) % 2**64 for i in range(7)]
         assert masked[u] == expected
 
 
