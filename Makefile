@@ -31,6 +31,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/rules.py
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/probes.py
+	$(BIN)/python benchmarks/secagg.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -220,7 +220,7 @@ def test_commands_that_documents_show_exist(document):
         assert done.returncode == 0, command
 
 
-@pytest.mark.parametrize("name", ["rules", "simulation", "probes"])
+@pytest.mark.parametrize("name", ["rules", "simulation", "probes", "secagg"])
 def test_benchmarks_run(name, tmp_path):
     import json
 
