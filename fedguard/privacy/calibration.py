@@ -1,0 +1,82 @@
+"""How much noise a target needs, and how many contributors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fedguard.errors import ConfigError, require
+from fedguard.privacy.distributed import DistributedDP
+from fedguard.privacy.mechanisms import mechanism_named
+
+
+def calibrate(
+    plan: DistributedDP, *, epsilon: float, rounds: int, contributors: int, dim: int, scale: float
+) -> DistributedDP:
+    """The plan with the least noise multiplier that keeps ``rounds`` rounds within ``epsilon`` at the plan's delta.
+
+    Found by bisection, since epsilon falls as the noise grows, to within one part in a million from above.
+
+    Args:
+        plan: all but its noise multiplier counts.
+        epsilon: the target.
+        rounds: to be composed.
+        contributors: honest clients whose noise is surely in each sum.
+        dim, scale: as in `DistributedDP.for_round`.
+
+    Raises:
+        ConfigError: a target that no noise of the mechanism on this grid reaches.
+    """
+    _check(epsilon, rounds)
+    kind = mechanism_named(plan.mechanism)
+
+    def with_noise(sigma: float) -> DistributedDP:
+        return replace(plan, noise_multiplier=sigma * math.sqrt(contributors) / (plan.clip * scale))
+
+    def enough(sigma: float) -> bool:
+        spent = with_noise(sigma).spent([contributors] * rounds, expected=contributors, dim=dim, scale=scale)
+        return spent.value <= epsilon
+
+    low, high = kind.smallest * (1 + 1e-9), kind.largest * (1 - 1e-9)
+    require(
+        enough(high),
+        f"epsilon: {epsilon:g} at delta = {plan.delta:g} is out of reach for {kind.name} over {rounds} rounds with "
+        f"{contributors} contributors. Raise epsilon or contributors, or lower rounds or the encoding's bits.",
+    )
+    if enough(low):
+        return with_noise(low)
+    while high / low > 1 + 1e-6:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return with_noise(high)
+
+
+def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, dim: int, scale: float) -> int:
+    """The fewest contributors with whom each of ``rounds`` rounds may go on: with fewer it must abort, or epsilon is broken.
+
+    Args:
+        expected: contributors among whom the noise is shared out.
+
+    Raises:
+        ConfigError: not even the expected contributors suffice.
+    """
+    _check(epsilon, rounds)
+
+    def spent(contributors: int) -> float:
+        return plan.spent([contributors] * rounds, expected=expected, dim=dim, scale=scale).value
+
+    if spent(expected) > epsilon:
+        raise ConfigError(
+            f"epsilon: {rounds} rounds with {expected} contributors spend {spent(expected):.4g}; expected at most "
+            f"{epsilon:g}. Raise noise_multiplier or epsilon, or run fewer rounds."
+        )
+    low, high = 0, expected
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return high
+
+
+def _check(epsilon: float, rounds: int) -> None:
+    require(0 < epsilon < math.inf, f"epsilon: expected a positive number; got {epsilon}.")
+    require(rounds >= 1, f"rounds: expected at least 1; got {rounds}.")
