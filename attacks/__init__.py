@@ -69,6 +69,7 @@ TRIGGERS = {
 PROTOCOL = {
     "survivor_and_dropped": "fedguard.attacks.protocol.survivor_and_dropped:SurvivorAndDropped",
     "split_survivors": "fedguard.attacks.protocol.split_survivors:SplitSurvivors",
+    "split_survivors_trusting": "fedguard.attacks.protocol.split_survivors:SplitSurvivorsTrusting",
     "second_request": "fedguard.attacks.protocol.second_request:SecondRequest",
     "key_substitution": "fedguard.attacks.protocol.key_substitution:KeySubstitution",
     "replay": "fedguard.attacks.protocol.replay:Replay",
@@ -83,6 +84,7 @@ PROTOCOL = {
     "mask_reuse": "fedguard.attacks.protocol.mask_reuse:MaskReuse",
     "withheld_noise": "fedguard.attacks.protocol.withheld_noise:WithheldNoise",
     "overflow": "fedguard.attacks.protocol.overflow:Overflow",
+    "ring_injection": "fedguard.attacks.protocol.ring_injection:RingInjection",
     "bad_shares": "fedguard.attacks.protocol.bad_shares:BadShares",
     "dropout": "fedguard.attacks.protocol.dropout:Dropout",
     "secret_search": "fedguard.attacks.protocol.secret_search:SecretSearch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,7 +59,9 @@ def params(
         bool,
         typer.Option("--semi-honest", help="Without the consistency round: the server is trusted to split no views."),
     ] = False,
-    grinding: Annotated[int, typer.Option(help="log2 of the graphs that a malicious server may try.")] = 0,
+    grinding: Annotated[
+        int, typer.Option(min=0, help="log2 of the graphs that a malicious server may try. Bell et al. reckon with 0.")
+    ] = 40,
     as_json: Json = False,
 ) -> None:
     """Find neighbours, threshold and quorum for n clients, and what they promise."""
@@ -179,10 +182,18 @@ def _tell(attack: Any, finding: Finding, brief: bool) -> None:
         _say(f"A limit of what masking promises: {attack.outside}")
     elif finding.verdict == "defeated":
         _say(f"Stopped by: {attack.stopped_by}")
-    for line in finding.stopped_by:
-        _say(f"  {line}")
+    for line, count in _grouped(finding.stopped_by):
+        _say(f"  {line}" + (f" (and {count - 1} more like it)" if count > 1 else ""))
     for key, value in finding.figures.items():
         _say(f"  {key.replace('_', ' ')}: {value:g}")
+
+
+def _grouped(errors: Sequence[str]) -> list[tuple[str, int]]:
+    """The first of each kind of error, and how many there were."""
+    kinds: dict[str, list[str]] = {}
+    for error in errors:
+        kinds.setdefault(error.partition(" while ")[0], []).append(error)
+    return [(alike[0], len(alike)) for alike in kinds.values()]
 
 
 def _entry(finding: Finding) -> dict[str, Any]:

@@ -47,9 +47,10 @@ class Client:
     ) -> None:
         self.id, self.state, self.sid = id, ClientState.NEW, b""
         self._identity, self._roster, self._policy = identity, roster, policy
-        self._round, self._model_hash, self._vector, self._entropy = round, model_hash, vector, entropy
+        self._round, self._model_hash, self._entropy = round, model_hash, entropy
         self._table = CLIENT if policy.attested else TRUSTING_CLIENT
         self._wipe()
+        self._vector: Callable[[bytes], RingVector] = vector
 
     def receive(self, data: bytes) -> bytes:
         """The answer to a message of the server.
@@ -80,7 +81,9 @@ class Client:
     def _transition(self, header: Header) -> tuple[str, ClientState]:
         """What is to be done with a message, if it belongs to this point of this session."""
         if header.round != self._round or header.sender != messages.SERVER:
-            raise self._error(errors.ReplayOrWrongRound, f"expected the server in round {self._round}; got {header}")
+            sender = "the server" if header.sender == messages.SERVER else f"client {header.sender}"
+            message = f"expected the server in round {self._round}; got {sender} in round {header.round}"
+            raise self._error(errors.ReplayOrWrongRound, message)
         if self.sid and (header.sid, header.suite) != (self.sid, self._config.suite):
             raise self._error(errors.ReplayOrWrongRound, "a message of another session")
         if (self.state, header.phase) not in self._table:
@@ -138,8 +141,7 @@ class Client:
                 raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
             if (entry.model_hash, entry.config_hash) != (self._own.model_hash, self._own.config_hash):
                 raise self._error(errors.ModelMismatch, f"client {client} holds another model or configuration", client)
-            content = messages.signed(self._header(Phase.ADVERTISE, client), entry)
-            if not keys.verified(self._roster.identities[client], signature, content):
+            if not self._is_signed(client, Phase.ADVERTISE, entry.digest(), signature):
                 raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it", client)
         public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
         if len(set(public)) < len(public):
@@ -176,8 +178,7 @@ class Client:
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         place = directory.neighbours[u].index(self.id)
         root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
-        content = messages.signed_digest(self._header(Phase.SHARE, u), root)
-        if not keys.verified(self._roster.identities[u], delivery.signature, content):
+        if not self._is_signed(u, Phase.SHARE, root, delivery.signature):
             raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it", u)
         key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
         try:
@@ -215,8 +216,7 @@ class Client:
 
     def _attest(self, header: Header, survivors: messages.Survivors) -> Message:
         """R3: sign, once, who shared and who is included, as this client was told."""
-        self._check_set(survivors.included, self._shared, "masked inputs")
-        self._included = survivors.included
+        self._check_survivors(survivors)
         return self._attestation()
 
     def _attestation(self) -> messages.Attest:
@@ -230,17 +230,32 @@ class Client:
             raise self._error(errors.InconsistentSurvivors, message)
         told = self._attestation().digest()
         for client, signature in zip(signers, quorum.signatures, strict=True):
-            content = messages.signed_digest(self._header(Phase.ATTEST, client), told)
-            if not keys.verified(self._roster.identities[client], signature, content):
+            if not self._is_signed(client, Phase.ATTEST, told, signature):
                 message = f"client {client} has not signed the survivors that this client was shown"
                 raise self._error(errors.InconsistentSurvivors, message, client)
         return self._revealed()
 
     def _unmask_trusting(self, header: Header, survivors: messages.Survivors) -> Message:
         """R4 without R3: reveal the shares for whatever survivors the server names."""
-        self._check_set(survivors.included, self._shared, "masked inputs")
-        self._included = survivors.included
+        self._check_survivors(survivors)
         return self._revealed()
+
+    def _check_survivors(self, survivors: messages.Survivors) -> None:
+        """Whether each neighbour in U3 masked its input for the U2 that this client was told.
+
+        One that was told of fewer left masks out: once its seed is revealed, nothing may be left that hides its input.
+        """
+        self._check_set(survivors.included, self._shared, "masked inputs")
+        near, shared = self._directory.among(self.id, survivors.included), messages.set_hash(self._shared)
+        if len(survivors.proofs) != len(near):
+            message = f"expected proofs of {len(near)} neighbours; got {len(survivors.proofs)}"
+            raise self._error(errors.InconsistentSurvivors, message)
+        for v, proof in zip(near, survivors.proofs, strict=True):
+            digest = messages.masked_digest(shared, proof[:32])
+            if not self._is_signed(v, Phase.MASKED, digest, proof[32:]):
+                message = f"client {v} has not signed a masked input for those who shared, as this client was told"
+                raise self._error(errors.InconsistentSurvivors, message)
+        self._included = survivors.included
 
     def _revealed(self) -> messages.Unmask:
         """For each neighbour that shared, the share of b if its input is included, else that of its mask key."""
@@ -264,6 +279,11 @@ class Client:
                 f"{what}: expected {least} clients and {config.threshold} neighbours; got {len(clients)} and {near}",
             )
 
+    def _is_signed(self, client: int, phase: Phase, digest: bytes, signature: bytes) -> bool:
+        """Whether a client of the roster has signed a message of this session."""
+        content = messages.signed_digest(self._header(phase, client), digest)
+        return keys.verified(self._roster.identities[client], signature, content)
+
     def _header(self, phase: Phase, sender: int) -> Header:
         return Header(self._config.suite, phase, self.sid, self._round, sender)
 
@@ -278,6 +298,7 @@ class Client:
         seed: bytearray = getattr(self, "_seed", bytearray())
         seed[:] = bytes(len(seed))
         self._agreed: dict[int, tuple[bytes, bytes]] = {}
+        self._vector = _spent
         if not keep_shares:
             for share in (share for shares in getattr(self, "_held", {}).values() for share in shares):
                 share[:] = bytes(len(share))
@@ -288,3 +309,8 @@ class Client:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client holds secrets, and is pickled by nobody.")
+
+
+def _spent(sid: bytes) -> NoReturn:
+    """In the place of an input that was masked or given up: nothing in a client leads to it any more."""
+    raise AssertionError(f"session {sid.hex()[:8]}: the input was asked for a second time.")

@@ -39,6 +39,7 @@ class Claim:
         total: the sum that an honest server was led to, and ``included`` the clients whose inputs it says are in it.
         rounds: the same of many sessions: the clients included, and the sum.
         blamed: whom honest parties named as cheats.
+        epsilons: of rounds with noise, the epsilon that the noise in the sum is worth at best, and the one that was charged.
         figures: what was measured on the way, with units in the names.
         story: what happened, a line each.
     """
@@ -48,6 +49,7 @@ class Claim:
     included: Collection[int] = ()
     rounds: Sequence[tuple[Collection[int], RingVector]] = ()
     blamed: Collection[int] = ()
+    epsilons: Sequence[tuple[float, float]] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     story: Sequence[str] = ()
 
@@ -98,6 +100,9 @@ class Party:
 
     def __repr__(self) -> str:
         return repr(self._client)
+
+    def __str__(self) -> str:
+        return str(self._client)
 
 
 class Arena:
@@ -307,6 +312,9 @@ def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
             return f"an honest server took something else for the sum of clients {sorted(included)}", True
     if framed := set(claim.blamed) & set(arena.honest):
         return f"nothing; but honest parties blame the honest clients {sorted(framed)}", True
+    for worth, charged in claim.epsilons:
+        if worth > charged:
+            return f"noise that is worth epsilon = {worth:.3g} at best, where {charged:.3g} was charged", True
     if claim.sums and not right:
         return "nothing: what it took for honest inputs is wrong", False
     return ("sums as large as promised" if right else "nothing"), False

@@ -14,7 +14,7 @@
         ├── ShareDecryptError        a share that does not open, or does not fit its commitment; names the sender
         ├── TooFewSurvivors          fewer parties than promised
         ├── BadSurvivorSet           not a subset of the set before, or without the client itself
-        ├── InconsistentSurvivors    no quorum has signed the survivors that this client was shown
+        ├── InconsistentSurvivors    too few have signed the survivors that this client was shown
         ├── BadMaskedInput           server side: wrong length or modulus; names the client
         ├── BadShare                 server side: a revealed share does not fit its commitment; names who revealed it
         └── BadSecret                server side: the rebuilt secret is not the one its owner committed to; names the owner
@@ -38,6 +38,10 @@ class ProtocolError(FedGuardError):
     def __init__(self, state: str, message: str, party: int | None = None) -> None:
         super().__init__(f"{type(self).__name__} while {state}: {message}")
         self.state, self.message, self.party = state, message, party
+
+    def __reduce__(self) -> tuple[type[ProtocolError], tuple[str, str, int | None]]:
+        """For copies, which would call the class with the whole text otherwise."""
+        return type(self), (self.state, self.message, self.party)
 
 
 class IllegalMessage(ProtocolError):

@@ -16,6 +16,7 @@ import struct
 from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Self
 
 from fedguard.secagg import merkle
@@ -26,6 +27,8 @@ SERVER = 2**32 - 1
 SIGNATURE_BYTES = 64
 #: A share is an integer below 2^256 + 297.
 SHARE_BYTES = 33
+#: A hash of a masked vector, and the signature over it.
+PROOF_BYTES = 32 + SIGNATURE_BYTES
 _SIGNED = b"FedGuard/secagg/v1/signed"
 _HEADER = struct.Struct("<BBB32sII")
 
@@ -123,6 +126,11 @@ def pack_clients(clients: Collection[int]) -> bytes:
 def set_hash(clients: Collection[int]) -> bytes:
     """SHA-256 of a set of clients."""
     return hashlib.sha256(pack_clients(clients)).digest()
+
+
+def masked_digest(shared_hash: bytes, vector_hash: bytes) -> bytes:
+    """The digest of a masked input, of which only the hash is at hand."""
+    return hashlib.sha256(shared_hash + vector_hash).digest()
 
 
 class Message:
@@ -294,10 +302,14 @@ class Masked(Message):
     def body(self) -> bytes:
         return b"".join((self.shared_hash, len(self.vector).to_bytes(8, "little"), self.vector))
 
+    @cached_property
+    def vector_hash(self) -> bytes:
+        """SHA-256 of the vector."""
+        return hashlib.sha256(self.vector).digest()
+
     def digest(self) -> bytes:
-        whole = hashlib.sha256(self.shared_hash + len(self.vector).to_bytes(8, "little"))
-        whole.update(self.vector)
-        return whole.digest()
+        """A hash of two hashes, so that a signature can be checked without the vector."""
+        return masked_digest(self.shared_hash, self.vector_hash)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
@@ -307,17 +319,22 @@ class Masked(Message):
 
 @dataclass(frozen=True)
 class Survivors(Message):
-    """R2, server: U3, those whose masked input it has."""
+    """R2, server: U3, those whose masked input it has.
+
+    For each neighbour of the receiver in U3, in the order of ids, it shows that this one masked its input for the same U2:
+    the hash of its masked vector, and its signature under the masked input.
+    """
 
     phase: ClassVar = Phase.SURVIVORS
     included: frozenset[int]
+    proofs: tuple[bytes, ...]
 
     def body(self) -> bytes:
-        return pack_clients(self.included)
+        return pack_clients(self.included) + pack_many(self.proofs)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        return cls(reader.clients())
+        return cls(reader.clients(), reader.many(PROOF_BYTES))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from fedguard.errors import require
 
 #: Up to this many clients everyone is everyone's neighbour.
 COMPLETE_UP_TO = 100
+#: log2 of the rings that a server and its colluders are reckoned to try: 2^40 take thousands of core hours.
+GRINDING = 40
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def choose(
     complete_up_to: int = COMPLETE_UP_TO,
     security: int = 41,
     failure: int = 20,
-    grinding: int = 0,
+    grinding: int = GRINDING,
 ) -> Parameters:
     """The parameters for ``n`` clients: the complete graph for few, the sparsest safe ring for many.
 
@@ -137,7 +139,7 @@ def choose(
         complete_up_to: the largest n with the complete graph.
         security: bits; `Parameters.exposure` and `Parameters.disconnection` are at most 2^-security each.
         failure: bits; `Parameters.failure` is at most 2^-failure.
-        grinding: log2 of the rings that a malicious server may try.
+        grinding: log2 of the rings that a malicious server may try; a colluder that advertises last can do it alone.
 
     Raises:
         ConfigError: too few clients, too many colluders, or more dropouts than the quorum stands.

@@ -49,7 +49,7 @@ class Server:
         self._advertised: dict[int, tuple[messages.Advertise, bytes]] = {}
         self._public: set[bytes] = set()
         self._shares: dict[int, tuple[messages.Share, bytes]] = {}
-        self._added: set[int] = set()
+        self._added: dict[int, bytes] = {}
         self._attested: dict[int, bytes] = {}
         self._revealed: dict[int, tuple[bytes, ...]] = {}
 
@@ -108,23 +108,23 @@ class Server:
         return {client: self._message(reply) for client, reply in replies.items()}
 
     def _check(self, received: Received) -> None:
-        """Whether a message belongs to this session and state, and is signed by who sent it."""
+        """Whether a message belongs to this session and state, and is signed by who sent it.
+
+        What is not signed anybody can make up, and what was signed for another moment anybody can repeat: that names nobody.
+        """
         header, phase = received.header, self._table[self.state][0]
-        client = header.sender
+        client, message = header.sender, received.message
         if client not in self._roster:
             raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
-        message = received.message
-        if isinstance(message, messages.Advertise) and message.model_hash != self._model_hash:
-            raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
-        if (header.sid, header.suite, header.round) != (self.sid, self.config.suite, self._round):
-            raise self._error(errors.ReplayOrWrongRound, f"client {client} answers another session", client)
         content = messages.signed(header, message)
         if not keys.verified(self._roster.identities[client], received.signature, content):
-            raise self._error(errors.BadSignature, f"the message is not signed by client {client}", client)
+            raise self._error(errors.BadSignature, f"the message is not signed by client {client}")
+        if (header.sid, header.suite, header.round) != (self.sid, self.config.suite, self._round):
+            raise self._error(errors.ReplayOrWrongRound, f"client {client} answers another session")
+        if isinstance(message, messages.Advertise) and message.model_hash != self._model_hash:
+            raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
         if header.phase < phase or client in self.heard:
-            raise self._error(
-                errors.AlreadyAnswered, f"client {client} sends {header.phase.name} too late or twice", client
-            )
+            raise self._error(errors.AlreadyAnswered, f"client {client} sends {header.phase.name} too late or twice")
         if header.phase > phase or client not in self._expected:
             raise self._error(errors.ReplayOrWrongRound, f"client {client} sends {header.phase.name} uncalled", client)
 
@@ -137,8 +137,8 @@ class Server:
         fresh = {entry.encryption_key, entry.mask_key}
         if not all(map(keys.usable, fresh)):
             raise self._error(errors.BadPublicKey, f"client {client} advertises a point of low order", client)
-        if len(fresh) < 2 or fresh & self._public:
-            raise self._error(errors.RosterTampered, f"client {client} advertises a key that stands elsewhere", client)
+        if len(fresh) < 2 or fresh & self._public:  # whoever reads along can be faster with a copy: that names nobody
+            raise self._error(errors.RosterTampered, f"client {client} advertises a key that stands elsewhere")
         self._public |= fresh
         self._advertised[client] = entry, received.signature
 
@@ -179,12 +179,16 @@ class Server:
             message = f"client {client} sends {len(masked.vector)} bytes; expected {expected}"
             raise self._error(errors.BadMaskedInput, message, client)
         self._sum += np.frombuffer(masked.vector, self.config.dtype.newbyteorder("<"))
-        self._added.add(client)
+        self._added[client] = masked.vector_hash + received.signature
 
     def _survivors(self) -> Mapping[int, Message]:
-        """R2 -> who is included, to all of them."""
+        """R2 -> who is included, to all of them, and what their neighbours signed."""
         self._expected = self.included = self._enough(self._added, "masked inputs")
-        return dict.fromkeys(sorted(self.included), messages.Survivors(self.included))
+        proofs = {
+            client: tuple(self._added[v] for v in self._directory.among(client, self.included))
+            for client in sorted(self.included)
+        }
+        return {client: messages.Survivors(self.included, proof) for client, proof in proofs.items()}
 
     def _keep_signature(self, received: Received) -> None:
         assert isinstance(received.message, messages.Attest)

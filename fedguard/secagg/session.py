@@ -148,6 +148,7 @@ class Policy:
         members, threshold, quorum: the least that it accepts.
         degree: the number of neighbours that it wants, no other; None accepts any. More of them may bring a threshold of
             colluders around it, with fewer the graph is cut more easily.
+        suite: the weakest suite.
         ring: the smallest ring, in bits.
         attested: whether it insists on the consistency round.
         context: the encoding that it will use; None accepts any.
@@ -157,6 +158,7 @@ class Policy:
     threshold: int = 2
     quorum: int = 2
     degree: int | None = None
+    suite: int = 1
     ring: int = 32
     attested: bool = True
     context: bytes | None = None
@@ -169,6 +171,7 @@ class Policy:
             threshold=config.threshold,
             quorum=config.quorum,
             degree=config.degree,
+            suite=config.suite,
             ring=config.ring,
             attested=config.attested,
             context=config.context,
@@ -180,6 +183,7 @@ class Policy:
             ("members", self.members, min(config.members, clients)),
             ("threshold", self.threshold, config.threshold),
             ("quorum", self.quorum, config.quorum if config.attested else self.quorum),
+            ("suite", self.suite, config.suite),
             ("ring", self.ring, config.ring),
         ):
             if got < least:

@@ -11,7 +11,7 @@ who are still there.
                    SHARE ----------> encrypted shares, commitments        SHARING   | fewer than the quorum: abort
       SHARED       <------ SHARES    U2, and the shares for this client            /
                    MASKED ---------> masked input                         MASKING
-      MASKED       <------ SURVIVORS U3
+      MASKED       <------ SURVIVORS U3, and that its members masked for U2
                    ATTEST ---------> signature over U2 and U3             ATTESTING
       ATTESTED     <------ QUORUM    the signatures
                    UNMASK ---------> b of U3, mask keys of U2 \\ U3        UNMASKING

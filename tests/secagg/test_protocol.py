@@ -86,7 +86,7 @@ def test_thousand_clients_on_the_sparse_graph():
     outcome = Federation().run(
         round=1, clients=range(1000), length=4, vector=lambda i, sid: inputs[i], drop={"masked_input": range(100)}
     )
-    assert (outcome.config.degree, outcome.config.threshold) == (48, 27)
+    assert (outcome.config.degree, outcome.config.threshold) == (64, 41)
     assert outcome.total.tolist() == (inputs[100:].astype(object).sum(0) % 2**32).tolist()
 
 

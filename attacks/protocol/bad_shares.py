@@ -1,0 +1,239 @@
+"""Shares, secrets and messages that are not what they should be, so that somebody else takes the blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from cryptography.exceptions import InvalidTag
+from fedguard.attacks.protocol.network import Arrivals, Network
+
+from fedguard.secagg import errors, keys, messages
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.messages import SHARE_BYTES, Header, Message, Packet
+from fedguard.secagg.shamir import PRIME
+
+#: The honest client that is to be knocked out, or blamed.
+VICTIM = 0
+
+
+class GarbledShare(Client):
+    """In R1 the victim gets a share that does not open."""
+
+    def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
+        packet = super()._packet(v, shares)
+        return packet if v != VICTIM else replace(packet, cipher=bytes(len(packet.cipher)))
+
+
+class OtherShare(Client):
+    """In R1 the victim gets shares that are not those committed to, and would be caught when it reveals them."""
+
+    def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
+        wrong = super()._packet(v, tuple((share + 1) % PRIME for share in shares))
+        return replace(super()._packet(v, shares), cipher=wrong.cipher) if v == VICTIM else super()._packet(v, shares)
+
+
+class ShareOutOfField(Client):
+    """In R1 the victim gets a share that is no element of the field, rightly committed to."""
+
+    def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
+        return super()._packet(v, tuple(share + PRIME for share in shares) if v == VICTIM else shares)
+
+
+class OffThePolynomial(Client):
+    """In R1 everybody gets a random share, rightly committed to: no polynomial goes through them."""
+
+    def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
+        return super()._packet(v, tuple(int.from_bytes(self._entropy(32), "little") for _ in shares))
+
+
+class TooFewPackets(Client):
+    """In R1 it leaves out one neighbour."""
+
+    def _share(self, header: Header, roster: messages.Roster) -> Message:
+        share = super()._share(header, roster)
+        assert isinstance(share, messages.Share)
+        return replace(share, packets=share.packets[1:])
+
+
+class OtherSeed(Client):
+    """It commits to another b than it shares."""
+
+    def _share(self, header: Header, roster: messages.Roster) -> Message:
+        share = super()._share(header, roster)
+        assert isinstance(share, messages.Share)
+        return replace(share, seed=bytes(32))
+
+
+class SeedTooLarge(Client):
+    """It shares a b that has 257 bits, and commits to it."""
+
+    def _advertise(self, header: Header, hello: messages.Hello) -> Message:
+        own = super()._advertise(header, hello)
+        self._seed = bytearray((2**256 + 5).to_bytes(SHARE_BYTES, "little"))
+        return own
+
+
+class OtherMaskKey(Client):
+    """It shares another mask key than it advertised, and falls silent, so that this one is needed."""
+
+    def _advertise(self, header: Header, hello: messages.Hello) -> Message:
+        own = super()._advertise(header, hello)
+        self._mask.secret[:] = self._entropy(keys.SECRET_BYTES)
+        return own
+
+    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+        raise self._error(errors.TooFewSurvivors, "it says nothing any more")
+
+
+class ShortInput(Client):
+    """Its masked input lacks the last element."""
+
+    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+        masked = super()._mask_input(header, shares)
+        assert isinstance(masked, messages.Masked)
+        return replace(masked, vector=masked.vector[: -self._config.ring // 8])
+
+
+class OtherSurvivors(Client):
+    """In R3 it attests survivors that nobody was shown."""
+
+    def _attestation(self) -> messages.Attest:
+        return replace(super()._attestation(), included_hash=bytes(32))
+
+
+class LiesInTheEnd(Client):
+    """In R4 it reveals a wrong share of everybody."""
+
+    def _revealed(self) -> messages.Unmask:
+        return messages.Unmask(tuple(bytes([share[0] ^ 1]) + share[1:] for share in super()._revealed().shares))
+
+
+class RevealsTooFew(Client):
+    """In R4 it leaves out one share, so that all others would count for the wrong owners."""
+
+    def _revealed(self) -> messages.Unmask:
+        return messages.Unmask(super()._revealed().shares[1:])
+
+
+class Credulous(Client):
+    """Planted: it does not compare a share with what its owner committed to."""
+
+    def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
+        try:
+            return super()._opened(delivery)
+        except errors.ShareDecryptError:
+            u, directory = delivery.owner, self._directory
+            key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
+            try:
+                plain = keys.decrypt_share(key, delivery.packet.cipher, directory.share_header(u, self.id))
+            except InvalidTag:
+                plain = b""
+            if len(plain) != 2 * SHARE_BYTES:
+                raise
+            return bytearray(plain[:SHARE_BYTES]), bytearray(plain[SHARE_BYTES:])
+
+
+TRICKS = (
+    GarbledShare, OtherShare, ShareOutOfField, OffThePolynomial, TooFewPackets, OtherSeed, SeedTooLarge, OtherMaskKey,
+    ShortInput, OtherSurvivors, LiesInTheEnd, RevealsTooFew,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadShares(ProtocolAttack):
+    """A hostile client sends what it should not, and hopes that the sum is spoilt or an honest client is blamed for it.
+
+    It deals out shares that do not open, do not fit their commitments or lie on no polynomial; secrets that are not those
+    it committed to; vectors of the wrong length; and reveals wrong shares of others. And it speaks in the name of an honest
+    client: with messages it makes up, with copies of true ones, and with true ones of an earlier session.
+    """
+
+    name = "bad_shares"
+    source = "folklore; verifiable shares: Feldman, A Practical Scheme for Non-interactive Verifiable Secret Sharing, FOCS 1987"
+    number: ClassVar[int] = 17
+    by = "client"
+    stopped_by = (
+        "each share and secret is bound to a signed commitment, so a wrong one names who made it; and nobody is named for "
+        "what anybody could have sent"
+    )
+    weak = Credulous
+
+    def mount(self, arena: Arena) -> Claim:
+        cheat = arena.colluders[0]
+        networks: dict[str, Network] = {}
+        for trick in TRICKS:
+            networks[trick.__doc__ or ""] = Network.of(arena, kind=trick).run()
+        forgeries = {
+            f"It makes up messages in the name of client {VICTIM}.": self._made_up(arena, cheat),
+            f"It reads the fresh keys of client {VICTIM} on their way, and is faster to advertise them.": self._copied(
+                arena, cheat
+            ),
+            f"It repeats what client {VICTIM} sends.": self._twice,
+            f"It repeats what client {VICTIM} sent in earlier sessions.": self._replayed(arena),
+        }
+        for words, arrivals in forgeries.items():
+            networks[words] = Network.of(arena).run(arrivals)
+        sums = [(network.server.included, network.server.total) for network in networks.values()]
+        return Claim(
+            rounds=[(included, total) for included, total in sums if total is not None],
+            blamed=set().union(*(network.named for network in networks.values())),
+            figures={"tricks": len(networks)},
+            story=[f"{words} {_came_to(network)}" for words, network in networks.items()],
+        )
+
+    def _made_up(self, arena: Arena, cheat: int) -> Arrivals:
+        """With each message of the victim come others in its name, signed with the cheat's key for want of a better one."""
+        draw = arena.entropy
+
+        def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
+            if client != VICTIM:
+                return [answer]
+            header = messages.read_header(answer)
+            of_another_model = messages.Advertise(draw(32), draw(32), draw(32), arena.config.hash())
+            zeros = messages.Masked(draw(32), bytes(arena.config.zeros()))
+            made_up = (of_another_model, zeros, messages.Attest(draw(32), draw(32)), messages.Unmask(()))
+            return [*(_sent(arena, cheat, header, message) for message in made_up), answer]
+
+        return arrivals
+
+    def _copied(self, arena: Arena, cheat: int) -> Arrivals:
+        def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
+            received = messages.unpack(answer)
+            if client != VICTIM or not isinstance(received.message, messages.Advertise):
+                return [answer]
+            return [_sent(arena, cheat, replace(received.header, sender=cheat), received.message), answer]
+
+        return arrivals
+
+    def _twice(self, client: int, answer: bytes) -> Iterable[bytes]:
+        return [answer, answer] if client == VICTIM else [answer]
+
+    def _replayed(self, arena: Arena) -> Arrivals:
+        """Of a session with another model that came to nothing, and of the round before."""
+        old: list[bytes] = []
+
+        def heard(client: int, answer: bytes) -> Iterable[bytes]:
+            old.extend([answer] if client == VICTIM else [])
+            return [answer]
+
+        model = arena.entropy(32)
+        Network(arena.server(model_hash=model), arena.parties(model_hash=model)).run(heard)
+        Network(arena.server(round=arena.round - 1), arena.parties(round=arena.round - 1)).run(heard)
+        return lambda client, answer: [*old, answer] if client == VICTIM else [answer]
+
+
+def _sent(arena: Arena, cheat: int, header: Header, message: Message) -> bytes:
+    """A message of the cheat's making, signed with the cheat's key."""
+    header = replace(header, phase=message.phase)
+    return messages.pack(header, message, arena.identity(cheat).sign(messages.signed(header, message)))
+
+
+def _came_to(network: Network) -> str:
+    """In words, such as ``BadSecret names client 7; no sum``."""
+    found = dict.fromkeys((type(error).__name__, error.party) for error in network.errors)
+    said = [f"{kind} names {'nobody' if party is None else f'client {party}'}" for kind, party in found]
+    total = "no sum" if network.server.total is None else f"a sum of {len(network.server.included)}"
+    return "; ".join([*said, total])

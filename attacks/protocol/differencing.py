@@ -1,0 +1,99 @@
+"""Two sums that differ in one client."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedguard.attacks.protocol.relay import Peer, Relay, tried
+
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.messages import Attest, Header, Message, Phase, Quorum, Survivors, set_hash, signed, unpack
+from fedguard.secagg.transitions import ServerState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differencing(ProtocolAttack):
+    """The server takes the sum of all in one session, and in the next the sum of all but the victim.
+
+        sum over U - sum over U without v = x_v,      if the inputs are the same in both sessions
+
+    Two sets of survivors in one and the same session are what it tries before: asking a second time, and showing the
+    full set to some clients and the smaller one to the others, however many. The colluder signs both.
+    """
+
+    name = "differencing"
+    source = "folklore; of sums that differ in one row: Denning, Denning and Schwartz, The Tracker, ACM TODS 1979"
+    number: ClassVar[int] = 10
+    by = "both"
+    stopped_by = (
+        "within a session, one attestation per client and a quorum that two sets cannot both have; across sessions nothing "
+        "but inputs that change, or noise"
+    )
+    outside = "each of the two sums is as large as promised; that inputs do not repeat is not the masks' affair"
+
+    def mount(self, arena: Arena) -> Claim:
+        victim, *others = arena.honest
+        whole, story = self._session(arena, 1, arena.honest), []
+        refusals = self._asked_again(whole, victim)
+        story.append(f"one session, all asked a second time, for the survivors without client {victim}: {refusals}")
+        opened = [self._opened_by_a_split(arena, victim, others[:count]) for count in range(1, len(others) + 1)]
+        story.append(
+            f"one session, client {victim} a survivor for some and dropped for 1 to {len(others)} others: "
+            f"at most {max(opened)} set of survivors finds a quorum"
+        )
+        rest = self._session(arena, 2, others)
+        assert whole.server.total is not None and rest.server.total is not None
+        story.append(f"two sessions, the second without client {victim}: the sums differ by its input")
+        return Claim(
+            sums={frozenset({victim}): whole.server.total - rest.server.total},
+            figures={"sessions": 2, "sums_within_one_session": max(opened), "splits_tried": len(opened)},
+            story=story,
+        )
+
+    def _session(
+        self, arena: Arena, round: int, honest: Collection[int], until: ServerState = ServerState.DONE
+    ) -> Relay:
+        """A session of an honest server among these and the colluders; the others are never heard of."""
+        peers: dict[int, Peer] = {client: arena.parties(round=round)[client] for client in honest}
+        peers |= {client: arena.accomplice(client, round=round) for client in arena.colluders}
+        return Relay(arena.server(round=round), peers).run(until)
+
+    def _asked_again(self, relay: Relay, victim: int) -> str:
+        """All others are asked to attest once more, in a session that is over, to survivors without the victim."""
+        smaller = relay.server.included - {victim}
+        others = [client for client in relay.peers if client != victim]
+        return ", ".join(
+            sorted({tried(relay.peers[client], _survivors(relay, client, smaller))[1] for client in others})
+        )
+
+    def _opened_by_a_split(self, arena: Arena, victim: int, deceived: Collection[int]) -> int:
+        """How many sets of survivors get a threshold of shares, if some clients are told that the victim dropped out."""
+        relay = self._session(arena, 1, arena.honest, ServerState.ATTESTING)
+        server, opened = relay.server, 0
+        for included in (server.included, server.included - {victim}):
+            attest = Attest(set_hash(server.shared), set_hash(included))
+            signatures = {client: self._signed(arena, relay, client, attest) for client in arena.colluders}
+            told = [client for client in arena.honest if (client in deceived) == (victim not in included)]
+            for client in told:
+                answer, _ = tried(relay.peers[client], _survivors(relay, client, included))
+                if answer is not None:
+                    signatures[client] = unpack(answer).signature
+            quorum = Quorum(frozenset(signatures), tuple(signature for _, signature in sorted(signatures.items())))
+            answers = [tried(relay.peers[client], server._message(quorum))[0] for client in told]
+            shares = len(arena.colluders) + sum(answer is not None for answer in answers)
+            opened += shares >= arena.config.threshold
+        return opened
+
+    def _signed(self, arena: Arena, relay: Relay, client: int, message: Message) -> bytes:
+        """A colluder's signature, under whatever suits."""
+        header = Header(arena.config.suite, Phase.ATTEST, relay.server.sid, arena.round, client)
+        return arena.identity(client).sign(signed(header, message))
+
+
+def _survivors(relay: Relay, client: int, included: frozenset[int]) -> bytes:
+    """What a client is told, with the proofs that it wants to see."""
+    server = relay.server
+    proofs = tuple(server._added[v] for v in server._directory.among(client, included))
+    return server._message(Survivors(included, proofs))

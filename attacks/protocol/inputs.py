@@ -1,0 +1,21 @@
+"""Inputs as encodings make them, where an attack needs more than uniform ring elements."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.secagg.entropy import Entropy
+from fedguard.secagg.masks import RingVector
+from fedguard.secagg.session import Config
+
+
+def fixed_point(config: Config, entropy: Entropy, bits: int = 20) -> RingVector:
+    """A ring vector of whole numbers that are uniform in [-2^(bits - 1), 2^(bits - 1)): far from the ring's end."""
+    drawn = np.frombuffer(entropy(8 * config.length), "<i8") >> (64 - bits)
+    return drawn.astype(config.dtype)
+
+
+def signed(vector: RingVector) -> NDArray[np.int64]:
+    """Ring elements as whole numbers in two's complement."""
+    return vector.view(f"i{vector.itemsize}").astype(np.int64)

@@ -1,0 +1,169 @@
+"""Keys that are not those of whom they are said to be (Diffie, van Oorschot and Wiener, DCC 1992)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from fedguard.attacks.protocol.hostile import HostileServer
+
+from fedguard.secagg import keys, messages
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.directory import Directory
+from fedguard.secagg.keys import KeyPair
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.messages import SHARE_BYTES, Advertise, Delivery, Packet, Phase
+from fedguard.secagg.shamir import combine
+
+#: The points of low order on Curve25519, 0 and 1 also as p and p + 1: with them, everybody agrees on zero.
+LOW_ORDER = (
+    bytes(32),
+    b"\x01" + bytes(31),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+    *(bytes([first]) + b"\xff" * 30 + b"\x7f" for first in (0xEC, 0xED, 0xEE)),
+)
+
+
+class BelievesTheServer(Client):
+    """Planted: it verifies no signature, and so takes keys and packets for whose the server says they are."""
+
+    def _is_signed(self, client: int, phase: Phase, digest: bytes, signature: bytes) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeySubstitution(ProtocolAttack):
+    """The server puts its own keys in the place of everybody else's, and the victim masks its input for the server alone.
+
+    The victim deals its shares out to keys of the server as well, so that the server needs nobody else. Two more tries
+    go after the keys: the victim's own key is reflected to it, by the server or by a colluder that advertises it as its
+    own; and a colluder advertises points of low order, with which all agree on a secret that everybody knows.
+    """
+
+    name = "key_substitution"
+    source = "Diffie, van Oorschot and Wiener, Authentication and Authenticated Key Exchanges, DCC 1992 (substitution)"
+    number: ClassVar[int] = 4
+    by = "both"
+    stopped_by = "keys signed under pinned identities, no key in two places, and no point of low order"
+    weak = BelievesTheServer
+
+    def mount(self, arena: Arena) -> Claim:
+        victim, colluder = arena.honest[0], arena.colluders[0]
+        story, sums = [], {}
+        for forger in ("nobody", f"client {colluder}"):
+            middle = _Middle(arena, victim)
+            story.append(
+                f"the server's keys for all others, signed by {forger}: {middle.roster(signed=forger != 'nobody')}"
+            )
+            if middle.share is not None:
+                sums[frozenset({victim})] = middle.opened()
+                story.append(f"client {victim} shares its secrets with the server, and masks its input for it")
+
+        own, signature = (middle := _Middle(arena, victim)).advertised[victim]
+        other = arena.honest[1]
+        story.append(f"client {victim}'s keys as client {other}'s: {middle.tell({other: (own, signature)})}")
+        story.append(f"client {victim}'s keys as client {colluder}'s, signed by it: {_advertised(arena, victim, {})}")
+        for field in ("encryption_key", "mask_key"):
+            fates = {_advertised(arena, victim, {field: point}) for point in LOW_ORDER}
+            story.append(
+                f"{len(LOW_ORDER)} points of low order as client {colluder}'s {field}: {', '.join(sorted(fates))}"
+            )
+        return Claim(sums=sums, figures={"low_order_points": len(LOW_ORDER)}, story=story)
+
+
+def _advertised(arena: Arena, victim: int, keys: Mapping[str, bytes]) -> str:
+    """What a victim says to a colluder's own key in its roster: the victim's ones, or the colluder's ones but for ``keys``."""
+    middle, colluder = _Middle(arena, victim), arena.colluders[0]
+    entry = replace(middle.advertised[colluder if keys else victim][0], **keys)
+    return middle.tell({colluder: (entry, middle.server.signed(colluder, entry))})
+
+
+class _Middle:
+    """A server between the victim and all others, whose keys it makes itself."""
+
+    def __init__(self, arena: Arena, victim: int) -> None:
+        self.arena, self.victim, self.server = arena, victim, HostileServer(arena)
+        self.share: messages.Share | None = None
+        answers = self.server.ask_all(dict.fromkeys(self.server.peers, self.server.server.hello()))
+        self.advertised: dict[int, tuple[Advertise, bytes]] = {}
+        for client, answer in answers.items():
+            assert isinstance(answer.message, Advertise)
+            self.advertised[client] = answer.message, answer.signature
+        self.pairs = {
+            client: (KeyPair(arena.entropy(32)), KeyPair(arena.entropy(32))) for client in answers if client != victim
+        }
+
+    def roster(self, *, signed: bool) -> str:
+        """Show the victim keys of the server, with the signatures of the true ones or with a colluder's."""
+        forged = {}
+        for client, (encryption, mask) in self.pairs.items():
+            entry, signature = self.advertised[client]
+            entry = replace(entry, encryption_key=encryption.public, mask_key=mask.public)
+            forged[client] = entry, self.server.signed(self.arena.colluders[0], entry) if signed else signature
+        return self.tell(forged)
+
+    def tell(self, forged: Mapping[int, tuple[Advertise, bytes]]) -> str:
+        """Show the victim a roster in which some entries are others; return what it says."""
+        entries = {**self.advertised, **forged}
+        self.directory = Directory(
+            self.server.server.sid,
+            self.server.config,
+            self.server.round,
+            {c: entry for c, (entry, _) in entries.items()},
+        )
+        roster = messages.Roster(tuple((client, *entries[client]) for client in sorted(entries)))
+        answer = self.server.ask(self.victim, roster)
+        if answer is not None:
+            assert isinstance(answer.message, messages.Share)
+            self.share = answer.message
+        return self.server.fates[self.victim]
+
+    def opened(self) -> RingVector:
+        """The victim's input, from its shares and masks, which are all for keys of the server."""
+        assert self.share is not None
+        config, directory, victim = self.server.config, self.directory, self.victim
+        sid, neighbours = directory.sid, directory.neighbours[self.victim]
+        packets = messages.Shares(frozenset(directory.entries), tuple(map(self._packet, neighbours)))
+        self.server.mask({victim: packets})
+        dealt = dict(zip(neighbours, self.share.packets, strict=True))
+        shares = {client + 1: self._share_of_seed(client, dealt[client]) for client in neighbours[: config.threshold]}
+        seed = combine(shares).to_bytes(keys.SECRET_BYTES, "little")
+        masks = [(keys.self_mask_key(sid, seed, victim, config.key_bytes), -1)]
+        for client, (_, pair) in self.pairs.items():
+            agreed, ends = (
+                pair.agree(directory.entries[victim].mask_key),
+                (directory.mask(victim), directory.mask(client)),
+            )
+            key = keys.pairwise_mask_key(sid, agreed, *ends, config.key_bytes)
+            masks.append((key, -1 if victim < client else 1))
+        add_masks(total := self.server.masked[victim].copy(), masks)
+        return total
+
+    def _key(self, sender: int, receiver: int) -> AESGCM:
+        """What a share travels under, between the victim and one of the server's keys."""
+        agreed = self.pairs[receiver if sender == self.victim else sender][0].agree(
+            self.directory.entries[self.victim].encryption_key
+        )
+        ends = self.directory.encryption(sender), self.directory.encryption(receiver)
+        return keys.share_key(self.directory.sid, agreed, *ends)
+
+    def _packet(self, owner: int) -> Delivery:
+        """Shares of nothing for the victim, in the name of ``owner``."""
+        sid, victim, share = self.directory.sid, self.victim, bytes(SHARE_BYTES)
+        header = self.directory.share_header(owner, victim)
+        packet = Packet(
+            keys.encrypt_share(self._key(owner, victim), 2 * share, header),
+            keys.share_commitment(sid, owner, victim, b"b", share),
+            keys.share_commitment(sid, owner, victim, b"s", share),
+        )
+        return Delivery(owner, packet, bytes(32), (), bytes(messages.SIGNATURE_BYTES))
+
+    def _share_of_seed(self, holder: int, packet: Packet) -> int:
+        """The share of the victim's seed that it dealt out to ``holder``."""
+        header = self.directory.share_header(self.victim, holder)
+        plain = keys.decrypt_share(self._key(self.victim, holder), packet.cipher, header)
+        return int.from_bytes(plain[:SHARE_BYTES], "little")

@@ -1,0 +1,95 @@
+"""A model without a gradient for all but one (Pasquini et al., CCS 2022)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from fedguard.attacks.protocol.relay import Peer, Relay, tried
+
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.errors import ProtocolError
+from fedguard.secagg.messages import SERVER, Advertise, Header, Phase, Roster, pack, unpack
+
+
+class ModelBlindClient(Client):
+    """Planted: it hashes no model into the session; where the hash belongs stand zeros."""
+
+    def __init__(self, *facts: Any, model_hash: bytes, **others: Any) -> None:
+        super().__init__(*facts, model_hash=bytes(len(model_hash)), **others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPerClient(ProtocolAttack):
+    """The server sends a victim the true model, and all others one with dead neurons, on which every gradient is zero.
+
+    The others' inputs are then zeros, and the sum, as properly masked as ever, is the victim's input. It works if masks
+    fit together though the models differ. The server tries one session for all, made out for either model or for none;
+    and a session for each model, in which it tells the victim that the others' keys belong to the victim's.
+    """
+
+    name = "model_per_client"
+    source = (
+        "Pasquini, Francati and Ateniese, Eluding Secure Aggregation in Federated Learning via Model Inconsistency, "
+        "CCS 2022"
+    )
+    number: ClassVar[int] = 8
+    by = "server"
+    stopped_by = (
+        "the session id, from which all keys follow, contains the hash of the model that a client itself received"
+    )
+    weak = ModelBlindClient
+
+    def mount(self, arena: Arena) -> Claim:
+        victim, *others = arena.honest
+        dead = hashlib.sha256(b"dead neurons" + arena.model_hash).digest()
+        story = [f"client {victim} gets the true model, clients {others[0]}..{others[-1]} one without a gradient"]
+        for whose, model in (("the true model", arena.model_hash), ("the dead one", dead), ("none", bytes(32))):
+            relay = Relay(arena.server(model_hash=model), self._peers(arena, victim, dead, model))
+            try:
+                total = relay.run().server.total
+            except ProtocolError as error:
+                story.append(f"one session, made out for {whose}: {relay.refusals()}, and {type(error).__name__}")
+                continue
+            if victim not in relay.server.included:
+                story.append(f"one session, made out for {whose}: {relay.refusals()}, and a sum of zeros")
+                continue
+            assert total is not None
+            for colluder in relay.server.included & set(arena.colluders):
+                total = total - arena.input(colluder)
+            story.append(f"one session, made out for {whose}: nobody objects, and the sum holds a single input")
+            return Claim(sums={frozenset({victim}): total}, story=story)
+        return Claim(story=[*story, *self._a_session_each(arena, victim, dead)])
+
+    def _peers(self, arena: Arena, victim: int, dead: bytes, model: bytes) -> Mapping[int, Peer]:
+        """The victim, the idle others, and colluders that say they hold whatever suits."""
+        peers: dict[int, Peer] = {**arena.parties(model_hash=dead, idle=True), victim: arena.parties()[victim]}
+        for client in arena.colluders:
+            peers[client] = accomplice = arena.accomplice(client)
+            accomplice._model_hash = model
+        return peers
+
+    def _a_session_each(self, arena: Arena, victim: int, dead: bytes) -> list[str]:
+        """The others have keys too, of a session for the dead model; how can they get into the victim's?"""
+        story = []
+        for deceit in ("as they are", "with the true model's hash", "left out"):
+            peers = self._peers(arena, victim, dead, arena.model_hash)
+            true, other = arena.server(), arena.server(model_hash=dead)
+            entries = []
+            for client, peer in sorted(peers.items()):
+                with_victim = client == victim or client in arena.colluders
+                answer, fate = tried(peer, (true if with_victim else other).hello())
+                if answer is None:
+                    return [f"a session for each model: client {client}: {fate}"]
+                received = unpack(answer)
+                assert isinstance(received.message, Advertise)
+                claimed = arena.model_hash if deceit == "with the true model's hash" else received.message.model_hash
+                if with_victim or deceit != "left out":
+                    entries.append((client, replace(received.message, model_hash=claimed), received.signature))
+            header = Header(arena.config.suite, Phase.ROSTER, true.sid, arena.round, SERVER)
+            _, fate = tried(peers[victim], pack(header, Roster(tuple(entries))))
+            story.append(f"a session for each model, the others' keys {deceit}: client {victim}: {fate}")
+        return story

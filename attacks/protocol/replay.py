@@ -1,0 +1,172 @@
+"""Old messages, and messages for others, where new ones should stand (Syverson, A taxonomy of replay attacks, CSFW 1994)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedguard.attacks.protocol.hostile import KEY, SEED, HostileServer, quorum
+
+from fedguard.secagg import messages
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.messages import Delivery, Header, Phase
+
+
+class SignsForAllSessions(Client):
+    """Planted: its signature over the survivors names neither session nor round."""
+
+    def _header(self, phase: Phase, sender: int) -> Header:
+        header = super()._header(phase, sender)
+        return replace(header, sid=bytes(32), round=0) if phase is Phase.ATTEST else header
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(ProtocolAttack):
+    """The server says again what was said in other sessions, or hands out what was made for others.
+
+    Signatures: in one session the victim survives and in another it drops out, and everybody attests both, honestly. In
+    the third the clients are split in two halves, which are shown the signatures of the one session and of the other.
+    Messages: each message of an earlier round, in the place of the new one. A session: the same nonce is proposed again,
+    and the victim is shown others' old keys, some of whose secrets are known by then. Shares: packets that were made for
+    another receiver or by another sender; a colluder deals out the victim's own packets as its own, so that who believes
+    to reveal a share of the colluder's mask key reveals one of the victim's.
+    """
+
+    name = "replay"
+    source = "Syverson, A Taxonomy of Replay Attacks, CSFW 1994 (the kinds of replay)"
+    number: ClassVar[int] = 5
+    by = "both"
+    stopped_by = (
+        "the session id, in every signature and every key; shares that open only from their owner to their holder, "
+        "with the keys of all as associated data"
+    )
+    weak = SignsForAllSessions
+
+    def mount(self, arena: Arena) -> Claim:
+        victim = arena.honest[-1]
+        story, third = _signatures(arena, victim)
+        opened = third.opened([victim])
+        story += [*_messages(arena, victim), *_session(arena, victim), *_shares(arena, victim)]
+        shares = {f"{kind}_shares": len(third.shares.get((victim, kind), ())) for kind in (SEED, KEY)}
+        return Claim(sums={} if opened is None else {frozenset({victim}): opened}, figures=shares, story=story)
+
+
+def _signatures(arena: Arena, victim: int) -> tuple[list[str], HostileServer]:
+    """Attestations of two sessions, shown to the two halves of the clients of a third."""
+    old: dict[frozenset[int], dict[int, bytes]] = {}
+    for round, absent in ((1, {victim}), (2, set[int]())):
+        server = HostileServer(arena, round=round)
+        server.mask(server.share(server.advertise()))
+        included = server.server.shared - absent
+        old[included] = server.attest(included & set(arena.honest), included)
+    server = HostileServer(arena, round=3)
+    server.mask(server.share(server.advertise()))
+    others = [client for client in arena.honest if client != victim]
+    halves = others[: len(others) // 2], others[len(others) // 2 :]
+    for (included, signatures), half in zip(old.items(), halves, strict=True):
+        server.attest(half, included)
+        server.unmask(dict.fromkeys(half, quorum(signatures)), included)
+    return [
+        f"in round 1 all attest that client {victim} dropped out, in round 2 that it survived",
+        f"in round 3 clients {halves[0]} are shown the signatures of round 1, {halves[1]} those of round 2: "
+        f"{server.fate(others)}",
+    ], server
+
+
+def _messages(arena: Arena, victim: int) -> list[str]:
+    """Each message of round 1 to the victim, in the place of that of round 2."""
+    fates: list[str] = []
+    old = _honestly(HostileServer(arena, round=1), victim, fates, [])
+    _honestly(HostileServer(arena, round=2), victim, fates, old)
+    return [f"each message of round 1 once more in round 2, before the new one: {', '.join(fates)}"]
+
+
+def _honestly(server: HostileServer, victim: int, fates: list[str], old: list[bytes]) -> list[bytes]:
+    """An honest session; before each message the victim is shown the same one of an old session. Returns its messages."""
+    said: list[bytes] = []
+
+    def first(message: messages.Message | bytes) -> None:
+        if old:
+            server.ask(victim, old[len(said)])
+            fates.append(server.fates[victim])
+        said.append(server.pack(message))
+
+    first(server.server.hello())
+    rosters = server.advertise()
+    first(rosters[victim])
+    packets = server.share(rosters)
+    first(packets[victim])
+    server.mask(packets)
+    everybody = server.server.shared
+    first(server.survivors(victim, everybody))
+    question = quorum(server.attest(server.arena.honest, everybody))
+    first(question)
+    server.unmask({victim: question}, everybody)
+    return said
+
+
+def _session(arena: Arena, victim: int) -> list[str]:
+    """The same nonce three times: others' mask keys of the first two sessions are known, and shown in the third."""
+    others = [client for client in arena.honest if client != victim]
+    first = HostileServer(arena)
+    entries: dict[int, tuple[int, messages.Advertise, bytes]] = {}
+    packets: dict[int, Delivery] = {}
+    for server, dropped in ((first, others[: len(others) // 2]), (_again(first), others[len(others) // 2 :])):
+        mail = server.share(server.advertise())
+        server.mask(mail)
+        staying = server.server.shared - set(dropped)
+        question = quorum(server.attest(staying, staying))
+        server.unmask(dict.fromkeys(staying - server.accomplices.keys(), question), staying)
+        known = [client for client in dropped if server.secret(client, KEY) is not None]
+        entries |= {client: (client, *server.server._advertised[client]) for client in known}
+        packets |= {delivery.owner: delivery for delivery in mail[victim].deliveries if delivery.owner in known}
+    third = _again(first)
+    third.advertise()
+    entries = {client: (client, *entry) for client, entry in third.server._advertised.items()} | entries
+    third.ask(victim, messages.Roster(tuple(entry for _, entry in sorted(entries.items()))))
+    keys = third.fates[victim]
+    third.ask(victim, messages.Shares(frozenset([victim, *packets]), tuple(packets[u] for u in sorted(packets))))
+    return [
+        f"the same nonce again, with old keys of clients {sorted(packets)}, whose mask keys were opened: client {victim} "
+        f"{keys}; with the packets that they made for it then: {third.fates[victim]}"
+    ]
+
+
+def _again(session: HostileServer) -> HostileServer:
+    """A session with the nonce of another one, and so with its id."""
+    server = HostileServer(session.arena, round=session.round)
+    server.server._nonce, server.server.sid = session.server._nonce, session.server.sid
+    return server
+
+
+def _shares(arena: Arena, victim: int) -> list[str]:
+    """Packets for other receivers, from other senders, and copied by a colluder."""
+    one, other, *_ = arena.honest
+    story = []
+    for what in ("a packet that was made for another", "two packets with their senders exchanged"):
+        server = HostileServer(arena)
+        packets = server.share(server.advertise())
+        mine = {delivery.owner: delivery for delivery in packets[victim].deliveries}
+        if what.startswith("two"):
+            mine[one], mine[other] = replace(mine[other], owner=one), replace(mine[one], owner=other)
+        else:
+            mine |= {delivery.owner: delivery for delivery in packets[other].deliveries if delivery.owner == one}
+        server.ask(victim, replace(packets[victim], deliveries=tuple(mine[owner] for owner in sorted(mine))))
+        story.append(f"{what}: client {victim}: {server.fates[victim]}")
+    server = HostileServer(arena)
+    packets = server.share(server.advertise())
+    copied = _copied(server, victim, arena.colluders[0])
+    server.server._shares[arena.colluders[0]] = copied, server.signed(arena.colluders[0], copied)
+    server.ask_all(
+        {client: message for client, message in server.server._deliveries().items() if client in arena.honest}
+    )
+    story.append(f"client {arena.colluders[0]} deals out client {victim}'s packets: {server.fate(arena.honest)}")
+    return story
+
+
+def _copied(server: HostileServer, victim: int, colluder: int) -> messages.Share:
+    """The victim's packets, in the order in which the colluder's would stand."""
+    near, share = server.server._directory.neighbours, server.server._shares[victim][0]
+    places = {holder: place for place, holder in enumerate(near[victim])}
+    return messages.Share(share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder]))

@@ -1,0 +1,254 @@
+"""A search for secrets in whatever a session leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from fedguard.attacks.protocol.traces import Listener, blobs, numbers, reachable, shown, told
+
+from fedguard.secagg import keys, messages
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, Party, ProtocolAttack
+from fedguard.secagg.errors import ProtocolError
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.messages import SHARE_BYTES, Phase
+from fedguard.secagg.server import Server
+from fedguard.secagg.shamir import combine
+
+
+class Talkative(Client):
+    """Planted: its repr shows all attributes, as that of a dataclass would."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({vars(self)})"
+
+
+@dataclass
+class Evidence:
+    """What a session left with its hostile server.
+
+    Attributes:
+        server: with all that it was sent.
+        traffic: every message.
+        masked: the masked input of each client.
+        texts: by client, how it showed itself, its errors and what was logged meanwhile.
+        memory: by client, the byte strings in its memory after the session.
+        stored: how many clients handed over their state for storage.
+    """
+
+    server: Server
+    traffic: list[bytes] = field(default_factory=list)
+    masked: dict[int, RingVector] = field(default_factory=dict)
+    texts: dict[int, list[str]] = field(default_factory=dict)
+    memory: dict[int, list[bytes]] = field(default_factory=dict)
+    stored: int = 0
+
+    def unknown(self) -> set[bytes]:
+        """Byte strings in texts and memory that were not sent over the network."""
+        found = {blob for texts in self.texts.values() for text in texts for blob in blobs(text)}
+        found |= {blob for held in self.memory.values() for blob in held}
+        traffic = b"".join(self.traffic)
+        return {blob for blob in found if len(blob) >= keys.SECRET_BYTES and blob not in traffic}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretSearch(ProtocolAttack):
+    """The server collects all that sessions leave behind, tries every byte string in it as a secret, and opens inputs.
+
+    It reads how clients and errors show themselves, logs of all levels and crash reports with local variables, at every
+    step and for messages that make no sense; it asks for the state to be stored; and it seizes the memory of clients whose
+    session has ended, well or not. Self-mask seeds are known by their commitments, private keys by their public ones,
+    agreed keys by the packets that they open, shares by their commitments; t shares make a secret. An array in a client's
+    memory may be its input itself.
+    """
+
+    name = "secret_search"
+    source = "folklore; CWE-532 (secrets in logs), CWE-226 (memory that is not cleared)"
+    number: ClassVar[int] = 19
+    by = "server"
+    stopped_by = (
+        "secrets have no repr and no stored form, no error quotes them, and they are wiped when they have served"
+    )
+    weak = Talkative
+    colluders: ClassVar[int] = 0
+    length: ClassVar[int] = 17
+
+    def mount(self, arena: Arena) -> Claim:
+        sums: dict[frozenset[int], RingVector] = {}
+        story, texts, tried, stored = [], 0, 0, 0
+        for last, words in _ENDINGS.items():
+            evidence = self._session(arena, last)
+            unknown = evidence.unknown()
+            opened = Opened(evidence.server, unknown)
+            inputs = opened.inputs(evidence.masked) or _arrays(arena, evidence)
+            sums |= {frozenset({client}): vector for client, vector in inputs.items()}
+            story.append(f"{words}: {len(unknown)} byte strings that nobody sent; {opened}, {len(inputs)} inputs")
+            texts += sum(map(len, evidence.texts.values()))
+            tried += len(unknown)
+            stored += evidence.stored
+        return Claim(sums=sums, figures={"texts": texts, "byte_strings": tried, "states_stored": stored}, story=story)
+
+    def _session(self, arena: Arena, last: Phase | None) -> Evidence:
+        """One in which the server relays honestly, up to a message that makes clients abort."""
+        server, parties = arena.server(), arena.parties()
+        evidence = Evidence(server, texts={client: [] for client in parties})
+        mail: Mapping[int, bytes] = dict.fromkeys(parties, server.hello())
+        while mail:
+            for client, data in mail.items():
+                bent = _bent(data) if messages.read_header(data).phase is last else data
+                answer = self._prodded(parties[client], bent, evidence)
+                if answer is None:
+                    continue
+                server.receive(answer)
+                message = messages.unpack(answer).message
+                if isinstance(message, messages.Masked):
+                    evidence.masked[client] = np.frombuffer(message.vector, arena.config.dtype)
+            mail = {} if messages.read_header(next(iter(mail.values()))).phase is last else server.close()
+        for client, party in parties.items():
+            seized = party.seized()
+            evidence.memory[client] = list(reachable(seized))
+            try:
+                evidence.texts[client].append(repr(seized.__reduce_ex__(4)))
+                evidence.stored += 1
+            except TypeError as error:
+                evidence.texts[client].append(told(error))
+        return evidence
+
+    def _prodded(self, party: Party, data: bytes, evidence: Evidence) -> bytes | None:
+        """A client's answer, with everything that it let slip around it."""
+        answer, texts = None, evidence.texts[party.id]
+        with Listener() as listener:
+            for message in (b"", data[:-1], evidence.server.hello(), data):
+                texts.append(shown(party))
+                try:
+                    answer = party.receive(message)
+                    evidence.traffic += [message, answer]
+                except ProtocolError as error:
+                    evidence.traffic.append(message)
+                    texts.append(told(error))
+        texts.extend([*listener.texts, shown(party)])
+        return answer
+
+
+class Opened:
+    """What byte strings open of a session, as the server that relayed it can tell.
+
+    Attributes:
+        seeds, mask_secrets: of clients whose own they are.
+    """
+
+    def __init__(self, server: Server, unknown: Iterable[bytes]) -> None:
+        self._server, self._directory, self._sent = server, server._directory, server._shares
+        self.seeds: dict[int, bytes] = {}
+        self.mask_secrets: dict[int, bytes] = {}
+        self._shares: dict[int, dict[int, tuple[int, int]]] = {client: {} for client in self._sent}
+        size = keys.SECRET_BYTES
+        for blob in unknown:
+            if len(blob) == size:
+                self._try_agreed(blob)
+            for start in range(len(blob) - size + 1):
+                self._try_secret(blob[start : start + size])
+            for start in range(len(blob) - 2 * SHARE_BYTES + 1):
+                self._try_shares(blob[start : start + 2 * SHARE_BYTES])
+        for shares in self._shares.values():
+            if len(shares) >= server.config.threshold:
+                for kind in (0, 1):
+                    secret = combine({point: pair[kind] for point, pair in shares.items()})
+                    self._try_secret(secret.to_bytes(SHARE_BYTES, "little")[:size])
+
+    def inputs(self, masked: Mapping[int, RingVector]) -> dict[int, RingVector]:
+        """The inputs of clients of whom both secrets are found."""
+        return {
+            client: self._input(client, masked[client])
+            for client in self.seeds.keys() & self.mask_secrets.keys() & masked.keys()
+        }
+
+    def _input(self, client: int, masked: RingVector) -> RingVector:
+        sid, size, directory = self._server.sid, self._server.config.key_bytes, self._directory
+        pair, vector = keys.KeyPair(self.mask_secrets[client]), masked.copy()
+        masks = [(keys.self_mask_key(sid, self.seeds[client], client, size), -1)]
+        for v in directory.among(client, self._server.shared):
+            agreed = pair.agree(directory.entries[v].mask_key)
+            key = keys.pairwise_mask_key(sid, agreed, directory.mask(client), directory.mask(v), size)
+            masks.append((key, -1 if client < v else 1))
+        add_masks(vector, masks)
+        return vector
+
+    def _try_secret(self, piece: bytes) -> None:
+        """As a self-mask seed, and as a private key."""
+        public = keys.KeyPair(piece).public
+        for client, entry in self._directory.entries.items():
+            if (
+                client in self._sent
+                and keys.seed_commitment(self._server.sid, client, piece) == self._sent[client][0].seed
+            ):
+                self.seeds[client] = piece
+            if public == entry.mask_key:
+                self.mask_secrets[client] = piece
+            if public == entry.encryption_key:
+                for v in self._directory.neighbours[client]:
+                    self._try_agreed(keys.KeyPair(piece).agree(self._directory.entries[v].encryption_key))
+
+    def _try_agreed(self, piece: bytes) -> None:
+        """As what two clients agreed on to encrypt their shares."""
+        directory = self._directory
+        for owner, (share, _) in self._sent.items():
+            for holder, packet in zip(directory.neighbours[owner], share.packets, strict=True):
+                ends = directory.encryption(owner), directory.encryption(holder)
+                key = keys.share_key(self._server.sid, piece, *ends)
+                try:
+                    plain = keys.decrypt_share(key, packet.cipher, directory.share_header(owner, holder))
+                except InvalidTag:
+                    continue
+                self._keep(owner, holder, plain)
+
+    def _try_shares(self, piece: bytes) -> None:
+        """As the two shares that somebody holds of somebody."""
+        for owner, (share, _) in self._sent.items():
+            for holder, packet in zip(self._directory.neighbours[owner], share.packets, strict=True):
+                commitment = keys.share_commitment(self._server.sid, owner, holder, b"b", piece[:SHARE_BYTES])
+                if commitment == packet.seed_share:
+                    self._keep(owner, holder, piece)
+
+    def _keep(self, owner: int, holder: int, plain: bytes) -> None:
+        of_seed, of_key = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+        self._shares[owner][holder + 1] = int.from_bytes(of_seed, "little"), int.from_bytes(of_key, "little")
+
+    def __str__(self) -> str:
+        shares = sum(map(len, self._shares.values()))
+        return f"{len(self.seeds)} seeds, {len(self.mask_secrets)} mask keys, {shares} pairs of shares"
+
+
+#: The message in whose place the server sends one that makes clients abort; None for a session to its end.
+_ENDINGS = {
+    None: "a session to its end",
+    Phase.SURVIVORS: "one that clients abort when they are shown survivors",
+    Phase.QUORUM: "one that they abort when they are shown the quorum",
+}
+
+
+def _bent(data: bytes) -> bytes:
+    """A message in the place of this one, for which a client aborts."""
+    header = messages.read_header(data)
+    nobody = (
+        messages.Survivors(frozenset(), ()) if header.phase is Phase.SURVIVORS else messages.Quorum(frozenset(), ())
+    )
+    return messages.pack(header, nobody)
+
+
+def _arrays(arena: Arena, evidence: Evidence) -> dict[int, RingVector]:
+    """By client, an array of the length of an input, in its texts or its memory, that is not its masked input."""
+    dtype, size = arena.config.dtype, arena.config.length
+    found: dict[int, RingVector] = {}
+    for client, masked in evidence.masked.items():
+        rows = [
+            np.array(row, np.uint64) for text in evidence.texts[client] for row in numbers(text) if len(row) == size
+        ]
+        held = [np.frombuffer(blob, dtype) for blob in evidence.memory[client] if len(blob) == size * dtype.itemsize]
+        others = [row.astype(dtype) for row in (*held, *rows) if not np.array_equal(row.astype(dtype), masked)]
+        found |= {client: others[0]} if others else {}
+    return found

@@ -1,0 +1,122 @@
+"""All keys of a generator with few, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from fedguard.attacks.protocol.inputs import fixed_point
+from fedguard.attacks.protocol.relay import Peer, Relay
+
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.entropy import Entropy
+from fedguard.secagg.masks import RingVector, add_mask, add_masks, keystream
+from fedguard.secagg.session import Config
+from fedguard.secagg.simulation import Settings
+from fedguard.secagg.transitions import ServerState
+
+
+def folded(key: bytes, bits: int) -> bytes:
+    """A key of the same length, that is known from ``bits`` bits: the exclusive or of all its pieces of that size."""
+    size, seed = bits // 8, 0
+    for start in range(0, len(key), size):
+        seed ^= int.from_bytes(key[start : start + size], "little")
+    return seed.to_bytes(len(key), "little")
+
+
+class FoldedKeyClient(Client):
+    """Planted: the keys of its pairwise masks are folded to 16 bits, as some frameworks fold theirs to 32."""
+
+    bits: ClassVar[int] = 16
+
+    def _pairwise_mask(self, v: int) -> tuple[bytes, int]:
+        key, sign = super()._pairwise_mask(v)
+        return folded(key, self.bits), sign
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedSearch(ProtocolAttack):
+    """A curious server tries all 2^16 keys that a folded one can be, on a masked input whose other masks it knows.
+
+    It keeps to the protocol. The self masks are revealed to it in due course, and its two colluders know the masks that
+    they share with the victim; one mask is left, the one between the two honest clients. A key is the right one when what
+    it leaves are numbers of 20 bits, as the encoding makes them, and not of 32: each coordinate is worth 12 bits of proof.
+
+    Args:
+        seeds: keys to try, counted from zero.
+        bits: of an encoded input's coordinate; all parties know it.
+    """
+
+    name = "seed_search"
+    source = "folklore; Flower 1.41 folds its mask seeds to the 32 bits that numpy's Mersenne Twister takes"
+    number: ClassVar[int] = 13
+    by = "both"
+    stopped_by = "mask keys of 128 bits and more, and no search goes through them"
+    weak = FoldedKeyClient
+    clients: ClassVar[int] = 4
+    colluders: ClassVar[int] = 2
+    settings: ClassVar[Settings] = Settings(colluding=0.5, dropping=0)
+
+    seeds: int = 2**16
+    bits: int = 20
+
+    def draw(self, config: Config, entropy: Entropy) -> RingVector:
+        return fixed_point(config, entropy, self.bits)
+
+    def mount(self, arena: Arena) -> Claim:
+        (victim, other), size = arena.honest, arena.config.key_bytes
+        left = self._one_mask_left(arena)
+        started = time.perf_counter()
+        fits = self._test(left[victim])
+        tried = (seed.to_bytes(size, "little") for seed in range(self.seeds))
+        found = next((key for key in tried if fits(key)), None)
+        count = self.seeds if found is None else int.from_bytes(found, "little") + 1
+        rate = count / (time.perf_counter() - started)
+        figures = {
+            "seeds_tried": count,
+            "seeds_per_second": rate,
+            "hours_for_2^32_seeds": 2**32 / rate / 3600,
+            f"years_for_2^{8 * size}_keys": 2.0 ** (8 * size) / rate / 3600 / 24 / 365.25,
+        }
+        story = [
+            f"clients {victim} and {other} share one mask that the server and clients "
+            f"{', '.join(map(str, arena.colluders))} do not know",
+            f"{count} seeds tried, {rate:.0f} per second: "
+            + ("none leaves an encoded input" if found is None else f"seed {count - 1} leaves encoded inputs"),
+        ]
+        if found is None:
+            return Claim(figures=figures, story=story)
+        add_mask(left[victim], found, -1)
+        add_mask(left[other], found, 1)
+        return Claim(sums={frozenset({v}): left[v] for v in arena.honest}, figures=figures, story=story)
+
+    def _one_mask_left(self, arena: Arena) -> dict[int, RingVector]:
+        """The honest clients' masked inputs less all masks but the one between them, after a session without reproach."""
+        accomplices = {client: arena.accomplice(client) for client in arena.colluders}
+        peers: dict[int, Peer] = {**arena.parties(), **accomplices}
+        relay = Relay(arena.server(), peers).run(ServerState.MASKING)
+        shared = {
+            victim: [accomplice._pairwise_mask(victim) for accomplice in accomplices.values()]
+            for victim in arena.honest
+        }
+        server = relay.run().server
+        revealed = server._shares_by_owner()
+        left = {}
+        for victim in arena.honest:
+            left[victim] = relay.masked[victim].copy()
+            add_masks(left[victim], [*server._masks_of(victim, revealed[victim]), *shared[victim]])
+        return left
+
+    def _test(self, left: RingVector) -> Callable[[bytes], bool]:
+        """Whether a key, of a mask that was added, leaves nothing but numbers of so many bits."""
+        little, span = left.dtype.newbyteorder("<"), left.dtype.type(2**self.bits)
+        raised = left + left.dtype.type(2 ** (self.bits - 1))
+
+        def fits(key: bytes) -> bool:
+            return bool((raised - np.frombuffer(keystream(key, left.nbytes), little) < span).all())
+
+        return fits

@@ -1,0 +1,137 @@
+"""Different survivors for different clients (Bonawitz et al., CCS 2017, and the round that they stop it with)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from fedguard.attacks.protocol.hostile import KEY, SEED, HostileServer, quorum
+
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.keys import Identity
+from fedguard.secagg.session import Policy, Roster
+from fedguard.secagg.simulation import Settings
+
+
+class SkipsConsistency(Client):
+    """Planted: it does without the consistency round if the server says so, at a threshold that was chosen for one."""
+
+    def __init__(self, id: int, identity: Identity, roster: Roster, policy: Policy, **facts: Any) -> None:
+        super().__init__(id, identity, roster, replace(policy, attested=False), **facts)
+
+
+def split(server: HostileServer, victim: int) -> list[str]:
+    """Tell half of the others that the victim survived, the rest that it dropped out, and keep what they reveal.
+
+    With attestation, each half is shown the signatures over its own survivors, filled up with the other half's.
+    """
+    everybody = server.server.shared
+    others = sorted(everybody - {victim} - server.accomplices.keys())
+    told = {everybody: others[: len(others) // 2], everybody - {victim}: others[len(others) // 2 :]}
+    signed = {}
+    if server.config.attested:
+        signed = {
+            included: server.attest({*half, *server.accomplices} | (included & {victim}), included)
+            for included, half in told.items()
+        }
+    for included, half in told.items():
+        if server.config.attested:
+            own = signed[included]
+            foreign = {
+                c: s for signatures in signed.values() for c, s in signatures.items() if c in included - own.keys()
+            }
+            filled = {**own, **dict(sorted(foreign.items())[: max(0, server.config.quorum - len(own))])}
+            server.unmask(dict.fromkeys(half, quorum(filled)), included)
+        else:
+            server.unmask({client: server.survivors(client, included) for client in half}, included)
+    shares = {kind: len(server.shares.get((victim, kind), ())) for kind in (SEED, KEY)}
+    survived, dropped = told.values()
+    return [
+        f"the server tells clients {survived} that client {victim} survived, and clients {dropped} that it dropped out",
+        f"asked for their shares: {server.fate(others)}",
+        f"shares of client {victim}'s seed: {shares[SEED]}, of its mask key: {shares[KEY]}; "
+        f"{server.config.threshold} of each are needed",
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSurvivors(ProtocolAttack):
+    """The server tells half of the clients that the victim survived, and the other half that it dropped out.
+
+    The one half would reveal shares of the victim's seed, the other half shares of its mask key; colluders add both. It
+    tries this in a session with the consistency round, and then proposes one without.
+    """
+
+    name = "split_survivors"
+    source = "Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017"
+    number: ClassVar[int] = 2
+    by = "both"
+    stopped_by = "the consistency round: no share leaves before a quorum has signed the same survivors"
+    weak = SkipsConsistency
+
+    def mount(self, arena: Arena) -> Claim:
+        victim = arena.honest[-1]
+        server = HostileServer(arena)
+        server.mask(server.share(server.advertise()))
+        story = ["with the consistency round:", *split(server, victim)]
+        opened = server.opened([victim])
+        if opened is None:
+            server = HostileServer(arena, config=replace(arena.config, attested=False))
+            answers = server.ask_all(dict.fromkeys(server.peers, server.server.hello()))
+            story.append(f"proposed without the consistency round: {server.fate(arena.honest)}")
+            if answers.keys() >= set(arena.honest):
+                server = HostileServer(arena, config=server.config)
+                server.mask(server.share(server.advertise()))
+                story += split(server, victim)
+                opened = server.opened([victim])
+        return Claim(sums={} if opened is None else {frozenset({victim}): opened}, story=story)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSurvivorsTrusting(ProtocolAttack):
+    """The server of a semi-honest session, which is trusted to show everybody the same survivors, shows everybody others.
+
+    Without the consistency round t > (k + A) / 2 shares are needed, so that the seed and the mask key of one client are
+    never opened both: the split of `split_survivors` fails by one share. But each client may be told of its own k - t
+    dropouts, and H honest clients who all tell of others are enough to open the mask keys of all but two of them, where H
+    is even, and the seeds of those two. Their inputs come out as a sum of two.
+    """
+
+    name = "split_survivors_trusting"
+    source = "folklore; the counting is ours"
+    number: ClassVar[int] = 2
+    by = "both"
+    stopped_by = "nothing in a session without the consistency round, but that no single input comes out"
+    outside = "a session without the consistency round says of itself that its server is trusted in this (semi-honest)"
+    colluders = 2
+    settings = Settings(colluding=0.25, dropping=0.2, attested=False)
+
+    def mount(self, arena: Arena) -> Claim:
+        *dropped, one, other = arena.honest
+        server = HostileServer(arena)
+        server.mask(server.share(server.advertise()))
+        story = ["one client is singled out:", *split(server, other)]
+        alone = server.opened([other])
+
+        server = HostileServer(arena)
+        server.mask(server.share(server.advertise()))
+        half = len(dropped) // 2
+        absent = {client: (dropped[i + 1 :] + dropped)[:half] for i, client in enumerate(dropped)}
+        absent |= {one: dropped[:half], other: dropped[half:]}
+        for client, missing in absent.items():
+            included = server.server.shared - set(missing)
+            server.unmask({client: server.survivors(client, included)}, included)
+        story.append(
+            f"everybody is told of {half} dropouts, in turn among clients {dropped}: {server.fate(arena.honest)}"
+        )
+        opened = {frozenset(pair): server.opened(pair) for pair in ((one,), (other,), (one, other))}
+        sums = {clients: vector for clients, vector in opened.items() if vector is not None}
+        if alone is not None:
+            sums[frozenset({other})] = alone
+        fewest = min(map(len, sums), default=0)
+        figures = {
+            "honest_inputs_in_the_smallest_sum": fewest,
+            "promised_by_an_honest_server": arena.parameters.anonymity,
+        }
+        return Claim(sums=sums, figures=figures, story=story)

@@ -1,0 +1,125 @@
+"""What a run leaves behind: texts and memory, and the bytes that a secret could be among."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import logging
+import re
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+_LITERAL = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){32,}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43,}={0,2}")
+_NUMBER = re.compile(r"\d{60,}")
+_NUMBERS = re.compile(r"\d+(?:,\s*\d+){7,}")
+
+
+class Listener(logging.Handler):
+    """Collects whatever is logged, at any level, by anybody; as a context."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(self.format(record))
+
+    def __enter__(self) -> Listener:
+        root = logging.getLogger()
+        self._level = root.level
+        root.setLevel(logging.DEBUG)
+        root.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)
+        logging.getLogger().setLevel(self._level)
+
+
+def shown(thing: object) -> str:
+    """An object as logs, debuggers and messages show it."""
+    return "\n".join([repr(thing), str(thing), f"{thing}"])
+
+
+def told(error: BaseException) -> str:
+    """An error as crash reports tell it: with its arguments, and the local variables of every frame."""
+    inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame that caught it
+    report = traceback.TracebackException(type(error), error, inner, capture_locals=True)
+    return "\n".join([shown(error), repr(error.args), repr(vars(error)), *report.format()])
+
+
+def blobs(text: str) -> Iterator[bytes]:
+    """Byte strings that a text may hold, as literals, hex, base64, a long number or a row of numbers."""
+    for literal in _LITERAL.findall(text):
+        yield ast.literal_eval(literal)
+    for run in _HEX.findall(text):
+        yield bytes.fromhex(run)
+    for run in _BASE64.findall(text):
+        digits = run.rstrip("=").replace("+", "-").replace("/", "_")
+        if len(digits) % 4 != 1:
+            yield base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
+    for number in _NUMBER.findall(text):
+        yield from _of_number(int(number))
+    for row in numbers(text):
+        if max(row) < 256:
+            yield bytes(row)
+
+
+def numbers(text: str) -> Iterator[list[int]]:
+    """Rows of eight and more whole numbers."""
+    for row in _NUMBERS.findall(text):
+        yield [int(number) for number in row.split(",")]
+
+
+def reachable(root: object) -> Iterator[bytes]:
+    """Every byte string, array, large number and private key that can be reached from an object by its attributes."""
+    seen: set[int] = set()
+    kept: list[object] = [root]  # what is made on the way stays alive, so that no id stands for two objects
+    for thing in kept:
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, bytes | bytearray | memoryview | np.ndarray):
+            yield bytes(thing)
+        elif isinstance(thing, X25519PrivateKey | Ed25519PrivateKey):
+            yield thing.private_bytes_raw()
+        elif isinstance(thing, int) and not isinstance(thing, Enum):
+            yield from _of_number(thing)
+        else:
+            kept.extend(_inside(thing))
+
+
+def _inside(thing: Any) -> Sequence[object]:
+    """What an object holds."""
+    if isinstance(thing, str | type | ModuleType | Enum):
+        return []
+    if isinstance(thing, Mapping | Sequence | AbstractSet):
+        return [*thing, *(thing.values() if isinstance(thing, Mapping) else ())]
+    if isinstance(thing, partial):
+        return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, FunctionType):
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return [*cells, thing.__defaults__, thing.__kwdefaults__]
+    if isinstance(thing, MethodType):
+        return [thing.__self__, thing.__func__]
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*getattr(thing, "__dict__", {}).values(), *(getattr(thing, name, None) for name in slots)]
+
+
+def _of_number(number: int) -> list[bytes]:
+    """A number as large as a secret, in both orders of bytes."""
+    if not 2**200 <= number < 2**264:
+        return []
+    size = max(32, (number.bit_length() + 7) // 8)
+    return [number.to_bytes(size, "little"), number.to_bytes(size, "big")]

@@ -1,0 +1,84 @@
+"""Parameters that give everything away, proposed by the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from fedguard.attacks.protocol.hostile import HostileServer
+from fedguard.attacks.protocol.split_survivors import split
+
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.keys import Identity
+from fedguard.secagg.session import Policy, Roster
+from fedguard.secagg.simulation import Settings
+
+
+class NoPolicy(Client):
+    """Planted: it agrees to whatever the server proposes."""
+
+    def __init__(self, id: int, identity: Identity, roster: Roster, policy: Policy, **facts: Any) -> None:
+        anything = Policy(members=1, threshold=1, quorum=0, attested=False)
+        super().__init__(id, identity, roster, anything, **facts)
+
+
+#: What opens an input, if it is accepted.
+OPENING: dict[str, dict[str, Any]] = {
+    "t = 1, where a share is the secret": {"threshold": 1},
+    "a quorum of 1": {"quorum": 1},
+    "no consistency round": {"attested": False},
+}
+#: What prepares other attacks, or changes what is sent: smaller rings wrap, another clip cuts or lets through.
+PREPARING: dict[str, dict[str, Any]] = {
+    "keys of 1 client are enough": {"members": 1},
+    "4 neighbours": {"degree": 4},
+    "AES-128 for AES-256": {"suite": 1},
+    "a modulus of 2^32 for 2^64": {"ring": 32},
+    "another clip": {"context": b"another clip".ljust(32)},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakParameters(ProtocolAttack):
+    """The server proposes a session whose parameters protect nothing, and who agrees is opened by the rules.
+
+    With t = 1 a colluder's shares are the secrets of all its neighbours. With a quorum of one, or none at all, the server
+    shows different survivors to different clients. Other proposals are seen to be refused, and one is bent by hand: a
+    modulus of 2^8, which no honest server can write down.
+    """
+
+    name = "weak_parameters"
+    source = "folklore: a downgrade by the party that chooses the parameters"
+    number: ClassVar[int] = 7
+    by = "both"
+    stopped_by = "each client's own policy, to which the proposal is compared before anything is sent"
+    weak = NoPolicy
+    settings = Settings(ring=64, suite=2, colluding=0.2, dropping=0.2)
+
+    def mount(self, arena: Arena) -> Claim:
+        victim, story, accepted, inputs = arena.honest[-1], [], 0, []
+        for what, change in (OPENING | PREPARING).items():
+            config = replace(arena.config, **change)
+            server = HostileServer(arena, config=config)
+            answers = server.ask_all(dict.fromkeys(arena.honest, server.server.hello()))
+            story.append(f"{what}: {server.fate(arena.honest)}")
+            accepted += len(answers) == len(arena.honest)
+            if what in OPENING and len(answers) == len(arena.honest):
+                server = HostileServer(arena, config=config)
+                server.mask(server.share(server.advertise()))
+                split(server, victim)
+                opened = server.opened([victim])
+                story.append(f"... and client {victim}'s input is {'hidden' if opened is None else 'open'}")
+                inputs += [] if opened is None else [opened]
+        server = HostileServer(arena)
+        server.ask_all(dict.fromkeys(arena.honest, _tiny(server)))
+        story.append(f"a modulus of 2^8, written by hand: {server.fate(arena.honest)}")
+        figures = {"proposals": len(OPENING | PREPARING) + 1, "accepted": accepted, "inputs_opened": len(inputs)}
+        return Claim(sums={frozenset({victim}): inputs[0]} if inputs else {}, figures=figures, story=story)
+
+
+def _tiny(server: HostileServer) -> bytes:
+    """The proposal with a ring of 8 bits; the byte after that of the suite says so."""
+    hello, config = server.server.hello(), server.config.pack()
+    return hello.replace(config, config[:1] + bytes([8]) + config[2:])
