@@ -47,7 +47,7 @@ class Dropout(ProtocolAttack):
     weak = Deaf
     colluders: ClassVar[int] = 4
 
-    patterns: int = 40
+    patterns: int = 20
 
     def mount(self, arena: Arena) -> Claim:
         clients, draw = range(len(arena.roster)), random.Random(arena.entropy(16))

@@ -49,7 +49,8 @@ class Evidence:
 
     def unknown(self) -> set[bytes]:
         """Byte strings in texts and memory that were not sent over the network."""
-        found = {blob for texts in self.texts.values() for text in texts for blob in blobs(text)}
+        texts = {text for texts in self.texts.values() for text in texts}
+        found = {blob for text in texts for blob in blobs(text)}
         found |= {blob for held in self.memory.values() for blob in held}
         traffic = b"".join(self.traffic)
         return {blob for blob in found if len(blob) >= keys.SECRET_BYTES and blob not in traffic}
@@ -74,6 +75,7 @@ class SecretSearch(ProtocolAttack):
         "secrets have no repr and no stored form, no error quotes them, and they are wiped when they have served"
     )
     weak = Talkative
+    clients: ClassVar[int] = 6
     colluders: ClassVar[int] = 0
     length: ClassVar[int] = 17
 

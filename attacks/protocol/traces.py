@@ -9,6 +9,7 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -18,7 +19,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-_LITERAL = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
+_LITERAL = re.compile(r"""\bb(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\")""")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){32,}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{43,}={0,2}")
 _NUMBER = re.compile(r"\d{60,}")
@@ -49,12 +50,14 @@ class Listener(logging.Handler):
 
 def shown(thing: object) -> str:
     """An object as logs, debuggers and messages show it."""
-    return "\n".join([repr(thing), str(thing), f"{thing}"])
+    return "\n".join(dict.fromkeys([repr(thing), str(thing), f"{thing}"]))
 
 
 def told(error: BaseException) -> str:
     """An error as crash reports tell it: with its arguments, and the local variables of every frame."""
-    inner = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame that caught it
+    inner = error.__traceback__
+    for _ in range(2):  # the frames of who caught it and of who asked are not the client's
+        inner = inner.tb_next if inner else None
     report = traceback.TracebackException(type(error), error, inner, capture_locals=True)
     return "\n".join([shown(error), repr(error.args), repr(vars(error)), *report.format()])
 
@@ -62,7 +65,8 @@ def told(error: BaseException) -> str:
 def blobs(text: str) -> Iterator[bytes]:
     """Byte strings that a text may hold, as literals, hex, base64, a long number or a row of numbers."""
     for literal in _LITERAL.findall(text):
-        yield ast.literal_eval(literal)
+        with suppress(SyntaxError, ValueError):  # of what only looks like one
+            yield ast.literal_eval(literal)
     for run in _HEX.findall(text):
         yield bytes.fromhex(run)
     for run in _BASE64.findall(text):

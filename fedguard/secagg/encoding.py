@@ -46,7 +46,8 @@ class RoundingError(NamedTuple):
     """How far rounding alone moves one coordinate of a decoded sum, in the unit of the input.
 
     Attributes:
-        typical: standard deviation if the fractions are spread uniformly: ``sqrt(n / 6) W / S``.
+        typical: standard deviation if the fractions are spread uniformly, as where coordinates are many steps large:
+            ``sqrt(n / 6) W / S``. Where they are far smaller than a step it is less, ``sqrt(n |x| / S) W``.
         largest: standard deviation if every fraction is one half, the largest there is: ``sqrt(n) / 2 * W / S``.
         worst: what no sum exceeds: ``n W / S``; times ``sqrt(d)`` with the rotation, whose rows have that l1 norm at most.
     """

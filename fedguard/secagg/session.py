@@ -148,6 +148,7 @@ class Policy:
         members, threshold, quorum: the least that it accepts.
         degree: the number of neighbours that it wants, no other; None accepts any. More of them may bring a threshold of
             colluders around it, with fewer the graph is cut more easily.
+        length: of its input; None accepts any.
         suite: the weakest suite.
         ring: the smallest ring, in bits.
         attested: whether it insists on the consistency round.
@@ -158,6 +159,7 @@ class Policy:
     threshold: int = 2
     quorum: int = 2
     degree: int | None = None
+    length: int | None = None
     suite: int = 1
     ring: int = 32
     attested: bool = True
@@ -171,6 +173,7 @@ class Policy:
             threshold=config.threshold,
             quorum=config.quorum,
             degree=config.degree,
+            length=config.length,
             suite=config.suite,
             ring=config.ring,
             attested=config.attested,
@@ -190,6 +193,8 @@ class Policy:
                 return f"{name}: expected at least {least}; the server proposes {got}"
         if self.degree is not None and config.degree != self.degree:
             return f"degree: expected {self.degree} neighbours; the server proposes {config.degree}"
+        if self.length is not None and config.length != self.length:
+            return f"length: expected {self.length} ring elements; the server proposes {config.length}"
         if self.attested and not config.attested:
             return "expected the consistency round; the server proposes to leave it out"
         if self.context is not None and config.context != self.context:

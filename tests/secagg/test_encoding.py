@@ -202,6 +202,13 @@ def test_the_largest_error_is_that_of_halves():
     assert np.abs(total - n / 2).max() <= encoding.error(n, d).worst == 9
 
 
+def test_coordinates_far_below_a_step_move_less_than_the_typical_error():
+    n, d, x = 9, 60_000, 0.004
+    encoding = Encoding(bits=8, clip=127.0, largest_weight=3)
+    total, _ = summed(encoding, [np.full(d, x)] * n, [3] * n)
+    assert total.std() == pytest.approx(math.sqrt(n * x) * 3, rel=0.05) < encoding.error(n, d).typical / 3
+
+
 def test_each_bit_more_halves_the_error():
     errors = [Encoding(bits=bits).error(10, 100).typical for bits in (10, 11)]
     assert errors[0] / errors[1] == pytest.approx(1023 / 511)

@@ -267,6 +267,8 @@ def test_config_mismatch_seen_by_the_server():
         ({"threshold": 1}, "threshold: expected at least 2; the server proposes 1"),
         ({"quorum": 1}, "quorum: expected at least 3"),
         ({"suite": 1}, "suite: expected at least 2"),
+        ({"length": 6}, "length: expected 5 ring elements"),
+        ({"degree": 2}, "degree: expected 3 neighbours"),
         ({"ring": 32}, "ring: expected at least 64"),
         ({"attested": False}, "consistency round"),
         ({"context": b"c" * 32}, "another encoding"),
