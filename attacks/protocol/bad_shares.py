@@ -152,7 +152,7 @@ class BadShares(ProtocolAttack):
     """
 
     name = "bad_shares"
-    source = "folklore; verifiable shares: Feldman, A Practical Scheme for Non-interactive Verifiable Secret Sharing, FOCS 1987"
+    source = "folklore"
     number: ClassVar[int] = 17
     by = "client"
     stopped_by = (

@@ -38,9 +38,7 @@ class Dropout(ProtocolAttack):
     """
 
     name = "dropout"
-    source = (
-        "folklore; the setting of Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving ML, CCS 2017"
-    )
+    source = "folklore; the dropouts of Bonawitz et al., Practical Secure Aggregation ..., CCS 2017"
     number: ClassVar[int] = 18
     by = "client"
     stopped_by = "the server closes a step with a quorum or not at all, and rebuilds each secret from t checked shares"

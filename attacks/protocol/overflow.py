@@ -47,7 +47,7 @@ class Overflow(ProtocolAttack):
     """
 
     name = "overflow"
-    source = "folklore; the choice of the modulus in Bonawitz et al., CCS 2017, section 4"
+    source = "folklore"
     number: ClassVar[int] = 16
     by = "server"
     stopped_by = (

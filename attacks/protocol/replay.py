@@ -169,4 +169,4 @@ def _copied(server: HostileServer, victim: int, colluder: int) -> messages.Share
     """The victim's packets, in the order in which the colluder's would stand."""
     near, share = server.server._directory.neighbours, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}
-    return messages.Share(share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder]))
+    return messages.Share(share.directory, share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder]))

@@ -26,7 +26,7 @@ class RingInjection(ProtocolAttack):
     """
 
     name = "ring_injection"
-    source = "folklore; Bonawitz et al., CCS 2017, section 1 leaves the well-formedness of inputs to others"
+    source = "folklore; Lycklama et al., RoFL: Robustness of Secure Federated Learning, S&P 2023"
     number: ClassVar[int] = 16
     by = "client"
     stopped_by = "nothing that masks; the mode `norm_bound` shows what a proof of the norm would do"

@@ -131,7 +131,7 @@ class Client:
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
-        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
+        return messages.Share(self._directory.hash, keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _check_keys(self, roster: messages.Roster) -> None:
         if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:
@@ -139,10 +139,12 @@ class Client:
         for client, entry, signature in roster.entries:
             if client not in self._roster:
                 raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
+            signed = self._is_signed(client, Phase.ADVERTISE, entry.digest(), signature)
             if (entry.model_hash, entry.config_hash) != (self._own.model_hash, self._own.config_hash):
-                raise self._error(errors.ModelMismatch, f"client {client} holds another model or configuration", client)
-            if not self._is_signed(client, Phase.ADVERTISE, entry.digest(), signature):
-                raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it", client)
+                message = f"client {client} holds another model or configuration"
+                raise self._error(errors.ModelMismatch, message, client if signed else None)
+            if not signed:  # the server may have made it up: that names nobody
+                raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it")
         public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
         if len(set(public)) < len(public):
             raise self._error(errors.RosterTampered, "one public key stands in two places")
@@ -177,9 +179,9 @@ class Client:
         """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         place = directory.neighbours[u].index(self.id)
-        root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
+        root = merkle.climb(packet.leaf(delivery.seed, directory.hash), place, delivery.path)
         if not self._is_signed(u, Phase.SHARE, root, delivery.signature):
-            raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it", u)
+            raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it")
         key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
         try:
             plain = keys.decrypt_share(key, packet.cipher, directory.share_header(u, self.id))
@@ -232,7 +234,7 @@ class Client:
         for client, signature in zip(signers, quorum.signatures, strict=True):
             if not self._is_signed(client, Phase.ATTEST, told, signature):
                 message = f"client {client} has not signed the survivors that this client was shown"
-                raise self._error(errors.InconsistentSurvivors, message, client)
+                raise self._error(errors.InconsistentSurvivors, message)
         return self._revealed()
 
     def _unmask_trusting(self, header: Header, survivors: messages.Survivors) -> Message:

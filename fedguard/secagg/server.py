@@ -153,6 +153,8 @@ class Server:
     def _keep_shares(self, received: Received) -> None:
         assert isinstance(received.message, messages.Share)
         client, got = received.header.sender, len(received.message.packets)
+        if received.message.directory != self._directory.hash:
+            raise self._error(errors.RosterTampered, f"client {client} was shown other keys")
         if got != len(self._directory.neighbours[client]):
             raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
         self._shares[client] = received.message, received.signature
