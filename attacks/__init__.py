@@ -69,7 +69,7 @@ TRIGGERS = {
 PROTOCOL = {
     "survivor_and_dropped": "fedguard.attacks.protocol.survivor_and_dropped:SurvivorAndDropped",
     "split_survivors": "fedguard.attacks.protocol.split_survivors:SplitSurvivors",
-    "split_survivors_trusting": "fedguard.attacks.protocol.split_survivors:SplitSurvivorsTrusting",
+    "split_survivors_trusting": "fedguard.attacks.protocol.split_survivors_trusting:SplitSurvivorsTrusting",
     "second_request": "fedguard.attacks.protocol.second_request:SecondRequest",
     "key_substitution": "fedguard.attacks.protocol.key_substitution:KeySubstitution",
     "replay": "fedguard.attacks.protocol.replay:Replay",

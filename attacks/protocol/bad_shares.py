@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cryptography.exceptions import InvalidTag
-from fedguard.attacks.protocol.network import Arrivals, Network
+from fedguard.attacks.protocol.means.network import Arrivals, Network
 
 from fedguard.secagg import errors, keys, messages
 from fedguard.secagg.client import Client

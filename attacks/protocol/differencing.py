@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.relay import Peer, Relay, tried
+from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.messages import Attest, Header, Message, Phase, Quorum, Survivors, set_hash, signed, unpack

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.inputs import fixed_point, signed
-from fedguard.attacks.protocol.relay import Relay
+from fedguard.attacks.protocol.means.inputs import fixed_point, signed
+from fedguard.attacks.protocol.means.relay import Relay
 from fedguard.attacks.protocol.sybils import skellam
 from numpy.typing import NDArray
 

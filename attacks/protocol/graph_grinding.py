@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from fedguard.attacks.protocol.relay import Peer, Relay
+from fedguard.attacks.protocol.means.relay import Peer, Relay
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

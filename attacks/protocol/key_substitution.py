@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from fedguard.attacks.protocol.hostile import HostileServer
+from fedguard.attacks.protocol.means.hostile import HostileServer
 
 from fedguard.secagg import keys, messages
 from fedguard.secagg.client import Client

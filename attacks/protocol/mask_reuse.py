@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedguard.attacks.protocol.relay import Peer, Relay, tried
+from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedguard.attacks.protocol.relay import Peer, Relay, tried
+from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.network import Network
+from fedguard.attacks.protocol.means.network import Network
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.hostile import KEY, SEED, HostileServer, quorum
+from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
 
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client
@@ -169,4 +169,6 @@ def _copied(server: HostileServer, victim: int, colluder: int) -> messages.Share
     """The victim's packets, in the order in which the colluder's would stand."""
     near, share = server.server._directory.neighbours, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}
-    return messages.Share(share.directory, share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder]))
+    return messages.Share(
+        share.directory, share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder])
+    )

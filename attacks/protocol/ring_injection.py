@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Lt
-from fedguard.attacks.protocol.network import Network
+from fedguard.attacks.protocol.means.network import Network
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

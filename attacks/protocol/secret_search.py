@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from fedguard.attacks.protocol.traces import Listener, blobs, numbers, reachable, shown, told
+from fedguard.attacks.protocol.means.traces import Listener, blobs, numbers, reachable, shown, told
 
 from fedguard.secagg import keys, messages
 from fedguard.secagg.client import Client

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.inputs import fixed_point
-from fedguard.attacks.protocol.relay import Peer, Relay
+from fedguard.attacks.protocol.means.inputs import fixed_point
+from fedguard.attacks.protocol.means.relay import Peer, Relay
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
-from fedguard.attacks.protocol.network import Network
+from fedguard.attacks.protocol.means.network import Network
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.hostile import KEY, SEED, HostileServer, quorum
+from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
 
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.inputs import fixed_point, signed
-from fedguard.attacks.protocol.relay import Peer, Relay
+from fedguard.attacks.protocol.means.inputs import fixed_point, signed
+from fedguard.attacks.protocol.means.relay import Peer, Relay
 from numpy.typing import NDArray
 
 from fedguard.secagg.contest import Arena, Claim, Noise, ProtocolAttack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedguard.attacks.protocol.hostile import HostileServer
+from fedguard.attacks.protocol.means.hostile import HostileServer
 from fedguard.attacks.protocol.split_survivors import split
 
 from fedguard.secagg.client import Client

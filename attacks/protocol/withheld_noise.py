@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.network import Network
+from fedguard.attacks.protocol.means.network import Network
 from numpy.typing import NDArray
 from scipy.special import chdtri, log_ndtr
 

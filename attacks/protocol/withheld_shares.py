@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.hostile import HostileServer, quorum
+from fedguard.attacks.protocol.means.hostile import HostileServer, quorum
 
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client

@@ -4,7 +4,8 @@ import pytest
 from fedguard.attacks.protocol.key_substitution import LOW_ORDER, KeySubstitution
 from fedguard.attacks.protocol.replay import Replay
 from fedguard.attacks.protocol.second_request import SecondRequest
-from fedguard.attacks.protocol.split_survivors import SplitSurvivors, SplitSurvivorsTrusting
+from fedguard.attacks.protocol.split_survivors import SplitSurvivors
+from fedguard.attacks.protocol.split_survivors_trusting import SplitSurvivorsTrusting
 from fedguard.attacks.protocol.survivor_and_dropped import SurvivorAndDropped
 from fedguard.attacks.protocol.weak_parameters import WeakParameters
 from fedguard.attacks.protocol.withheld_shares import WithheldShares

@@ -9,8 +9,8 @@ import pytest
 from fedguard.attacks.protocol.differencing import Differencing
 from fedguard.attacks.protocol.disaggregation import Disaggregation
 from fedguard.attacks.protocol.graph_grinding import GraphGrinding
-from fedguard.attacks.protocol.inputs import fixed_point, signed
 from fedguard.attacks.protocol.mask_reuse import MaskReuse
+from fedguard.attacks.protocol.means.inputs import fixed_point, signed
 from fedguard.attacks.protocol.model_per_client import ModelPerClient
 from fedguard.attacks.protocol.seed_search import SeedSearch, folded
 from fedguard.attacks.protocol.sybils import Sybils, skellam

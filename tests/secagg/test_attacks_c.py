@@ -14,12 +14,12 @@ import pytest
 from fedguard.attacks.protocol import bad_shares, overflow, sum_leakage, withheld_noise
 from fedguard.attacks.protocol.bad_shares import BadShares
 from fedguard.attacks.protocol.dropout import Deaf, Dropout
-from fedguard.attacks.protocol.network import Network
+from fedguard.attacks.protocol.means.network import Network
+from fedguard.attacks.protocol.means.traces import Listener, blobs, reachable
 from fedguard.attacks.protocol.overflow import AGREED, TOO_FINE, Overflow
 from fedguard.attacks.protocol.ring_injection import RingInjection
 from fedguard.attacks.protocol.secret_search import SecretSearch
 from fedguard.attacks.protocol.sum_leakage import SumLeakage, membership_auc
-from fedguard.attacks.protocol.traces import Listener, blobs, reachable
 from fedguard.attacks.protocol.withheld_noise import WithheldNoise, gaussian_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st

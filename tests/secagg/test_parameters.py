@@ -276,7 +276,17 @@ def test_split_views_cannot_open_both_secrets_of_a_client():
 def test_description_has_every_number_and_says_what_is_trusted():
     ring = sparse(1000, 0.1, 0.1)
     rows = {name: (value, meaning) for name, value, meaning in ring.describe()}
-    for name in ("clients", "corrupted", "dropped", "degree", "threshold", "quorum", "members", "survivors", "anonymity"):
+    for name in (
+        "clients",
+        "corrupted",
+        "dropped",
+        "degree",
+        "threshold",
+        "quorum",
+        "members",
+        "survivors",
+        "anonymity",
+    ):
         assert rows[name][0] == str(getattr(ring, name))
     assert [rows[name][0] for name in ("exposure", "disconnection", "failure")] == ["2^-42.8", "2^-100.3", "2^-24.8"]
     assert rows["exposure, fewest members"][0] == f"2^{ring.exposure_among(900):.1f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
-from fedguard.attacks.protocol.relay import Peer, tried
+from fedguard.attacks.protocol.means.relay import Peer, tried
 
 from fedguard.secagg import messages
 from fedguard.secagg.contest import Arena
