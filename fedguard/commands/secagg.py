@@ -158,22 +158,33 @@ def attack(
         attacks = [one for one in attacks if one.weak is not None]
     findings: list[Finding] = []
     for one in attacks:
-        findings.append(contest(one, weak=weak))
-        if not as_json:
-            _tell(one, findings[-1], brief=name == "all")
+        with console.status(f"{one.name} ..."):
+            findings.append(contest(one, weak=weak))
     if as_json:
         typer.echo(json.dumps([_entry(finding) for finding in findings], indent=1))
+    elif name == "all":
+        _tabulate(attacks, findings)
+    else:
+        _tell(attacks[0], findings[0])
     if not weak and any(finding.verdict == "succeeded" for finding in findings):
         raise typer.Exit(3)
 
 
-def _tell(attack: Any, finding: Finding, brief: bool) -> None:
-    colour = {"defeated": "green", "limit": "yellow", "succeeded": "red"}[finding.verdict]
-    console.print(
-        f"[bold]{finding.attack}[/] against {finding.variant}: [{colour}]{finding.verdict}[/]", highlight=False
-    )
-    if brief:
-        return
+_COLOURS = {"defeated": "green", "limit": "yellow", "succeeded": "red"}
+
+
+def _tabulate(attacks: Sequence[Any], findings: Sequence[Finding]) -> None:
+    table = Table("attack", "by", "verdict", "why", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for one, finding in zip(attacks, findings, strict=True):
+        why = {"defeated": one.stopped_by, "limit": one.outside}.get(finding.verdict, f"learned {finding.learned}")
+        table.add_row(finding.attack, one.by, f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]", escape(why))
+    console.print(table)
+    console.print("\n`fedguard secagg attack NAME` tells one of them step by step.", highlight=False)
+
+
+def _tell(attack: Any, finding: Finding) -> None:
+    verdict = f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]"
+    console.print(f"[bold]{finding.attack}[/] against {finding.variant}: {verdict}", highlight=False)
     _say(f"{attack.summary()}\n")
     for line in finding.story:
         _say(f"  {line}")
