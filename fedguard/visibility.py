@@ -23,11 +23,55 @@ from fedguard.errors import PreconditionError
 
 _SINGLE = Sight.EACH_UPDATE | Sight.HONEST_UPDATES
 
-#: What each mode of secure aggregation takes from sight, and what it shows instead.
-PROTOCOLS: dict[str, tuple[Sight, Sight]] = {
-    "off": (Sight.NOTHING, Sight.NOTHING),
-    "full": (_SINGLE | Sight.GROUP_SUMS, Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT),
-    "groups": (_SINGLE, Sight.GROUP_SUMS | Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT),
+
+@dataclass(frozen=True)
+class Mode:
+    """A mode of secure aggregation.
+
+    Attributes:
+        hidden, shown: what it takes from sight, and what it shows instead.
+        words: who sees what.
+        kept_from_rules: what the server sees and the protocol itself works with, so that no rule is given it.
+    """
+
+    hidden: Sight
+    shown: Sight
+    words: str
+    kept_from_rules: Sight = Sight.NOTHING
+
+
+_MASKED = Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT
+
+PROTOCOLS: dict[str, Mode] = {
+    "off": Mode(
+        Sight.NOTHING,
+        Sight.NOTHING,
+        "The server sees each update, and colluders who tap the wire see those of the honest clients.",
+    ),
+    "full": Mode(
+        _SINGLE | Sight.GROUP_SUMS,
+        _MASKED,
+        "The server sees one sum of all updates, and its rule gets their mean; nobody sees another's update.",
+    ),
+    "groups": Mode(
+        _SINGLE,
+        _MASKED | Sight.GROUP_SUMS,
+        "The server sees the sum of each group of clients, and its rule gets their means; nobody sees another's update.",
+    ),
+    "group_testing": Mode(
+        _SINGLE,
+        _MASKED | Sight.GROUP_SUMS,
+        "The server sees the sums of overlapping groups in one round, scores them on its clean data, and from then on sees one "
+        "sum without those whom it suspects; its rule gets one mean; nobody sees another's update.",
+        kept_from_rules=Sight.GROUP_SUMS,
+    ),
+}
+
+#: What to do about a rule that a mode hides too much from.
+_MENDS = {
+    "full": "Use mean or client_clipping >> mean, mask within groups, or switch masking off.",
+    "groups": "Use a rule that takes means of groups, such as median, or switch masking off.",
+    "group_testing": "Use mean or client_clipping >> mean, mask within groups, or switch masking off.",
 }
 
 
@@ -47,9 +91,9 @@ class Verdict:
 
 def exposed(architecture: Exposure, secure_aggregation: str = "off", root_data: bool = False) -> Exposure:
     """What both sides see of ``architecture`` under a mode of secure aggregation, with or without root data."""
-    hidden, shown = PROTOCOLS[secure_aggregation]
-    server = architecture.server.with_implied() & ~hidden | (shown & ~_SINGLE)
-    return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~hidden)
+    mode = PROTOCOLS[secure_aggregation]
+    server = architecture.server.with_implied() & ~mode.hidden | (mode.shown & ~_SINGLE)
+    return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hidden)
 
 
 def judge(
@@ -64,43 +108,60 @@ def judge(
     """Whether ``attack`` against ``pipeline`` may run.
 
     Args:
-        updates: n, the (expected) number of updates in a round.
+        updates: n, the (expected) number of rows that the rule gets in a round: single updates, or means.
         told: f, the number of hostile ones the rule is told to expect among them.
     """
+    of_rule, rule_sees = _judge_rule(pipeline, exposure, secure_aggregation, updates, told)
+    of_attack, attack_sees = _judge_attack(attack, threat.grants & exposure.clients) if attack else ([], Sight.NOTHING)
+    return Verdict((*of_rule, *of_attack), attack_sees, rule_sees)
+
+
+def _judge_rule(
+    pipeline: Pipeline, exposure: Exposure, secure_aggregation: str, rows: int, told: int
+) -> tuple[list[str], Sight]:
+    """What forbids the rule, and what it sees."""
     reasons: list[str] = []
-    rule_sees = Sight.NOTHING
+    sees, given = Sight.NOTHING, exposure.server & ~PROTOCOLS[secure_aggregation].kept_from_rules
     for stage in pipeline.stages:
-        met = first_met(stage.needs, exposure.server)
+        met = first_met(stage.needs, given)
         if met is None:
             reasons.append(
                 f"{stage.name} needs {needs_in_words(stage.needs)}; "
-                f"{_why_hidden(stage.needs[0], exposure, secure_aggregation)} "
-                f"The server sees {exposure.server.words()}."
+                f"{_why_hidden(stage.needs[0], exposure, secure_aggregation)} The rule is given {given.words()}."
             )
-        else:
-            rule_sees |= met
-    attack_sees = Sight.NOTHING
-    if attack is not None:
-        met = first_met(attack.needs, threat.grants & exposure.clients)
-        if met is None:
-            sees = threat.grants & exposure.clients
+        elif secure_aggregation != "off" and stage.reads_clients and not stage.by_samples:
             reasons.append(
-                f"{attack.name} needs {needs_in_words(attack.needs)}; the colluders see {sees.words()}. "
-                "Grant more in threat.knowledge, unless the protocol hides it."
+                f"{stage.name} looks up the client behind each row; under secure_aggregation: {secure_aggregation} a row is "
+                f"a mean of several. {_MENDS[secure_aggregation]}"
             )
         else:
-            attack_sees = met
+            sees |= met
+    if secure_aggregation == "group_testing" and Sight.ROOT_DATA not in exposure.server:
+        reasons.append("group_testing scores groups on clean data at the server: give it some with server.root_data.")
     try:
-        pipeline.check(updates, told)
+        if secure_aggregation == "off" or not reasons:  # what is hidden is not also too few
+            pipeline.check(rows, told)
     except PreconditionError as error:
-        reasons.append(str(error))
-    return Verdict(tuple(reasons), attack_sees, rule_sees)
+        groups = " Here n counts groups: raise their number." if secure_aggregation == "groups" else ""
+        reasons.append(f"{error}{groups}")
+    return reasons, sees
+
+
+def _judge_attack(attack: PoisonAttack, sees: Sight) -> tuple[list[str], Sight]:
+    """What forbids the attack, and what it sees."""
+    met = first_met(attack.needs, sees)
+    if met is not None:
+        return [], met
+    return [
+        f"{attack.name} needs {needs_in_words(attack.needs)}; the colluders see {sees.words()}. "
+        "Grant more in threat.knowledge, unless the protocol hides it."
+    ], Sight.NOTHING
 
 
 def _why_hidden(needed: Sight, exposure: Exposure, secure_aggregation: str) -> str:
+    mode = PROTOCOLS[secure_aggregation]
+    if needed & (mode.hidden | mode.kept_from_rules):
+        return f"secure_aggregation: {secure_aggregation} hides it. {_MENDS[secure_aggregation]}"
     if Sight.ROOT_DATA in needed and Sight.ROOT_DATA not in exposure.server:
         return "give the server some with server.root_data."
-    if secure_aggregation == "off":
-        return "this architecture does not show it."
-    hides = f"secure_aggregation: {secure_aggregation} hides it."
-    return f"{hides} Use mean or client_clipping >> mean, or switch masking off."
+    return "this architecture does not show it."

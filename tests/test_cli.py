@@ -110,7 +110,11 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
         "check", "tiny.yaml", "--set", "matrix.defense=[krum]", "--set", "clients.malicious=3", cwd=folder
     ).stdout
     assert "krum needs n >= 2f + 3, with f = 3: 9 updates; got n = 8." in said.replace("\n", " ")
-    fedguard("check", "tiny.yaml", "--set", "protocol.secure_aggregation=full", cwd=folder, code=2)
+    masked = ["--set", "protocol.secure_aggregation=full"]
+    said = fedguard("check", "tiny.yaml", *masked, cwd=folder).stdout.replace("\n", " ")
+    assert "6 trials to run, 12 refused." in said
+    assert "Secure aggregation, full: The server sees one sum of all updates" in said
+    fedguard("check", "tiny.yaml", *masked, "--set", "matrix.defense=[median]", cwd=folder, code=2)
 
 
 def test_dry_run(folder):

@@ -90,6 +90,10 @@ RAISED = {
     "class_lost": ({"worst_class_accuracy": 0.4}, {}, ["40.0 %", "85.0 %", "half"]),
     "search_at_boundary": ({"attack_notes": {"at_boundary": 0.25}}, {}, ["25.0 %", "expected in none"]),
     "epsilon_without_proof": ({}, {"epsilon": 3.0}, ["epsilon = 3", "median"]),
+    "hostile_noise_counted": (
+        {"privacy": {"most_hostile": 4, "may_withhold": 2}}, {"epsilon": 3.0, "noise": "client"},
+        ["4 hostile", "epsilon = 3", "all but 2", "protocol.colluding"],
+    ),
     "backdoor_without_baseline": ({"attack_success_clean": None}, {}, ["90.0 %", "subtract"]),
     "target_inputs_counted": ({"attack_success_counts_target": True}, {}, ["90.0 %", "expected none"]),
     "below_chance": ({"final_accuracy": 0.04}, {}, ["4.0 %", "10.0 %"]),

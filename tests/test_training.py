@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedguard.architectures.clients import Wire
-from fedguard.architectures.server import Server, drop_not_finite
+from fedguard.architectures.server import Server
+from fedguard.architectures.wire import Wire, drop_not_finite
 from fedguard.contracts import ROOT, Examples, LocalPlan, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError
 from fedguard.registry import registry

@@ -22,6 +22,7 @@ class WeightedMean(WeightRule):
     breakdown = "0: one update decides"
     cost = "one pass"
     reads_clients = True
+    by_samples = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         samples = context.samples

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedguard.architectures.wire import Wire
 from fedguard.contracts import (
     ClientContext,
     DataView,
@@ -27,21 +28,6 @@ from fedguard.errors import ContractError
 
 #: Makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
 KnownBy = Callable[[tuple[int, ...], tuple[int, ...]], KnownRule]
-
-
-@dataclass(frozen=True)
-class Wire:
-    """What travels to the server in one round.
-
-    Attributes:
-        updates: float32 ``[n, d]``.
-        clients: the client behind each row.
-        hostile: those of them that are hostile.
-    """
-
-    updates: Tensor
-    clients: tuple[int, ...]
-    hostile: frozenset[int]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedguard.bench.protocol import protocol_card
 from fedguard.config import Cell
-from fedguard.contracts import PoisonAttack
+from fedguard.contracts import PoisonAttack, Protocol
 from fedguard.visibility import exposed
 
 
@@ -13,7 +14,6 @@ def threat_card(cell: Cell) -> dict[str, Any]:
     """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and hostile share."""
     config, threat, attack = cell.config, cell.threat, cell.adversary
     sampled = cell.participation
-    told = -(-cell.told * sampled.expected // sampled.total)
     root = config.server.root_data
     shown = exposed(cell.architecture.exposes, config.protocol.mode, root > 0).server
     return {
@@ -34,20 +34,30 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "true_f": cell.hostile if attack else 0,
         "told_f": cell.told,
         "f_known": config.clients.assumed_f != "unknown",
-        "told_per_round": told,
+        "rows": cell.rows,
+        "told_per_round": cell.told_rows,
         "defense": str(cell.pipeline),
         "rule_needs": {stage.name: [way.names() for way in stage.needs] for stage in cell.pipeline.stages},
         "server_sees": cell.verdict.rule_sees.names(),
         "server_shown": shown.names(),
-        "unproven": cell.pipeline.unproven(sampled.expected, told),
+        "unproven": cell.pipeline.unproven(cell.rows, cell.told_rows),
         "root_data": {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None,
         "partition": str(cell.partition),
         "algorithm": config.training.algorithm,
         "secure_aggregation": config.protocol.mode,
-        "privacy": config.protocol.privacy,
+        "protocol": protocol_card(cell),
+        "privacy": "none" if config.protocol.privacy == "none" else config.protocol.privacy.kind,
+        "noise": None if config.protocol.privacy == "none" else "client",
         "epsilon": None,
-        "epsilon_note": "no noise is added, so there is no differential privacy",
+        "epsilon_note": _epsilon_note(config.protocol),
     }
+
+
+def _epsilon_note(protocol: Protocol) -> str:
+    if protocol.privacy != "none":
+        return "each client adds its share of the noise before the masks; what it proves is in the result"
+    masked = "; secure aggregation alone has no epsilon" if protocol.masked else ""
+    return f"no noise is added, so there is no differential privacy{masked}"
 
 
 def acts_on(attack: PoisonAttack) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedguard.bench.protocol import encoding_in_words, protocol_in_words
 from fedguard.bench.rehearsal import refusals
 from fedguard.bench.trial import run_trial
 from fedguard.config import Cell, Plan
@@ -57,16 +58,27 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         yield Text(line)
     for threat in dict.fromkeys(repr(cell.threat) for cell in cells if cell.adversary):
         yield Text(f"Threat: {threat}")
+    yield from _protocols(legal)
     if refused:
         yield Text("\nRefused, and why:", "bold")
         yield from (Text(f"  {cell.label}: {refused[cell.id]}") for cell in cells if cell.id in refused)
     selecting = sum(_selecting(cell) for cell in legal)
     if selecting:
         yield Text(f"To choose the worst cases, up to {selecting} more trials on selection seeds.")
-    unproven = [line for cell in legal for line in cell.pipeline.unproven(cell.participation.expected, cell.told)]
+    unproven = [line for cell in legal for line in cell.pipeline.unproven(cell.rows, cell.told_rows)]
     if unproven:
         yield Text("\nRuns, but outside what was proven:", "bold")
         yield from (Text(f"  {line}") for line in dict.fromkeys(unproven))
+
+
+def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
+    """Who sees what under masks, and how exact the sums are; of many encodings only their number."""
+    for lines in dict.fromkeys(tuple(protocol_in_words(cell)) for cell in cells):
+        yield from (Text(line) for line in lines)
+    encodings = [line for line in dict.fromkeys(encoding_in_words(cell) for cell in cells) if line]
+    if len(encodings) > 4:
+        encodings = [f"{len(encodings)} encodings, from the first to the last:", encodings[0], encodings[-1]]
+    yield from (Text(line) for line in encodings)
 
 
 def _selecting(cell: Cell) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.config import Cell
-from fedguard.contracts import DataView, Gram, Pipeline, PoisonAttack, RuleContext, Sight, WeightRule
+from fedguard.contracts import DataView, Gram, Pipeline, PoisonAttack, Protocol, RuleContext, Sight, WeightRule
 from fedguard.registry import registry
 
 #: Trains a cell with one seed and returns its final accuracy.
@@ -42,15 +42,20 @@ def _final(cell: Cell, seed: int, train: Train) -> float:
 
 
 def _oracle(cell: Cell) -> Cell:
-    config = _with_clients(cell, {"assumed_f": None})
+    """Without groups and tests, for which fewer clients could be too few; noise stays."""
+    protocol = cell.config.protocol.undefended
+    if protocol.masked:
+        protocol = dataclasses.replace(protocol, secure_aggregation="full")
+    config = _with_clients(cell, {"assumed_f": None}).model_copy(update={"protocol": protocol})
     return dataclasses.replace(
         cell, config=config, attack=_Absent(), ensemble=None, pipeline=registry().pipeline("mean")
     )
 
 
 def _alone(cell: Cell) -> Cell:
-    """One client takes part for form's sake; its update gets no weight."""
+    """One client takes part for form's sake, without masks; its update gets no weight."""
     config = _with_clients(cell, {"per_round": 1, "sampling": "fixed", "malicious": 0, "assumed_f": None})
+    config = config.model_copy(update={"protocol": Protocol()})
     return dataclasses.replace(cell, config=config, attack=None, ensemble=None, pipeline=Pipeline((_RootOnly(),)))
 
 

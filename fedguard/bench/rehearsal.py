@@ -1,6 +1,7 @@
 """What only the data can tell: does this cell's task come together at all?
 
-A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images. Each
+A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
+weights or noise may not fit the ring. Each
 distinct task is dealt once, each attack tampers with two examples, and its trigger is put to the test set, before anything
 runs. What does not come together is refused with the reason, like what the visibility check refuses.
 """
@@ -11,7 +12,8 @@ from collections.abc import Iterable
 
 import torch
 
-from fedguard.bench.trial import colluders, deal
+from fedguard.architectures.masking import masking
+from fedguard.bench.trial import colluders, deal, set_up
 from fedguard.config import Cell
 from fedguard.contracts import ROOT, DataView, Sight, State
 from fedguard.errors import ConfigError
@@ -34,6 +36,7 @@ def _why_not(cell: Cell, seed: int) -> str | None:
         task, _ = deal(cell, seed)
         if cell.config.server.root_data:
             task.examples(ROOT)
+        masking(set_up(cell, seed, task))
         if cell.attack is not None:
             planted = cell.attack.backdoor(_tamper(cell, task, seed))
             if planted is not None:

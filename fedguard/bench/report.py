@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -65,7 +66,27 @@ def _setting(run: Run) -> Iterator[RenderableType]:
             f"Data: {partitions.pop()}; measured label distance {distance:.2f} (0 alike, 1 disjoint), "
             f"gradient dissimilarity {gradient:.2f}."
         )
+    yield from _sums(cards, [record["result"] for record in run.records.values() if record["status"] == "ok"])
     yield from _references(run)
+
+
+def _sums(cards: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """A sentence on each mode of secure aggregation that ran: who was hidden, and how exact the sums were."""
+    modes: dict[str, list[dict[str, Any]]] = {}
+    for card, result in zip(cards, results, strict=True):
+        if result.get("secure_aggregation"):
+            modes.setdefault(card["secure_aggregation"], []).append(result["secure_aggregation"])
+    for mode, found in modes.items():
+        hidden = min((one["anonymity"] for one in found if one["anonymity"] is not None), default=None)
+        errors = [one["error"]["mean"] for one in found if one["error"]]
+        lost, sessions = sum(one["aborted_sessions"] for one in found), sum(one["sessions"] for one in found)
+        said = f"{lost} of {sessions} sums lost"
+        if hidden is not None and errors:
+            said = (
+                f"each update is hidden among {hidden} or more, colluders not counted; the means are off by "
+                f"{median(errors):.1g} of their length (median of the trials); {said}"
+            )
+        yield Text(f"Secure aggregation, {mode}: {said}.")
 
 
 def _references(run: Run) -> Iterator[RenderableType]:

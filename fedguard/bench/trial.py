@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedguard.bench.card import threat_card
 from fedguard.bench.environment import environment, peak_memory
+from fedguard.bench.protocol import privacy_spent, sums
 from fedguard.bench.record import Record, identified
 from fedguard.bench.references import references
 from fedguard.config import Cell
@@ -55,10 +56,13 @@ def run_trial(
     result["minority"] = minorities(task, reports, hostile, result["class_accuracy"])
     result.update(_compared(cell, result["final_accuracy"], corners))
     result["references"] = compared_with
+    result["secure_aggregation"] = sums(cell, reports, hostile)
+    result["privacy"] = privacy_spent(cell, reports, task.dim)
     result.update(_backdoor(cell, seed, task, reports, model, clean_model))
     card = threat_card(cell)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
+    card["epsilon"] = result["privacy"]["epsilon"] if result["privacy"] else None
     record: Record = {
         "status": "ok",
         "reason": None,
@@ -69,6 +73,8 @@ def run_trial(
             "cpu_seconds": time.process_time() - cpu,
             "worker_peak_memory_bytes": peak_memory(),
             "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
+            "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
+            "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
         "environment": {**environment(), "started": started},
     }
@@ -115,9 +121,9 @@ def colluders(cell: Cell, seed: int) -> frozenset[int]:
     return frozenset(drawn.tolist())
 
 
-def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> tuple[list[RoundReport], Tensor]:
-    rng = Rng(seed)
-    setup = Setup(
+def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
+    """All that the cell's architecture needs."""
+    return Setup(
         task=task,
         pipeline=cell.pipeline,
         attack=cell.attack,
@@ -128,9 +134,14 @@ def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> t
         rule_sees=cell.verdict.rule_sees,
         training=cell.config.training,
         participation=cell.participation,
-        rng=rng,
+        rng=Rng(seed),
         evaluate_every=cell.config.evaluation.every,
+        protocol=cell.config.protocol,
     )
+
+
+def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> tuple[list[RoundReport], Tensor]:
+    setup = set_up(cell, seed, task)
     reports = []
     model = torch.empty(0)
     for report in cell.architecture.run(setup):
@@ -153,7 +164,7 @@ def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
         (True, False): "attack_mean",
         (True, True): "attack_defense",
     }
-    attacked, defended = cell.attack is not None, str(cell.pipeline) != "mean"
+    attacked, defended = cell.attack is not None, cell.defended
     four: dict[str, float | None] = {name: corners.get(name) for name in here.values()}
     four[here[attacked, defended]] = final
     if not defended:  # the mean is its own undefended corner

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from fedguard.config.document import Document, Key, dotted, parse_yaml
+from fedguard.config.protocol import check, effective
 from fedguard.config.schema import CellConfig, Suite, validated
 from fedguard.contracts import (
     Architecture,
@@ -68,7 +69,8 @@ class Cell:
                 raise ConfigError(
                     f"{places.get('attack', 'attack')}: {attack.name} infers; a suite's attack is on the training."
                 )
-        task = config.task
+        task, clients = config.task, config.clients.participation
+        check(config.protocol, clients, config.training.rounds, places.get("protocol", "protocol"))
         return cls(
             config,
             known.build("data", task.data, places.get("task.data", "task.data")),
@@ -108,17 +110,28 @@ class Cell:
     @property
     def _most_told(self) -> int:
         """The largest minority of all clients that the pipeline can be told and still run."""
-        total, n = self.config.clients.total, self.participation.expected
-        for told in range((total - 1) // 2, 0, -1):
+        for told in range((self.config.clients.total - 1) // 2, 0, -1):
             with contextlib.suppress(PreconditionError):
-                self.pipeline.check(n, -(-told * n // total))
+                self.pipeline.check(self.rows, self._told_rows(told))
                 return told
         return 0
 
     @property
     def participation(self) -> Participation:
-        clients = self.config.clients
-        return Participation(total=clients.total, per_round=clients.per_round, sampling=clients.sampling)
+        return self.config.clients.participation
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that the server's rule gets in a round: single updates, or what the protocol makes of them."""
+        return self.config.protocol.rows(self.participation.expected)
+
+    @property
+    def told_rows(self) -> int:
+        """How many of these rows the rule is told to be hostile."""
+        return self._told_rows(self.told)
+
+    def _told_rows(self, told: int) -> int:
+        return min(-(-told * self.participation.expected // self.participation.total), self.rows)
 
     @property
     def threat(self) -> ThreatModel:
@@ -131,16 +144,17 @@ class Cell:
     def verdict(self) -> Verdict:
         """Whether it may run, and what its two sides see."""
         exposure = exposed(self.architecture.exposes, self.config.protocol.mode, self.config.server.root_data > 0)
-        n = self.participation.expected
-        told = -(-self.told * n // self.config.clients.total)
-        verdict = judge(self.pipeline, self.attack, exposure, self.threat, n, told, self.config.protocol.mode)
+        mode = self.config.protocol.mode
+        verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, mode)
         reasons = list(verdict.reasons)
+        if self.config.protocol.privacy != "none" and self.pipeline.rule.by_samples:
+            reasons.append(
+                f"the noise is made for clients that count alike, and {self.pipeline.rule.name} weighs them. Use mean."
+            )
         if self.adversary is not None and self.hostile == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
             reasons.append(f"none of the attacks of {self.ensemble.name} may run here. Grant more in threat.knowledge.")
-        if self.config.protocol.mode != "off" and not reasons:
-            reasons.append(f"this version of FedGuard cannot run secure_aggregation: {self.config.protocol.mode} yet.")
         return dataclasses.replace(verdict, reasons=tuple(reasons))
 
     @cached_property
@@ -167,7 +181,7 @@ class Cell:
             },
             "clients": clients,
             "training": dataclasses.asdict(config.training),
-            "protocol": config.protocol.model_dump(mode="json"),
+            "protocol": effective(config.protocol),
             "threat": threat.model_dump(mode="json"),
             "server": config.server.model_dump(),
             "evaluation": config.evaluation.model_dump(),
@@ -189,12 +203,17 @@ class Cell:
         """``alie(z=1.5) against nnm >> trimmed_mean``."""
         return f"{self.adversary or 'no attack'} against {self.pipeline}"
 
+    @property
+    def defended(self) -> bool:
+        """Whether the rule is another than the plain mean, or the protocol itself defends."""
+        return str(self.pipeline) != "mean" or self.config.protocol != self.config.protocol.undefended
+
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
         """One of the four corners: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else registry().pipeline("mean")
-        changed = {} if attacked else {"attack": "none"}
+        changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
-            changed["defense"] = "mean"
+            changed |= {"defense": "mean", "protocol": self.config.protocol.undefended}
         config = self.config.model_copy(update=changed)
         return dataclasses.replace(
             self,
@@ -223,7 +242,7 @@ class Plan:
     def cells(self) -> list[Cell]:
         """Every cell once, those first that others compare themselves with."""
         unique = {cell.id: cell for cell in (*(cell for _, cell in self.positions), *self.corners)}
-        return sorted(unique.values(), key=lambda cell: (cell.adversary is not None) + (str(cell.pipeline) != "mean"))
+        return sorted(unique.values(), key=lambda cell: (cell.adversary is not None) + cell.defended)
 
 
 def plan(document: Document, suite: Suite) -> Plan:
@@ -274,7 +293,8 @@ def override(document: Document, settings: Sequence[str]) -> Document:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise ConfigError(f"--set {setting}: expected key=value, as in --set training.rounds=10.")
-        key = tuple(name.split("."))
+        first, dot, rest = name.partition(".")
+        key = (first, rest) if first == "matrix" and dot else tuple(name.split("."))  # a swept key is one, dots and all
         _put(data, key, parse_yaml(text, f"--set {name}")[0] if text else "", f"--set {name}")
         keys.add(key)
     return dataclasses.replace(document, data=data, settings=frozenset(keys))
@@ -301,7 +321,9 @@ def _combinations(
 def _places(where: Mapping[str, Key], document: Document) -> dict[str, str]:
     """Where the specs stand, for messages: in the matrix if they are swept, else at their own key."""
     names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition")
-    return {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
+    places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
+    swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
+    return {**places, "protocol": document.where(swept[0] if swept else ("protocol",))}
 
 
 def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:

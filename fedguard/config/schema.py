@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator, model_validator
 
 from fedguard.config.document import Document, Key
-from fedguard.contracts import Sight, Training
+from fedguard.contracts import Participation, Protocol, Sight, Training
 from fedguard.errors import ConfigError, UnknownName
 
 Spec = str | dict[str, Any]
@@ -64,6 +64,10 @@ class ClientsSection(_Section):
     malicious: CountOrFraction = 0
     assumed_f: Literal["unknown"] | CountOrFraction | None = None
 
+    @property
+    def participation(self) -> Participation:
+        return Participation(total=self.total, per_round=self.per_round, sampling=self.sampling)
+
     def count(self, value: int | float) -> int:
         """A count of clients from a count or a fraction."""
         return value if isinstance(value, int) else round(value * self.total)
@@ -78,24 +82,6 @@ class ClientsSection(_Section):
             if value is not None and value != "unknown" and self.count(value) >= self.total:
                 raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
         return self
-
-
-class GroupsSection(_Section):
-    """Secure aggregation within groups of clients."""
-
-    groups: Annotated[int, Field(strict=True, ge=2)]
-
-
-class ProtocolSection(_Section):
-    """What is masked, and which noise is added."""
-
-    secure_aggregation: Literal["off", "full"] | GroupsSection = "off"
-    privacy: Literal["none"] = "none"
-
-    @property
-    def mode(self) -> str:
-        """``off``, ``full`` or ``groups``."""
-        return self.secure_aggregation if isinstance(self.secure_aggregation, str) else "groups"
 
 
 class ThreatSection(_Section):
@@ -190,7 +176,7 @@ class CellConfig(_Section):
     task: TaskSection = TaskSection()
     clients: ClientsSection = ClientsSection()
     training: Training = Training()
-    protocol: ProtocolSection = ProtocolSection()
+    protocol: Protocol = Protocol()
     threat: ThreatSection = ThreatSection()
     server: ServerSection = ServerSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -300,13 +286,15 @@ def _is_branch(part: str | int) -> bool:
 
 def _keys_at(model: Any, key: Key) -> Iterable[str]:
     """The keys that may stand in the section ``key`` of a model."""
+    sections = [model]
     for part in key:
-        field = getattr(model, "model_fields", {}).get(str(part))
-        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        hints = [get_type_hints(section).get(str(part)) for section in sections]
+        kinds = [kind for hint in hints for kind in (hint, *get_args(hint))]
         sections = [kind for kind in kinds if hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)]
-        if not sections:
-            return ()
-        model = sections[0]
-    if dataclasses.is_dataclass(model):
-        return [field.name for field in dataclasses.fields(model)]
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [name for section in sections for name in _keys(section)]
+
+
+def _keys(section: Any) -> list[str]:
+    if dataclasses.is_dataclass(section):
+        return [field.name for field in dataclasses.fields(section)]
+    return [field.alias or name for name, field in section.model_fields.items()]

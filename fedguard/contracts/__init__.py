@@ -6,13 +6,14 @@
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
     attacks.py         PoisonAttack, Ensemble, InferenceAttack and their views
     tasks.py           Examples, Dataset, Data, Partition, Model, Trigger, Task
+    protocol.py        Protocol: secure aggregation, dropouts, noise
     architectures.py   Training, Participation, Setup, RoundReport, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.architectures import Architecture, Participation, RoundReport, Setup, Training
+from fedguard.contracts.architectures import Architecture, MaskedRound, Participation, RoundReport, Setup, Training
 from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
     DataView,
@@ -28,6 +29,17 @@ from fedguard.contracts.attacks import (
     Reconstruction,
 )
 from fedguard.contracts.gram import Gram
+from fedguard.contracts.protocol import (
+    BEFORE_THE_INPUT,
+    DistributedNoise,
+    Dropout,
+    FixedPoint,
+    Groups,
+    GroupTested,
+    GroupTesting,
+    Protocol,
+    SessionSize,
+)
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -57,6 +69,7 @@ from fedguard.contracts.tasks import (
 )
 
 __all__ = [
+    "BEFORE_THE_INPUT",
     "BENIGN_SAMPLE",
     "ROOT",
     "ROWS",
@@ -70,15 +83,22 @@ __all__ = [
     "DataView",
     "Dataset",
     "Defense",
+    "DistributedNoise",
+    "Dropout",
     "Ensemble",
     "Evaluation",
     "Examples",
     "Exposure",
+    "FixedPoint",
     "Gram",
+    "GroupTested",
+    "GroupTesting",
+    "Groups",
     "InferenceAttack",
     "InferenceView",
     "KnownRule",
     "LocalPlan",
+    "MaskedRound",
     "MatrixRule",
     "Membership",
     "Mixing",
@@ -91,9 +111,11 @@ __all__ = [
     "PoisonView",
     "Probe",
     "Probes",
+    "Protocol",
     "Reconstruction",
     "RoundReport",
     "RuleContext",
+    "SessionSize",
     "Setup",
     "Sight",
     "State",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
+from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.tasks import Evaluation, LocalPlan, Task, Trigger
@@ -79,6 +80,11 @@ class Participation:
         count = self.per_round if isinstance(self.per_round, int) else self.per_round * self.total
         return max(1, round(count))
 
+    @property
+    def most(self) -> int:
+        """The largest number of clients that a round may have."""
+        return self.total if self.sampling == "poisson" and self.expected < self.total else self.expected
+
     def choose(self, rng: Rng) -> tuple[int, ...]:
         """The clients of one round, in ascending order; under Poisson sampling perhaps none."""
         if self.expected == self.total:
@@ -112,10 +118,43 @@ class Setup:
     participation: Participation
     rng: Rng
     evaluate_every: int = 1
+    protocol: Protocol = field(default_factory=Protocol)
 
     def told_among(self, n: int) -> int:
-        """The f that the rule is told for n updates: the assumed share of hostile clients, rounded up."""
+        """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""
         return -(-self.told * n // self.participation.total)
+
+
+@dataclass(frozen=True)
+class MaskedRound:
+    """What the sessions of secure aggregation in one round came to.
+
+    Attributes:
+        clients: number of clients that took part.
+        sessions: how many were run; one for all clients, or one for each group.
+        aborted: why some of them gave no sum.
+        survivors: number of clients whose update is in a sum.
+        anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None
+            where it has none.
+        contributors: the fewest clients in a sum who surely added their share of any noise: all but those that may collude.
+        error: length of (decoded mean - true mean of the same clients' updates) over that of the true one; None where
+            there is no sum, or the true mean is zero. Over groups, the root of the sums of squares.
+        clipped: the share of the honest updates' coordinates that the encoding cut.
+        bytes_up, bytes_down: what all clients sent, and what the server sent.
+        left_out: the clients whom the protocol left out of the sums, since it takes them to be hostile.
+    """
+
+    clients: int
+    sessions: int
+    aborted: tuple[str, ...]
+    survivors: int
+    anonymity: int | None
+    contributors: int | None
+    error: float | None
+    clipped: float
+    bytes_up: int
+    bytes_down: int
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,11 +164,11 @@ class RoundReport:
     Attributes:
         round: from 1.
         model: float32 ``[d]``, after the round.
-        clients: whose updates reached the server, those that it dropped included.
+        clients: whose updates reached the server, those that it left out included.
         hostile: those of them that acted for the attack.
-        told: the f that the rule was told for this round.
-        not_finite: the clients whose update held NaN or infinity; the server dropped these.
-        excluded: the clients to whose update the rule gave no weight; None for rules without weights.
+        told: the f that the rule was told for this round: how many rows may be hostile.
+        not_finite: the clients whose update held NaN or infinity; the server dropped these, or they could not be encoded.
+        excluded: the clients whose update got no weight; None for rules without weights.
         abandoned: why the round changed nothing; None where it did.
         evaluation: of the new model, in rounds where it was evaluated; so are the figures below.
         kappa: ``|R - mu|^2 / mean_i |x_i - mu|^2`` over the honest updates x_i with mean mu: what this round's aggregate R
@@ -139,6 +178,9 @@ class RoundReport:
         backdoor: the trigger's success rate on the new model; None without a backdoor.
         planted: the trigger as it was in this round, and its target.
         notes: what the attack says of itself, see `PoisonAttack.notes`.
+        behind: the clients behind each row that the rule was given: one, or those of a sum.
+        silent: the clients that dropped out before their update reached anybody.
+        masked: what secure aggregation came to; None where it is off.
     """
 
     round: int
@@ -156,6 +198,9 @@ class RoundReport:
     planted: tuple[Trigger, int] | None
     notes: dict[str, float]
     hostile_length: float | None = None
+    behind: tuple[tuple[int, ...], ...] = ()
+    silent: tuple[int, ...] = ()
+    masked: MaskedRound | None = None
 
     @property
     def received(self) -> int:

@@ -71,6 +71,8 @@ class Defense(Algorithm):
     cost: ClassVar[str] = "O(nd)"
     #: Whether it looks up facts of the client behind a row, and so cannot stand behind a mixing.
     reads_clients: ClassVar[bool] = False
+    #: Whether it weighs the clients by their examples; under masks each client then weighs its own update.
+    by_samples: ClassVar[bool] = False
     #: Values worth trying for each parameter when the defense is tuned; the default need not be among them.
     grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 

@@ -207,6 +207,18 @@ def epsilon_without_proof(result: Part, card: Part) -> str | None:
     )
 
 
+def hostile_noise_counted(result: Part, card: Part) -> str | None:
+    if said_of(card, "epsilon") is None:
+        return None
+    hostile, spared = known(result, "privacy.most_hostile"), known(result, "privacy.may_withhold")
+    if hostile <= spared:
+        return None
+    return (
+        f"{hostile} hostile clients stood in one sum, and epsilon = {card['epsilon']:g} counts on the noise of all but "
+        f"{spared}: whoever is hostile may add none. Raise protocol.colluding."
+    )
+
+
 def backdoor_without_baseline(result: Part, card: Part) -> str | None:
     if said_of(result, "attack_success_raw") is None:
         return None
@@ -268,6 +280,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(12, class_lost),
     Flag(13, search_at_boundary),
     Flag(16, epsilon_without_proof),
+    Flag(16, hostile_noise_counted),
     Flag(17, backdoor_without_baseline),
     Flag(17, target_inputs_counted),
     Flag(20, below_chance),

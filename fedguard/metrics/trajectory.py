@@ -49,7 +49,8 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             "worst_hostile_share": max(
                 len(report.hostile) / report.received if report.received else 0.0 for report in reports
             ),
-            "outvoted": sum(len(report.hostile - set(report.not_finite)) > report.told for report in reports),
+            "outvoted": sum(_hostile_rows(report) > report.told for report in reports),
+            "silent": sum(len(report.silent) for report in reports),
         },
         "aggregate": {
             "kappa": _largest([report.kappa for report in reports]),
@@ -105,6 +106,11 @@ def durability(reports: Sequence[RoundReport], last_attack: int | None) -> dict[
     fallen = next((round for round, success in after if success < 0.5), None)
     end = after[-1][0] if fallen is None else fallen
     return {"rounds": end - last_attack, "survived": fallen is None}
+
+
+def _hostile_rows(report: RoundReport) -> int:
+    """Number of the rows that a hostile client had a part in."""
+    return sum(not report.hostile.isdisjoint(row) for row in report.behind)
 
 
 def _mean(values: Sequence[float]) -> float:

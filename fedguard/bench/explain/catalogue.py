@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.explain.toy import picture_of
-from fedguard.contracts import Algorithm, Defense, PoisonAttack, needs_in_words
+from fedguard.contracts import Algorithm, Architecture, Defense, PoisonAttack, first_met, needs_in_words
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
 from fedguard.registry import KINDS, iterate, registry
+from fedguard.visibility import PROTOCOLS, exposed
 
 
 def kinds_named(kind: str | None) -> list[str]:
@@ -48,13 +49,17 @@ def listing(kinds: Sequence[str]) -> RenderableType:
 def explanation(name: str) -> RenderableType:
     """All that an algorithm says of itself.
 
+    A mode of secure aggregation has a name too.
+
     Raises:
         UnknownName: nothing has this name.
     """
     known = registry()
+    if name in PROTOCOLS:
+        return Group(Text(f"secure_aggregation: {name}", "bold"), Text(f"\n{PROTOCOLS[name].words}"))
     found = [known.get(kind, name) for kind in KINDS if name in known.names(kind)]
     if not found:
-        raise UnknownName("name", name, [one for kind in KINDS for one in known.names(kind)])
+        raise UnknownName("name", name, [*PROTOCOLS, *(one for kind in KINDS for one in known.names(kind))])
     return Group(*(part for cls in found for part in _explained(cls)))
 
 
@@ -148,6 +153,7 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
     yield "source", cls.source or "-"
     if cls.kind in ("attack", "defense"):
         yield "needs to see", needs_in_words(cls.needs)
+        yield "under masks", _under_masks(cls)
     if issubclass(cls, PoisonAttack):
         yield "goal", cls.goal
     if issubclass(cls, Defense):
@@ -164,6 +170,25 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
     if issubclass(cls, AggregationRule) and cls.min_rows[0] and not inspect.isabstract(cls):
         bound = cls().kappa(20, 4)
         yield "kappa, n = 20, f = 4", f"at most {bound:.2f}" if bound is not None else "no published bound"
+
+
+def _under_masks(cls: type[Algorithm]) -> str:
+    """In which modes of secure aggregation it can run, and what an attack then sees."""
+    server = registry().get("architecture", "server")
+    assert issubclass(server, Architecture)
+    runs = {}
+    for mode in PROTOCOLS:
+        exposure = exposed(server.exposes, mode, root_data=True)
+        shown = (
+            exposure.clients if issubclass(cls, PoisonAttack) else exposure.server & ~PROTOCOLS[mode].kept_from_rules
+        )
+        sees = first_met(cls.needs, shown)
+        if mode != "off" and sees is not None:
+            runs[mode] = sees
+    if not runs:
+        return "refused: they hide what it needs"
+    seen = f"; it sees {next(iter(runs.values())).words()}" if issubclass(cls, PoisonAttack) else ""
+    return f"runs under {', '.join(runs)}{seen}"
 
 
 def stage_of(cls: type[Defense]) -> str:

@@ -244,7 +244,8 @@ def order_matters(results: Results, defense: Group) -> Judged:
     case = defense[0]
     if case.pipeline is None:
         raise Lacking("pipeline")
-    change = changed_by_order(case.pipeline, known(case.card, "per_round"), known(case.card, "told_per_round"))
+    rows = case.card.get("rows") or known(case.card, "per_round")
+    change = changed_by_order(case.pipeline, rows, known(case.card, "told_per_round"))
     if isinstance(change, str):
         return Open(f"{case.defense}: {change}")
     if change == 0:
@@ -303,7 +304,7 @@ RUN_FLAGS: tuple[RunFlag, ...] = (
 
 #: What the evaluation protocol asks for and nothing judges yet: number, what, why.
 NOT_YET = (
-    (16, "hostile noise counted, or a sampling mismatch", "no mechanism of differential privacy runs in a suite yet"),
+    (16, "a sampling mismatch", "no mechanism whose epsilon counts on sampling runs in a suite yet"),
     (21, "an inversion that knows labels, or batches of one", "no inference attack runs in a suite yet"),
 )
 

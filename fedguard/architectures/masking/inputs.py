@@ -1,0 +1,72 @@
+"""What the clients put into a session: honest ones clip, round and add noise; hostile ones do as they please."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.architectures.wire import Sent
+from fedguard.privacy.distributed import NoisyRound
+from fedguard.rng import Rng
+from fedguard.secagg.encoding import Encoding
+from fedguard.secagg.entropy import expanded
+from fedguard.secagg.masks import RingVector
+from fedguard.secagg.rotation import rotate
+
+
+class Inputs:
+    """The updates of one round, as its clients put them into one session.
+
+    Args:
+        noise: what an honest client adds; None for none.
+        weights: of all clients.
+        rng: of rounding, rotation and noise.
+        name: of the session, which has rounding and noise of its own; the rotation is the round's.
+    """
+
+    def __init__(
+        self, sent: Sent, encoding: Encoding, noise: NoisyRound | None, weights: Sequence[int], rng: Rng, name: str
+    ) -> None:
+        self._wire, self._encoding, self._noise, self._weights = sent.wire, encoding, noise, weights
+        self._row = {client: row for row, client in enumerate(sent.wire.clients)}
+        self._rng = rng.child("rounding", sent.round, name)
+        self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))
+
+    def encoded(self, client: int) -> RingVector:
+        """An honest client clips; a hostile one puts in whatever the ring takes, since nobody sees it, and no noise."""
+        update, bits = self._update(client).numpy(), expanded(_bytes(self._rng.child(client)))
+        if client in self._wire.hostile:
+            return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
+        if self._noise is None:
+            return self._encoding.encode(update, weight=self._weights[client], seed=self.seed, entropy=bits)
+        rotated = rotate(update, self.seed) if self._encoding.rotate else update
+        return np.append(self._noise.encode(rotated, bits), 1).astype(f"uint{self._encoding.ring}")
+
+    def mean(self, clients: Sequence[int]) -> Tensor:
+        """float64 ``[d]``: the weighted mean of their updates, as they are before they are encoded."""
+        total = torch.zeros(self.dim, dtype=torch.float64)
+        for client in clients:
+            total += self._weights[client] * self._update(client).double()
+        return total / sum(self._weights[client] for client in clients)
+
+    def clipped(self, clients: Sequence[int]) -> float:
+        """The share of coordinates that the encoding cuts, over the honest ones of these clients.
+
+        With noise whole updates are shortened, and it is the share of those.
+        """
+        honest = [self._update(client) for client in clients if client not in self._wire.hostile]
+        if self._noise is not None:
+            shares = [float(update.double().norm() > self._noise.clip) for update in honest]
+        else:
+            shares = [self._encoding.clipped(update.numpy(), seed=self.seed) for update in honest]
+        return sum(shares) / len(shares) if shares else 0.0
+
+    def _update(self, client: int) -> Tensor:
+        return self._wire.updates[self._row[client]]
+
+
+def _bytes(rng: Rng) -> bytes:
+    return rng.entropy().to_bytes(16, "little")

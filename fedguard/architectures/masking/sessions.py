@@ -1,0 +1,191 @@
+"""Sessions of the real protocol on the updates of a round, and how well their sums tell the means."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.architectures.masking.contract import Received
+from fedguard.architectures.masking.inputs import Inputs
+from fedguard.architectures.wire import Sent
+from fedguard.contracts import DistributedNoise, MaskedRound, SessionSize, Setup
+from fedguard.errors import ConfigError, require
+from fedguard.privacy.distributed import DistributedDP
+from fedguard.secagg.encoding import Encoding
+from fedguard.secagg.simulation import Federation, Outcome, Settings
+
+
+@dataclass(frozen=True)
+class Session:
+    """What came out of one session.
+
+    Attributes:
+        included: the clients whose updates are in the sum; none where it was aborted.
+        mean: float32 ``[d]``: the mean that the server reads from the sum, weighted as the clients weigh themselves.
+        weight: the sum of their weights.
+        contributors: how many of them surely did not collude with the server, and so added their share of any noise.
+        off, length: squared distance of the mean from the true one, and squared length of that.
+        clipped: the share of the honest updates' coordinates that the encoding cut.
+        aborted: why there is no sum.
+    """
+
+    included: tuple[int, ...] = ()
+    mean: Tensor | None = None
+    weight: float = 0.0
+    contributors: int = 0
+    off: float = 0.0
+    length: float = 0.0
+    clipped: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    aborted: str | None = None
+
+
+class Sessions:
+    """Runs sessions among some of the clients of a round.
+
+    Keys and masks come from the operating system. What changes results, the rounding, the signs of the rotation and the
+    noise, comes from the trial's seed, so that a trial repeats to the last bit.
+
+    Raises:
+        ConfigError: a sum of so many clients could wrap around the ring, the noise does not fit its grid, or too few clients
+            would be left at the end.
+    """
+
+    def __init__(self, setup: Setup, size: SessionSize) -> None:
+        protocol, self._setup, self._size = setup.protocol, setup, size
+        weighted = setup.pipeline.rule.by_samples
+        self._weights = setup.task.sizes if weighted else (1,) * len(setup.task.sizes)
+        self._encoding = Encoding(**asdict(protocol.fixed_point), largest_weight=max(self._weights))
+        self._noise = None
+        if isinstance(protocol.privacy, DistributedNoise):
+            plan = DistributedDP(**protocol.privacy.parameters)
+            self._noise = plan.for_round(contributors=size.honest, dim=setup.task.dim, scale=self._encoding.scale)
+        self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)
+        self._context = hashlib.sha256(repr((protocol, self._encoding)).encode()).digest()
+        rate = protocol.dropout.rate
+        settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate)
+        left, needed = size.expected * (1 - rate), settings.parameters(size.expected).survivors
+        require(
+            left >= needed,
+            f"dropout.rate: a session of {size.expected} clients keeps {left:.3g} on average, and needs {needed} to end. "
+            "Lower dropout.rate or colluding, or take larger groups.",
+        )
+        self._federation = Federation(settings)
+
+    def run(self, sent: Sent, clients: Sequence[int], name: str) -> Session:
+        """One session among ``clients``; ``name`` tells it from the others of its round.
+
+        Who cannot encode its update, since it is not finite, falls silent where it would have to send it.
+        """
+        if len(clients) < self._size.fewest:
+            return Session(aborted=f"{name}: {len(clients)} clients came, and it takes at least {self._size.fewest}")
+        inputs = Inputs(sent, self._encoding, self._noise, self._weights, self._setup.rng.child("masking"), name)
+        silent = sent.silent & set(clients)
+        step = self._setup.protocol.dropout.at
+        drop = {"masked_input": set(clients) & set(sent.not_finite)}
+        drop[step] = drop.get(step, set()) | silent
+        try:
+            outcome = self._federation.run(
+                round=sent.round,
+                clients=clients,
+                length=self._encoding.length(len(sent.model)),
+                vector=lambda client, sid: inputs.encoded(client),
+                model_hash=hashlib.sha256(sent.model.numpy().tobytes()).digest(),
+                context=self._context,
+                drop=drop,
+            )
+        except ConfigError as error:  # as many clients as came cannot hold what the protocol promises
+            return Session(aborted=f"{name}: {error}")
+        return self._read(outcome, inputs)
+
+    def _read(self, outcome: Outcome, inputs: Inputs) -> Session:
+        traffic = Session(aborted=outcome.aborted, bytes_up=outcome.bytes_up, bytes_down=outcome.bytes_down)
+        if outcome.total is None:
+            return traffic
+        total, weight = self._encoding.decode(outcome.total, dim=inputs.dim, seed=inputs.seed)
+        if weight <= 0:
+            return dataclasses.replace(traffic, aborted=f"the weights that the clients claim add up to {weight}")
+        mean, true = torch.from_numpy(total / weight), inputs.mean(outcome.included)
+        return dataclasses.replace(
+            traffic,
+            included=outcome.included,
+            mean=mean.float(),
+            weight=float(weight),
+            contributors=len(outcome.included) - self._size.colluders,
+            off=float((mean - true).square().sum()),
+            length=float(true.square().sum()),
+            clipped=inputs.clipped(outcome.included),
+        )
+
+
+def joined(sessions: Sequence[Session]) -> Session:
+    """Several sums added up, as if they were one."""
+    weight = sum(session.weight for session in sessions)
+    means = [session.weight * session.mean for session in sessions if session.mean is not None]
+    included = {client for session in sessions for client in session.included}
+    return Session(included=tuple(sorted(included)), mean=torch.stack(means).sum(0) / weight, weight=weight)
+
+
+def received(
+    setup: Setup,
+    sent: Sent,
+    sums: Sequence[Session],
+    *,
+    ran: Sequence[Session] | None = None,
+    excluded: tuple[int, ...] = (),
+    anonymity: int | None = None,
+) -> Received:
+    """What the server has after the sessions of a round: one row for each of ``sums`` that came about.
+
+    Args:
+        ran: the sessions that were run, where they are others than the sums.
+        excluded: clients whose update is in none of the sums, since they are taken to be hostile.
+        anonymity: as in `MaskedRound`, where it is not that of the smallest sum.
+    """
+    ran = sums if ran is None else ran
+    done = [session for session in sums if session.mean is not None]
+    behind = tuple(session.included for session in done)
+    clients = tuple(client for row in behind for client in row)
+    rows = (
+        torch.stack([session.mean for session in done if session.mean is not None]) if done else sent.wire.updates[:0]
+    )
+    weights = torch.tensor([session.weight for session in done], dtype=torch.float64)
+    smallest = min((len(row) for row in behind), default=None)
+    if anonymity is None and smallest is not None:
+        anonymity = smallest - setup.protocol.colluders(len(sent.clients))
+    aborted = [session.aborted for session in ran if session.aborted is not None]
+    return Received(
+        rows=rows,
+        behind=behind,
+        samples=weights if setup.pipeline.rule.by_samples else None,
+        told=min(setup.told_among(len(clients)), len(behind)),
+        clients=(*clients, *excluded),
+        truth=sent.wire,
+        excluded=excluded,
+        why=aborted[0] if aborted else "every group was suspected",
+        masked=dataclasses.replace(_summary(ran), clients=len(sent.clients), anonymity=anonymity, left_out=excluded),
+    )
+
+
+def _summary(sessions: Sequence[Session]) -> MaskedRound:
+    """All but who took part, and how well they are hidden."""
+    done = [session for session in sessions if session.mean is not None]
+    length, inputs = sum(session.length for session in done), sum(len(session.included) for session in done)
+    return MaskedRound(
+        clients=0,
+        sessions=len(sessions),
+        aborted=tuple(session.aborted for session in sessions if session.aborted is not None),
+        survivors=len({client for session in done for client in session.included}),
+        anonymity=None,
+        contributors=min((session.contributors for session in done), default=None),
+        error=(sum(session.off for session in done) / length) ** 0.5 if length > 0 else None,
+        clipped=sum(len(session.included) * session.clipped for session in done) / max(inputs, 1),
+        bytes_up=sum(session.bytes_up for session in sessions),
+        bytes_down=sum(session.bytes_down for session in sessions),
+    )

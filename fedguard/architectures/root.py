@@ -1,0 +1,21 @@
+"""What a server can do with clean data of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedguard.contracts import ROOT, Setup
+
+
+def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
+    """float32 ``[d]``: what honest training on the server's data would send from ``model`` (float32 ``[d]``)."""
+    rng, out = setup.rng.child("round", round), torch.empty(1, len(model))
+    return setup.task.local_updates(model, [ROOT], setup.training.plan(), rng, out)[0]
+
+
+def root_loss(setup: Setup, model: Tensor) -> float:
+    """The mean cross-entropy of ``model`` (float32 ``[d]``) on the server's data, in nats."""
+    examples = setup.task.examples(ROOT)
+    return float(cross_entropy(setup.task.logits(model, examples.x), examples.y))

@@ -1,0 +1,50 @@
+"""What secure aggregation came to in one training: who was hidden among how many, how exact the sums were, and the traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from fedguard.contracts import RoundReport
+
+
+def masked(reports: Sequence[RoundReport], hostile: Collection[int]) -> dict[str, Any] | None:
+    """What a record says of the sessions; None where nothing was masked.
+
+    Args:
+        hostile: the hostile clients, to tell whom a group test has left out.
+
+    Returns:
+        rounds, sessions, aborted_sessions, why_aborted;
+        aborted_rounds: those without any sum;
+        survivors: mean number of clients in the sums of a round;
+        anonymity: the fewest clients, less those that may collude, in any sum that the server could form in any round;
+        error: relative length of (decoded mean - true mean), noise included: mean and largest over the rounds;
+        clipped: the share of the honest updates that was cut, mean over the rounds;
+        bytes_up, bytes_down: for each client in each round;
+        left_out: how many the protocol had left out in the end.
+    """
+    rounds = [report.masked for report in reports if report.masked is not None]
+    if not rounds:
+        return None
+    aborted = [why for one in rounds for why in one.aborted]
+    errors = [one.error for one in rounds if one.error is not None]
+    came = sum(one.clients for one in rounds)
+    out = rounds[-1].left_out
+    return {
+        "rounds": len(rounds),
+        "sessions": sum(one.sessions for one in rounds),
+        "aborted_sessions": len(aborted),
+        "why_aborted": aborted[0] if aborted else None,
+        "aborted_rounds": sum(one.survivors == 0 for one in rounds),
+        "survivors": sum(one.survivors for one in rounds) / len(rounds),
+        "anonymity": min((one.anonymity for one in rounds if one.anonymity is not None), default=None),
+        "error": {"mean": sum(errors) / len(errors), "max": max(errors)} if errors else None,
+        "clipped": sum(one.clipped for one in rounds) / len(rounds),
+        "bytes_up": sum(one.bytes_up for one in rounds) / came if came else 0.0,
+        "bytes_down": sum(one.bytes_down for one in rounds) / came if came else 0.0,
+        "left_out": {
+            "hostile": sum(client in hostile for client in out),
+            "honest": sum(client not in hostile for client in out),
+        },
+    }
