@@ -135,6 +135,7 @@ def test_list(folder):
         "partition",
         "model",
         "architecture",
+        "protocol",
     }
     for entry in listed:
         assert {"name", "kind", "needs", "source", "summary", "parameters"} <= set(entry)
