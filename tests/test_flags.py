@@ -92,7 +92,7 @@ RAISED = {
     "epsilon_without_proof": ({}, {"epsilon": 3.0}, ["epsilon = 3", "median"]),
     "hostile_noise_counted": (
         {"privacy": {"most_hostile": 4, "may_withhold": 2}}, {"epsilon": 3.0, "noise": "client"},
-        ["4 hostile", "epsilon = 3", "all but 2", "protocol.colluding"],
+        ["4 hostile", "epsilon = 3", "2 were reckoned", "protocol.colluding"],
     ),
     "backdoor_without_baseline": ({"attack_success_clean": None}, {}, ["90.0 %", "subtract"]),
     "target_inputs_counted": ({"attack_success_counts_target": True}, {}, ["90.0 %", "expected none"]),

@@ -43,6 +43,7 @@ from fedguard.contracts import (
     WeightRule,
 )
 from fedguard.errors import ConfigError, NotObservable
+from fedguard.privacy.distributed import DistributedDP
 from fedguard.secagg.encoding import OverflowBudgetError
 from fedguard.visibility import exposed, judge
 from tests.reference import mean, median
@@ -508,6 +509,24 @@ def test_a_run_with_noise_has_an_epsilon():
     assert fewer["result"]["privacy"]["contributors"] < 18
     many, _ = run_trial(cell(protocol=noisy, clients={"total": 20, "malicious": 4}, training={"rounds": 1}), 0, {})
     assert "hostile_noise_counted" in [flag["flag"] for flag in many["flags"]]
+    assert many["result"]["privacy"]["contributors"] == 16  # hostile clients add none, whatever was reckoned with
+
+
+def test_a_round_with_too_little_noise_has_no_sum():
+    """With epsilon what 17 contributors spend, a round with fewer than 19 survivors is aborted: 2 may withhold their noise."""
+    loose = {"secure_aggregation": "full", "privacy": NOISE, "dropout": {"rate": 0.05}}
+    settings = {"attack": "none", "training": {"rounds": 8}}
+    without, _ = run_trial(cell(protocol=loose, **settings), 0, {})
+    plan, scale = DistributedDP(clip=0.5, noise_multiplier=2.0, delta=1e-5), (2**19 - 1) / 0.5
+    target = plan.spent([17] * 8, expected=17, dim=650, scale=scale).value * 1.0001
+    assert without["result"]["privacy"]["epsilon"] > target
+    bounded = {**loose, "privacy": {**NOISE, "epsilon": target}}
+    record, _ = run_trial(cell(protocol=bounded, **settings), 0, {})
+    sums, privacy = record["result"]["secure_aggregation"], record["result"]["privacy"]
+    assert 0 < sums["aborted_sessions"] < 8 and privacy["rounds"] == 8 - sums["aborted_sessions"]
+    assert privacy["contributors"] == 17 and privacy["epsilon"] <= target
+    out_of_reach = cell(protocol={**loose, "privacy": {**NOISE, "epsilon": 0.9 * target}}, **settings)
+    assert "Raise noise_multiplier or epsilon" in refusals([out_of_reach], 0)[out_of_reach.id]
 
 
 # Settings

@@ -104,6 +104,7 @@ class DistributedNoise:
         clip: the largest length of an honest client's update.
         noise_multiplier: standard deviation of the summed noise over the clip.
         delta: of the (epsilon, delta) that is reported.
+        epsilon: the most that all rounds may spend; a sum with too few contributors for that is never opened. None for no bound.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
@@ -113,11 +114,12 @@ class DistributedNoise:
     clip: Annotated[float, Gt(0)] = 1.0
     noise_multiplier: Annotated[float, Gt(0)] = 1.0
     delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
+    epsilon: Annotated[float, Gt(0)] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
         """What `fedguard.privacy.distributed.DistributedDP` takes."""
-        return {key: value for key, value in asdict(self).items() if key != "kind"}
+        return {key: value for key, value in asdict(self).items() if key not in ("kind", "epsilon")}
 
 
 def _form(value: Any) -> str:

@@ -214,8 +214,8 @@ def hostile_noise_counted(result: Part, card: Part) -> str | None:
     if hostile <= spared:
         return None
     return (
-        f"{hostile} hostile clients stood in one sum, and epsilon = {card['epsilon']:g} counts on the noise of all but "
-        f"{spared}: whoever is hostile may add none. Raise protocol.colluding."
+        f"{hostile} hostile clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} is charged "
+        "for what they added, which is nothing; an accountant who does not know them would print less. Raise protocol.colluding."
     )
 
 

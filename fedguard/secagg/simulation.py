@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from fedguard.errors import UnknownName, require
@@ -31,6 +31,7 @@ class Settings:
         suite: 1 for AES-128 masks, 2 for AES-256 masks.
         colluding: share of the clients that may collude with a malicious server.
         dropping: share of the clients that may drop out.
+        fewest: a session of fewer survivors is aborted, whatever the protocol itself would stand; for noise that takes them.
         attested: with the consistency round; without, the server is trusted to show everybody the same survivors.
     """
 
@@ -38,6 +39,7 @@ class Settings:
     suite: int = 1
     colluding: float = 0.1
     dropping: float = 0.1
+    fewest: int = 0
     attested: bool = True
 
     def parameters(self, clients: int) -> Parameters:
@@ -46,7 +48,9 @@ class Settings:
 
     def config(self, clients: int, length: int, context: bytes = bytes(32)) -> Config:
         """The configuration of a session of that many clients."""
-        return Config.of(self.parameters(clients), length, suite=self.suite, ring=self.ring, context=context)
+        require(clients >= self.fewest, f"clients: expected at least {self.fewest}; got {clients}.")
+        plain = Config.of(self.parameters(clients), length, suite=self.suite, ring=self.ring, context=context)
+        return replace(plain, members=max(plain.members, self.fewest), quorum=max(plain.quorum, self.fewest))
 
 
 @dataclass(frozen=True)

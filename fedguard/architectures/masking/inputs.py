@@ -64,6 +64,10 @@ class Inputs:
             shares = [self._encoding.clipped(update.numpy(), seed=self.seed) for update in honest]
         return sum(shares) / len(shares) if shares else 0.0
 
+    def hostile_among(self, clients: Sequence[int]) -> int:
+        """How many of them are hostile, and so add no noise."""
+        return len(self._wire.hostile & set(clients))
+
     def _update(self, client: int) -> Tensor:
         return self._wire.updates[self._row[client]]
 

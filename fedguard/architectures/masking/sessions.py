@@ -15,6 +15,7 @@ from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.wire import Sent
 from fedguard.contracts import DistributedNoise, MaskedRound, SessionSize, Setup
 from fedguard.errors import ConfigError, require
+from fedguard.privacy.calibration import minimum
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.simulation import Federation, Outcome, Settings
@@ -28,7 +29,7 @@ class Session:
         included: the clients whose updates are in the sum; none where it was aborted.
         mean: float32 ``[d]``: the mean that the server reads from the sum, weighted as the clients weigh themselves.
         weight: the sum of their weights.
-        contributors: how many of them surely did not collude with the server, and so added their share of any noise.
+        contributors: how many of them surely added their share of any noise: neither hostile nor in collusion with the server.
         off, length: squared distance of the mean from the true one, and squared length of that.
         clipped: the share of the honest updates' coordinates that the encoding cut.
         aborted: why there is no sum.
@@ -62,15 +63,20 @@ class Sessions:
         weighted = setup.pipeline.rule.by_samples
         self._weights = setup.task.sizes if weighted else (1,) * len(setup.task.sizes)
         self._encoding = Encoding(**asdict(protocol.fixed_point), largest_weight=max(self._weights))
-        self._noise = None
+        self._noise, fewest = None, 0
         if isinstance(protocol.privacy, DistributedNoise):
             plan = DistributedDP(**protocol.privacy.parameters)
-            self._noise = plan.for_round(contributors=size.honest, dim=setup.task.dim, scale=self._encoding.scale)
+            dim, scale = setup.task.dim, self._encoding.scale
+            self._noise = plan.for_round(contributors=size.honest, dim=dim, scale=scale)
+            if (bound := protocol.privacy.epsilon) is not None:
+                rounds = setup.training.rounds
+                least = minimum(plan, epsilon=bound, rounds=rounds, expected=size.honest, dim=dim, scale=scale)
+                fewest = least + size.colluders
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)
         self._context = hashlib.sha256(repr((protocol, self._encoding)).encode()).digest()
         rate = protocol.dropout.rate
-        settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate)
-        left, needed = size.expected * (1 - rate), settings.parameters(size.expected).survivors
+        settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate, fewest=fewest)
+        left, needed = size.expected * (1 - rate), max(fewest, settings.parameters(size.expected).survivors)
         require(
             left >= needed,
             f"dropout.rate: a session of {size.expected} clients keeps {left:.3g} on average, and needs {needed} to end. "
@@ -117,7 +123,7 @@ class Sessions:
             included=outcome.included,
             mean=mean.float(),
             weight=float(weight),
-            contributors=len(outcome.included) - self._size.colluders,
+            contributors=len(outcome.included) - max(self._size.colluders, inputs.hostile_among(outcome.included)),
             off=float((mean - true).square().sum()),
             length=float(true.square().sum()),
             clipped=inputs.clipped(outcome.included),
