@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fedguard.contracts import (
     Exposure,
+    Needs,
     Pipeline,
     PoisonAttack,
     Sight,
@@ -122,13 +123,11 @@ def _judge_rule(
     """What forbids the rule, and what it sees."""
     reasons: list[str] = []
     sees, given = Sight.NOTHING, exposure.server & ~PROTOCOLS[secure_aggregation].kept_from_rules
+    missing: dict[Needs, list[str]] = {}
     for stage in pipeline.stages:
         met = first_met(stage.needs, given)
         if met is None:
-            reasons.append(
-                f"{stage.name} needs {needs_in_words(stage.needs)}; "
-                f"{_why_hidden(stage.needs[0], exposure, secure_aggregation)} The rule is given {given.words()}."
-            )
+            missing.setdefault(stage.needs, []).append(stage.name)
         elif secure_aggregation != "off" and stage.reads_clients and not stage.by_samples:
             reasons.append(
                 f"{stage.name} looks up the client behind each row; under secure_aggregation: {secure_aggregation} a row is "
@@ -136,6 +135,11 @@ def _judge_rule(
             )
         else:
             sees |= met
+    reasons += [
+        f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'} {needs_in_words(needs)}; "
+        f"{_why_hidden(needs[0], exposure, secure_aggregation)} The rule is given {given.words()}."
+        for needs, names in missing.items()
+    ]
     if secure_aggregation == "group_testing" and Sight.ROOT_DATA not in exposure.server:
         reasons.append("group_testing scores groups on clean data at the server: give it some with server.root_data.")
     try:

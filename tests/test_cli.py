@@ -52,7 +52,7 @@ def test_run_says_what_it_does_and_what_comes_next(folder):
     assert "tiny: final accuracy in %, mean of 2 seeds ± 95 % interval" in said
     assert "tiny: backdoor success above that of a clean model in %" in said
     assert "Refused, and why:" in said
-    assert "none against fltrust (2 seeds): fltrust needs each client's update and a clean data set" in said.replace(
+    assert "none, ipm(tau=5), model_replacement against fltrust (6 trials): fltrust needs each client's update and a clean data set" in said.replace(
         "\n", " "
     )
     assert "fedguard show tiny --figure worst_class_accuracy" in said
@@ -104,7 +104,7 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
         "tiny: 9 positions of the matrix, 0 more cells to compare with, 2 seeds: 12 trials to run, 6 refused." in said
     )
     assert "Clients: 8 of 8 in a round (fixed), 2 hostile (25 %), and the rules are told f = 2." in said
-    assert "ipm(tau=5) against fltrust: fltrust needs" in said
+    assert "none, ipm(tau=5), model_replacement against fltrust (3 cells): fltrust needs" in said
     assert "About" in said and "workers, from a few rounds measured now." in said
     said = fedguard(
         "check", "tiny.yaml", "--set", "matrix.defense=[krum]", "--set", "clients.malicious=3", cwd=folder

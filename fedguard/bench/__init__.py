@@ -1,6 +1,7 @@
 """Running suites and reading what came out.
 
 check.py       a suite before it runs: what is legal, what is refused, how long it takes
+reasons.py     why cells were refused or failed, in words
 rehearsal.py   what only the data can tell about a cell, before it runs
 runner.py      a whole suite: order, resume, failures, Ctrl-C
 engines/       where workers run: local.py, a pool on this machine

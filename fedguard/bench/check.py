@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedguard.bench.protocol import encoding_in_words, protocol_in_words
+from fedguard.bench.reasons import reason_lines
 from fedguard.bench.rehearsal import refusals
 from fedguard.bench.trial import run_trial
 from fedguard.config import Cell, Plan
@@ -61,7 +62,12 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     yield from _protocols(legal)
     if refused:
         yield Text("\nRefused, and why:", "bold")
-        yield from (Text(f"  {cell.label}: {refused[cell.id]}") for cell in cells if cell.id in refused)
+        told = [
+            (str(cell.adversary or "none"), str(cell.pipeline), refused[cell.id])
+            for cell in cells
+            if cell.id in refused
+        ]
+        yield from (Text(f"  {line}") for line in reason_lines(told, "cells"))
     selecting = sum(_selecting(cell) for cell in legal)
     if selecting:
         yield Text(f"To choose the worst cases, up to {selecting} more trials on selection seeds.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -16,6 +15,7 @@ from rich.text import Text
 from fedguard.bench.judging.lint import flag_lines, lint
 from fedguard.bench.judging.results import results_of
 from fedguard.bench.matrix import Matrix
+from fedguard.bench.reasons import reason_lines
 from fedguard.bench.run import Run
 from fedguard.bench.stats import estimate
 from fedguard.errors import StoreError
@@ -145,13 +145,8 @@ def _listed(run: Run, status: str, heading: str) -> Iterator[RenderableType]:
     if not rows:
         return
     yield Text(f"\n{heading[0].upper()}{heading[1:]}:", "bold")
-    found: dict[tuple[str, str], Counter[str]] = {}
-    for row in rows:
-        found.setdefault((row["attack"], row["reason"]), Counter())[row["defense"]] += 1
-    for (attack, reason), defenses in found.items():
-        trials = sum(defenses.values())
-        unit = "trials" if len(defenses) > 1 or run.swept else "seeds"
-        yield Text(f"  {attack} against {', '.join(defenses)}{f' ({trials} {unit})' if trials > 1 else ''}: {reason}")
+    told = [(row["attack"], row["defense"], row["reason"]) for row in rows]
+    yield from (Text(f"  {line}") for line in reason_lines(told, "trials"))
 
 
 def _flags(run: Run) -> Iterator[RenderableType]:

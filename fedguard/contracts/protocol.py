@@ -104,7 +104,7 @@ class DistributedNoise:
         clip: the largest length of an honest client's update.
         noise_multiplier: standard deviation of the summed noise over the clip.
         delta: of the (epsilon, delta) that is reported.
-        epsilon: the most that all rounds may spend; a sum with too few contributors for that is never opened. None for no bound.
+        epsilon: the most that all rounds may spend: a sum with too few contributors for that is never opened. None: no bound.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT

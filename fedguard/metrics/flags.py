@@ -214,8 +214,8 @@ def hostile_noise_counted(result: Part, card: Part) -> str | None:
     if hostile <= spared:
         return None
     return (
-        f"{hostile} hostile clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} is charged "
-        "for what they added, which is nothing; an accountant who does not know them would print less. Raise protocol.colluding."
+        f"{hostile} hostile clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} charges "
+        "that they added no noise; an accountant who does not know them would print less. Raise protocol.colluding."
     )
 
 
