@@ -1,0 +1,25 @@
+"""Secure aggregation: a server learns the sum of its clients' inputs and nothing else.
+
+The protocol, without I/O
+    transitions.py   who may say what, when: start here
+    client.py  server.py   the two parties: bytes in, bytes out
+    messages.py      the messages and their canonical bytes; merkle.py, one signature over many packets
+    session.py       what is agreed on beforehand, and the identifier that binds everything to it
+    directory.py     whose keys are whose, and the graph that follows
+    errors.py        what can go wrong, and whose doing it is
+Its parts
+    keys.py          identities, key agreement, derived keys with their labels
+    masks.py         keystreams added to ring vectors
+    shamir.py        secret sharing
+    graph.py  parameters.py   who is whose neighbour, how many shares and signatures it takes, and what that promises
+    entropy.py       where secrets come from
+Real vectors
+    encoding.py  rotation.py  clip, rotate, scale, round at random, wrap
+    sums.py          one secure sum behind one call
+Whole rounds
+    simulation.py    all parties in one process
+    contest.py       hostile parties against real ones, and the referee
+
+After Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017, and Bell et al.,
+Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS 2020.
+"""
