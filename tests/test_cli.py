@@ -52,8 +52,9 @@ def test_run_says_what_it_does_and_what_comes_next(folder):
     assert "tiny: final accuracy in %, mean of 2 seeds ± 95 % interval" in said
     assert "tiny: backdoor success above that of a clean model in %" in said
     assert "Refused, and why:" in said
-    assert "none, ipm(tau=5), model_replacement against fltrust (6 trials): fltrust needs each client's update and a clean data set" in said.replace(
-        "\n", " "
+    assert (
+        "none, ipm(tau=5), model_replacement against fltrust (6 trials): fltrust needs each client's update and a clean data set"
+        in said.replace("\n", " ")
     )
     assert "fedguard show tiny --figure worst_class_accuracy" in said
     assert "Threat: 2 of 8 clients collude" in said
