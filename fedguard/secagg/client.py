@@ -120,14 +120,12 @@ class Client:
         self._check_enough(entries, "advertised keys", self._config.members)
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
+            advertised = entries[v]
             try:
-                in_transport, in_mask = (
-                    self._encryption.agree(entries[v].encryption_key),
-                    self._mask.agree(entries[v].mask_key),
-                )
+                agreed = self._encryption.agree(advertised.encryption_key), self._mask.agree(advertised.mask_key)
             except ValueError:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
-            self._agreed[v] = in_transport, in_mask
+            self._agreed[v] = agreed
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
