@@ -51,7 +51,7 @@ class Trouble(PoisonAttack):
         if what == "print":
             print("this must not disturb the protocol")
         if what == "sleep":
-            time.sleep(0.4)
+            time.sleep(1.5)  # long enough for a busy machine to interrupt in between
         return torch.zeros(view.f, view.dim)
 """
 
@@ -311,6 +311,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
     assert not list(cells.rglob("*.tmp"))
     assert [row["status"] for row in fg.open_run("trouble", tmp_path / "a").rows()].count("missing") == 8 - stored
 
+    trouble("fine")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{8 - stored} to run on 2 workers, {stored} stored already" in done.stdout
     whole = fg.run(suite, store=tmp_path / "b", jobs=1)
@@ -330,6 +331,7 @@ def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
     while (mine := _workers(tmp_path)) and time.monotonic() < deadline:  # they find their input closed and end
         time.sleep(0.1)
     assert mine == []
+    trouble("fine")
     whole = fg.run(suite, store=tmp_path / "b", jobs=2)
     assert records(fg.run(suite, store=tmp_path / "a", jobs=2)) == records(whole)
 
