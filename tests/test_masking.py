@@ -18,6 +18,7 @@ from fedguard.architectures.masking import decoding, masking
 from fedguard.architectures.rule_context import KnownToColluders
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import Sent, Wire, leave
+from fedguard.bench.card import threat_card
 from fedguard.bench.check import checked, estimate_seconds, refused_cells
 from fedguard.bench.protocol import protocol_card
 from fedguard.bench.record import reproducible
@@ -685,3 +686,11 @@ def test_participation_that_leaves_too_few_for_a_session_loses_the_round():
         chosen = setup.participation.choose(setup.rng.child("participation", report.round))
         assert (report.abandoned is None) == (len(chosen) >= 3)
     assert any(report.abandoned for report in reports)
+
+
+def test_the_threat_in_words_leaves_out_what_masks_hide():
+    plain, masked = cell(protocol={}), cell(protocol={"secure_aggregation": "full"})
+    assert "the honest clients' updates" in threat_card(plain)["in_words"]
+    assert "the honest clients' updates" not in threat_card(masked)["in_words"]
+    assert "the colluders' own data" in threat_card(masked)["in_words"]
+    assert "honest_updates" in threat_card(masked)["granted"]  # what the suite grants is told as it stands

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -56,6 +58,11 @@ class Sent:
     not_finite: tuple[int, ...]
     silent: frozenset[int]
     lost: frozenset[int]
+
+    @cached_property
+    def model_hash(self) -> bytes:
+        """SHA-256 of the model, to which the sessions of the round are bound."""
+        return hashlib.sha256(self.model.numpy().tobytes()).digest()
 
     @property
     def clients(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
     root = config.server.root_data
     shown = exposed(cell.architecture.exposes, config.protocol.mode, root > 0).server
     return {
-        "in_words": repr(threat) if attack else "Nobody is hostile.",
+        "in_words": repr(cell.threat_left) if attack else "Nobody is hostile.",
         "attack": str(attack) if attack else None,
         "goal": attack.goal if isinstance(attack, PoisonAttack) else None,
         "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],

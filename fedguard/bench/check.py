@@ -57,7 +57,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     )
     for line in dict.fromkeys(_clients(cell) for cell in cells if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(repr(cell.threat) for cell in cells if cell.adversary):
+    for threat in dict.fromkeys(repr(cell.threat_left) for cell in cells if cell.adversary):
         yield Text(f"Threat: {threat}")
     yield from _protocols(legal)
     if refused:

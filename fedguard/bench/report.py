@@ -53,12 +53,12 @@ def _parts(run: Run) -> Iterator[RenderableType]:
 
 
 def _setting(run: Run) -> Iterator[RenderableType]:
-    """One sentence on the threat and the data, where all cells share it."""
+    """A sentence on each threat, and one on the data where all cells share them."""
     cards = [record["threat_card"] for record in run.records.values() if record["status"] == "ok"]
     threats = list(dict.fromkeys(card["in_words"] for card in cards if card["attack"]))
     partitions = {card["partition"] for card in cards}
-    if len(threats) == 1:
-        yield Text(f"\nThreat: {threats[0]}")
+    if len(threats) <= 2:  # masks may hide something from the colluders of some cells
+        yield from (Text(f"\nThreat: {threat}") for threat in threats)
     if len(partitions) == 1:
         distance = estimate([card["dissimilarity"]["label_distance"] for card in cards]).mean
         gradient = estimate([card["dissimilarity"]["gradient_dissimilarity"] for card in cards]).mean

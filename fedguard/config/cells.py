@@ -140,6 +140,12 @@ class Cell:
             self.config.clients.total, self.hostile, threat.grants, threat.first_round, threat.last_round, threat.every
         )
 
+    @property
+    def threat_left(self) -> ThreatModel:
+        """The threat without what architecture and protocol hide from the colluders."""
+        shown = exposed(self.architecture.exposes, self.config.protocol.mode).clients
+        return dataclasses.replace(self.threat, grants=self.threat.grants & shown)
+
     @cached_property
     def verdict(self) -> Verdict:
         """Whether it may run, and what its two sides see."""

@@ -57,12 +57,7 @@ def session(protocol: Protocol, clients: Participation) -> Parameters:
         chosen = choose(size.expected, size.colluding, rate)
     except ConfigError as error:
         raise ConfigError(f"{error} (gamma follows from colluding, and delta is dropout.rate.)") from None
-    left = size.expected * (1 - rate)
-    require(
-        left >= chosen.survivors,
-        f"dropout.rate: a session of {size.expected} clients keeps {left:.3g} on average, and needs {chosen.survivors} to "
-        "end. Lower dropout.rate or colluding, or take larger groups.",
-    )
+    size.check_left(rate, chosen.survivors)
     return chosen
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Lt
 from pydantic import Discriminator, Tag
 
+from fedguard.errors import require
+
 #: The steps of a session, in their order; one who is silent from a step on sends neither its message nor a later one.
 Step = Literal["advertise_keys", "share_keys", "masked_input", "consistency", "unmask"]
 
@@ -153,6 +155,15 @@ class SessionSize:
     def colluding(self) -> float:
         """The share of its clients that it withstands."""
         return min(self.colluders / self.expected, 1 - 1e-9) if self.expected else 0.0
+
+    def check_left(self, rate: float, needed: int) -> None:
+        """Raise `ConfigError` unless ``needed`` clients stay on average when each drops out with the chance ``rate``."""
+        left = self.expected * (1 - rate)
+        require(
+            left >= needed,
+            f"dropout.rate: a session of {self.expected} clients keeps {left:.3g} on average, and needs {needed} to end. "
+            "Lower dropout.rate or colluding, or take larger groups.",
+        )
 
     @property
     def fewest(self) -> int:

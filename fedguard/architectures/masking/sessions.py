@@ -14,7 +14,7 @@ from fedguard.architectures.masking.contract import Received
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.wire import Sent
 from fedguard.contracts import DistributedNoise, MaskedRound, SessionSize, Setup
-from fedguard.errors import ConfigError, require
+from fedguard.errors import ConfigError
 from fedguard.privacy.calibration import minimum
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.secagg.encoding import Encoding
@@ -76,12 +76,7 @@ class Sessions:
         self._context = hashlib.sha256(repr((protocol, self._encoding)).encode()).digest()
         rate = protocol.dropout.rate
         settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate, fewest=fewest)
-        left, needed = size.expected * (1 - rate), max(fewest, settings.parameters(size.expected).survivors)
-        require(
-            left >= needed,
-            f"dropout.rate: a session of {size.expected} clients keeps {left:.3g} on average, and needs {needed} to end. "
-            "Lower dropout.rate or colluding, or take larger groups.",
-        )
+        size.check_left(rate, max(fewest, settings.parameters(size.expected).survivors))
         self._federation = Federation(settings)
 
     def run(self, sent: Sent, clients: Sequence[int], name: str) -> Session:
@@ -102,7 +97,7 @@ class Sessions:
                 clients=clients,
                 length=self._encoding.length(len(sent.model)),
                 vector=lambda client, sid: inputs.encoded(client),
-                model_hash=hashlib.sha256(sent.model.numpy().tobytes()).digest(),
+                model_hash=sent.model_hash,
                 context=self._context,
                 drop=drop,
             )
@@ -175,23 +170,26 @@ def received(
         truth=sent.wire,
         excluded=excluded,
         why=aborted[0] if aborted else "every group was suspected",
-        masked=dataclasses.replace(_summary(ran), clients=len(sent.clients), anonymity=anonymity, left_out=excluded),
+        masked=_summary(ran, len(sent.clients), anonymity, excluded),
     )
 
 
-def _summary(sessions: Sequence[Session]) -> MaskedRound:
-    """All but who took part, and how well they are hidden."""
+def _summary(
+    sessions: Sequence[Session], clients: int, anonymity: int | None, left_out: tuple[int, ...]
+) -> MaskedRound:
+    """What all sessions of a round came to."""
     done = [session for session in sessions if session.mean is not None]
     length, inputs = sum(session.length for session in done), sum(len(session.included) for session in done)
     return MaskedRound(
-        clients=0,
+        clients=clients,
         sessions=len(sessions),
         aborted=tuple(session.aborted for session in sessions if session.aborted is not None),
         survivors=len({client for session in done for client in session.included}),
-        anonymity=None,
+        anonymity=anonymity,
         contributors=min((session.contributors for session in done), default=None),
         error=(sum(session.off for session in done) / length) ** 0.5 if length > 0 else None,
         clipped=sum(len(session.included) * session.clipped for session in done) / max(inputs, 1),
         bytes_up=sum(session.bytes_up for session in sessions),
         bytes_down=sum(session.bytes_down for session in sessions),
+        left_out=left_out,
     )
