@@ -9,10 +9,11 @@ from typing import ClassVar
 from cryptography.exceptions import InvalidTag
 from fedguard.attacks.protocol.means.network import Arrivals, Network
 
-from fedguard.secagg import errors, keys, messages
+from fedguard.secagg import codec, errors, keys, messages
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import SHARE_BYTES, Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.messages import SHARE_BYTES, Header, Message, Packet
+from fedguard.secagg.messages import Message, Packet
 from fedguard.secagg.shamir import PRIME
 
 #: The honest client that is to be knocked out, or blamed.
@@ -191,7 +192,7 @@ class BadShares(ProtocolAttack):
         def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
             if client != VICTIM:
                 return [answer]
-            header = messages.read_header(answer)
+            header = codec.read_header(answer)
             of_another_model = messages.Advertise(draw(32), draw(32), draw(32), arena.config.hash())
             zeros = messages.Masked(draw(32), bytes(arena.config.zeros()))
             made_up = (of_another_model, zeros, messages.Attest(draw(32), draw(32)), messages.Unmask(()))

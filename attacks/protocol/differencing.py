@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
+from fedguard.secagg.codec import Header, Phase, set_hash
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.messages import Attest, Header, Message, Phase, Quorum, Survivors, set_hash, signed, unpack
+from fedguard.secagg.messages import Attest, Message, Quorum, Survivors, signed, unpack
 from fedguard.secagg.transitions import ServerState
 
 

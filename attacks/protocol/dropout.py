@@ -10,9 +10,9 @@ from typing import ClassVar
 from fedguard.attacks.protocol.means.network import Network
 
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import STEPS, Phase, read_header
 
 
 class Deaf(Client):

@@ -14,13 +14,14 @@ from typing import ClassVar
 from fedguard.attacks.protocol.means.relay import Peer, Relay
 
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.directory import GRAPH, Directory
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.graph import neighbours
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import Advertise, Header, Hello, Message, pack, signed, unpack
+from fedguard.secagg.messages import Advertise, Hello, Message, pack, signed, unpack
 from fedguard.secagg.parameters import Parameters, sparse, tails
 from fedguard.secagg.session import Policy, session_id
 from fedguard.secagg.shamir import combine

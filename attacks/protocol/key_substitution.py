@@ -9,13 +9,14 @@ from typing import ClassVar
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fedguard.attacks.protocol.means.hostile import HostileServer
 
-from fedguard.secagg import keys, messages
+from fedguard.secagg import codec, keys, messages
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import SHARE_BYTES, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.keys import KeyPair
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import SHARE_BYTES, Advertise, Delivery, Packet, Phase
+from fedguard.secagg.messages import Advertise, Delivery, Packet
 from fedguard.secagg.shamir import combine
 
 #: The points of low order on Curve25519, 0 and 1 also as p and p + 1: with them, everybody agrees on zero.
@@ -160,7 +161,7 @@ class _Middle:
             keys.share_commitment(sid, owner, victim, b"b", share),
             keys.share_commitment(sid, owner, victim, b"s", share),
         )
-        return Delivery(owner, packet, bytes(32), (), bytes(messages.SIGNATURE_BYTES))
+        return Delivery(owner, packet, bytes(32), (), bytes(codec.SIGNATURE_BYTES))
 
     def _share_of_seed(self, holder: int, packet: Packet) -> int:
         """The share of the victim's seed that it dealt out to ``holder``."""

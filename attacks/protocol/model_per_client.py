@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import SERVER, Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.errors import ProtocolError
-from fedguard.secagg.messages import SERVER, Advertise, Header, Phase, Roster, pack, unpack
+from fedguard.secagg.messages import Advertise, Roster, pack, unpack
 
 
 class ModelBlindClient(Client):

@@ -10,11 +10,12 @@ import numpy as np
 from fedguard.attacks.protocol.means.network import Network
 
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.messages import Header, Hello, Message
+from fedguard.secagg.messages import Hello, Message
 from fedguard.secagg.session import Config
 
 #: What nine clients agree on: of 32 bits, none is left over for one more.

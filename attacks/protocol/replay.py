@@ -9,8 +9,9 @@ from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, qu
 
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.messages import Delivery, Header, Phase
+from fedguard.secagg.messages import Delivery
 
 
 class SignsForAllSessions(Client):

@@ -8,8 +8,8 @@ from typing import ClassVar
 from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
 
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.messages import Header
 from fedguard.secagg.transitions import ClientState
 
 

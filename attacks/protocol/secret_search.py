@@ -10,12 +10,12 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from fedguard.attacks.protocol.means.traces import Listener, blobs, numbers, reachable, shown, told
 
-from fedguard.secagg import keys, messages
+from fedguard.secagg import codec, keys, messages
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import SHARE_BYTES, Phase
 from fedguard.secagg.contest import Arena, Claim, Party, ProtocolAttack
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import SHARE_BYTES, Phase
 from fedguard.secagg.server import Server
 from fedguard.secagg.shamir import combine
 
@@ -101,7 +101,7 @@ class SecretSearch(ProtocolAttack):
         mail: Mapping[int, bytes] = dict.fromkeys(parties, server.hello())
         while mail:
             for client, data in mail.items():
-                bent = _bent(data) if messages.read_header(data).phase is last else data
+                bent = _bent(data) if codec.read_header(data).phase is last else data
                 answer = self._prodded(parties[client], bent, evidence)
                 if answer is None:
                     continue
@@ -109,7 +109,7 @@ class SecretSearch(ProtocolAttack):
                 message = messages.unpack(answer).message
                 if isinstance(message, messages.Masked):
                     evidence.masked[client] = np.frombuffer(message.vector, arena.config.dtype)
-            mail = {} if messages.read_header(next(iter(mail.values()))).phase is last else server.close()
+            mail = {} if codec.read_header(next(iter(mail.values()))).phase is last else server.close()
         for client, party in parties.items():
             seized = party.seized()
             evidence.memory[client] = list(reachable(seized))
@@ -235,7 +235,7 @@ _ENDINGS = {
 
 def _bent(data: bytes) -> bytes:
     """A message in the place of this one, for which a client aborts."""
-    header = messages.read_header(data)
+    header = codec.read_header(data)
     nobody = (
         messages.Survivors(frozenset(), ()) if header.phase is Phase.SURVIVORS else messages.Quorum(frozenset(), ())
     )

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
 
-from fedguard.secagg import messages
+from fedguard.secagg import codec, messages
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.messages import Phase
 
 
 class TwoLists(Client):
@@ -19,9 +19,9 @@ class TwoLists(Client):
     _dropped: frozenset[int] = frozenset()
 
     def receive(self, data: bytes) -> bytes:
-        header = messages.read_header(data)
+        header = codec.read_header(data)
         if header.phase is Phase.SURVIVORS:
-            reader = messages.Reader(memoryview(data)[len(header.pack()) :])
+            reader = codec.Reader(memoryview(data)[len(header.pack()) :])
             survivors = messages.Survivors.read(reader)
             plain = messages.pack(header, survivors)
             if len(data) > len(plain):
@@ -53,7 +53,7 @@ class SurvivorAndDropped(ProtocolAttack):
         server = HostileServer(arena)
         server.mask(server.share(server.advertise()))
         victim, *others = arena.honest
-        everybody, both = server.server.shared, messages.pack_clients([victim])
+        everybody, both = server.server.shared, codec.pack_clients([victim])
         story = [
             f"the server names client {victim} as a survivor, and appends a list of the dropped with client {victim}"
         ]

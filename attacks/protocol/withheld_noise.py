@@ -15,10 +15,10 @@ from scipy.special import chdtri, log_ndtr
 from fedguard.privacy.calibration import minimum
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, Party, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.messages import Phase, read_header
 from fedguard.secagg.session import Config, Policy
 from fedguard.secagg.simulation import Settings
 

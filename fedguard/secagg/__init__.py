@@ -3,7 +3,7 @@
 The protocol, without I/O
     transitions.py   who may say what, when: start here
     client.py  server.py   the two parties: bytes in, bytes out
-    messages.py      the messages and their canonical bytes; merkle.py, one signature over many packets
+    messages.py  codec.py    the messages, and the bytes that they are made of; merkle.py, one signature over many packets
     session.py       what is agreed on beforehand, and the identifier that binds everything to it
     directory.py     whose keys are whose, and the graph that follows
     errors.py        what can go wrong, and whose doing it is

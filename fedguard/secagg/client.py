@@ -9,11 +9,12 @@ from typing import NoReturn
 from cryptography.exceptions import InvalidTag
 
 from fedguard.errors import ConfigError, ContractError
-from fedguard.secagg import errors, keys, merkle, messages
+from fedguard.secagg import codec, errors, keys, merkle, messages
+from fedguard.secagg.codec import SHARE_BYTES, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import SHARE_BYTES, Header, Message, Packet, Phase
+from fedguard.secagg.messages import Message, Packet
 from fedguard.secagg.session import Config, Policy, Roster, session_id
 from fedguard.secagg.shamir import PRIME, split
 from fedguard.secagg.transitions import CLIENT, TRUSTING_CLIENT, ClientState
@@ -61,7 +62,7 @@ class Client:
         """
         try:
             received = messages.unpack(data)
-        except messages.Unreadable as error:
+        except codec.Unreadable as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
         action, after = self._transition(received.header)
         try:
@@ -80,8 +81,8 @@ class Client:
 
     def _transition(self, header: Header) -> tuple[str, ClientState]:
         """What is to be done with a message, if it belongs to this point of this session."""
-        if header.round != self._round or header.sender != messages.SERVER:
-            sender = "the server" if header.sender == messages.SERVER else f"client {header.sender}"
+        if header.round != self._round or header.sender != codec.SERVER:
+            sender = "the server" if header.sender == codec.SERVER else f"client {header.sender}"
             message = f"expected the server in round {self._round}; got {sender} in round {header.round}"
             raise self._error(errors.ReplayOrWrongRound, message)
         if self.sid and (header.sid, header.suite) != (self.sid, self._config.suite):
@@ -171,7 +172,7 @@ class Client:
         add_masks(masked, [self._self_mask(), *(self._pairwise_mask(v) for v in partners)])
         self._wipe(keep_shares=True)
         little = masked.astype(masked.dtype.newbyteorder("<"), copy=False)
-        return messages.Masked(messages.set_hash(shares.shared), little.data.cast("B"))
+        return messages.Masked(codec.set_hash(shares.shared), little.data.cast("B"))
 
     def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
         """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
@@ -220,7 +221,7 @@ class Client:
         return self._attestation()
 
     def _attestation(self) -> messages.Attest:
-        return messages.Attest(messages.set_hash(self._shared), messages.set_hash(self._included))
+        return messages.Attest(codec.set_hash(self._shared), codec.set_hash(self._included))
 
     def _unmask(self, header: Header, quorum: messages.Quorum) -> Message:
         """R4: reveal one share of each neighbour, once a quorum has signed the same survivors."""
@@ -246,7 +247,7 @@ class Client:
         One that was told of fewer left masks out: once its seed is revealed, nothing may be left that hides its input.
         """
         self._check_set(survivors.included, self._shared, "masked inputs")
-        near, shared = self._directory.among(self.id, survivors.included), messages.set_hash(self._shared)
+        near, shared = self._directory.among(self.id, survivors.included), codec.set_hash(self._shared)
         if len(survivors.proofs) != len(near):
             message = f"expected proofs of {len(near)} neighbours; got {len(survivors.proofs)}"
             raise self._error(errors.InconsistentSurvivors, message)

@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from fedguard.secagg.codec import Header, Phase
 from fedguard.secagg.graph import neighbours
-from fedguard.secagg.messages import Advertise, Header, Phase
+from fedguard.secagg.messages import Advertise
 from fedguard.secagg.session import Config
 
 GRAPH = b"FedGuard/secagg/v1/graph"

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from fedguard.secagg import errors, keys, merkle, messages
+from fedguard.secagg import codec, errors, keys, merkle, messages
+from fedguard.secagg.codec import SERVER, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import SERVER, Header, Message, Phase, Received
+from fedguard.secagg.messages import Message, Received
 from fedguard.secagg.session import Config, Roster, session_id
 from fedguard.secagg.shamir import PRIME, combine
 from fedguard.secagg.transitions import SERVER as TABLE
@@ -84,7 +85,7 @@ class Server:
         """
         try:
             received = messages.unpack(data)
-        except messages.Unreadable as error:
+        except codec.Unreadable as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
         if self.state not in self._table:
             raise self._error(errors.AlreadyAnswered, "the session is over")
@@ -174,7 +175,7 @@ class Server:
     def _add_input(self, received: Received) -> None:
         assert isinstance(received.message, messages.Masked)
         client, masked = received.header.sender, received.message
-        if masked.shared_hash != messages.set_hash(self.shared):
+        if masked.shared_hash != codec.set_hash(self.shared):
             raise self._error(errors.InconsistentSurvivors, f"client {client} was told of other shares", client)
         expected = self.config.length * self.config.ring // 8
         if len(masked.vector) != expected:
@@ -196,7 +197,7 @@ class Server:
         assert isinstance(received.message, messages.Attest)
         client, told = (
             received.header.sender,
-            messages.Attest(messages.set_hash(self.shared), messages.set_hash(self.included)),
+            messages.Attest(codec.set_hash(self.shared), codec.set_hash(self.included)),
         )
         if received.message != told:
             raise self._error(errors.InconsistentSurvivors, f"client {client} attests other survivors", client)

@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from fedguard.errors import UnknownName, require
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.keys import Identity
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.messages import STEPS, Phase, read_header
 from fedguard.secagg.parameters import Parameters, choose
 from fedguard.secagg.server import Server
 from fedguard.secagg.session import Config, Policy, Roster

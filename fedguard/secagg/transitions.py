@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from fedguard.secagg.messages import Phase
+from fedguard.secagg.codec import Phase
 
 
 class ClientState(enum.Enum):

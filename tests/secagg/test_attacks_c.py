@@ -27,11 +27,11 @@ from hypothesis import strategies as st
 from fedguard.errors import NotObservable
 from fedguard.secagg import keys
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, contest
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError
 from fedguard.secagg.entropy import expanded
 from fedguard.secagg.errors import TooFewSurvivors
-from fedguard.secagg.messages import Phase, read_header
 from fedguard.secagg.simulation import Federation, Settings
 from tests.secagg.rounds import Round
 

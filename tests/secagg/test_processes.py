@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedguard.secagg.messages import Phase, read_header
+from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.server import Server
 from fedguard.secagg.session import Config, Roster
 from fedguard.secagg.transitions import ServerState

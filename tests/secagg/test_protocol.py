@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedguard.errors import ConfigError, ContractError, UnknownName
-from fedguard.secagg.messages import STEPS, Phase, read_header
+from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.simulation import Federation, Settings
 from fedguard.secagg.transitions import ClientState, ServerState
 from tests.secagg.rounds import Round

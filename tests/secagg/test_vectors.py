@@ -10,8 +10,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from fedguard.secagg import keys, messages
-from fedguard.secagg.messages import Phase
+from fedguard.secagg import codec, keys, messages
+from fedguard.secagg.codec import Phase
 from tests.secagg.rounds import MODEL, Round
 
 FROZEN = Path(__file__).parent / "frozen_round.json"
@@ -102,9 +102,9 @@ def frozen_round() -> dict:
     sent = []
 
     def tap(sender, receiver, data):
-        if sender == 3 and messages.read_header(data).phase is Phase.MASKED:
+        if sender == 3 and codec.read_header(data).phase is Phase.MASKED:
             return None
-        sent.append([sender, receiver, messages.read_header(data).phase.name, hashlib.sha256(data).hexdigest()])
+        sent.append([sender, receiver, codec.read_header(data).phase.name, hashlib.sha256(data).hexdigest()])
         return data
 
     run = Round(4, seed=b"frozen").run(tap)

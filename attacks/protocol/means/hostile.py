@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 from fedguard.attacks.protocol.means.relay import Peer, tried
 
-from fedguard.secagg import messages
+from fedguard.secagg import codec, messages
+from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import Header, Message, Received
+from fedguard.secagg.messages import Message, Received
 from fedguard.secagg.session import Config, Policy
 from fedguard.secagg.shamir import combine
 
@@ -70,7 +71,7 @@ class HostileServer:
         """A message of the server in this session; bytes are one already."""
         if isinstance(message, bytes):
             return message
-        header = Header(self.config.suite, message.phase, self.server.sid, self.round, messages.SERVER)
+        header = Header(self.config.suite, message.phase, self.server.sid, self.round, codec.SERVER)
         return messages.pack(header, message)
 
     def signed(self, colluder: int, message: Message) -> bytes:
@@ -115,7 +116,7 @@ class HostileServer:
 
     def attest(self, clients: Iterable[int], included: frozenset[int]) -> dict[int, bytes]:
         """R3: these clients' signatures over these survivors; colluders sign all that is put before them."""
-        told = messages.Attest(messages.set_hash(self.server.shared), messages.set_hash(included))
+        told = messages.Attest(codec.set_hash(self.server.shared), codec.set_hash(included))
         signatures = {client: self.signed(client, told) for client in clients if client in self.accomplices}
         honest = [client for client in clients if client not in self.accomplices]
         for client, answer in self.ask_all({client: self.survivors(client, included) for client in honest}).items():

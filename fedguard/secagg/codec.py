@@ -1,0 +1,131 @@
+"""The bytes that messages are made of: headers, sets of clients, counted lists; one form for each.
+
+    header = version u8, suite u8, phase u8, sid 32, round u32, sender u32       all little-endian
+
+Sets of clients travel as bit maps over the roster: no order, no duplicates.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fedguard.secagg.session import VERSION
+
+#: The sender of a server's message.
+SERVER = 2**32 - 1
+SIGNATURE_BYTES = 64
+#: A share is an integer below 2^256 + 297.
+SHARE_BYTES = 33
+_HEADER = struct.Struct("<BBB32sII")
+HEADER_BYTES = _HEADER.size
+
+
+class Phase(enum.IntEnum):
+    """The messages in the order of a round; clients send the even ones after the first."""
+
+    HELLO = 1
+    ADVERTISE = 2
+    ROSTER = 3
+    SHARE = 4
+    SHARES = 5
+    MASKED = 6
+    SURVIVORS = 7
+    ATTEST = 8
+    QUORUM = 9
+    UNMASK = 10
+
+
+_PHASES = frozenset(map(int, Phase))
+
+#: How the steps are called outside: a client that is silent at a step does not send this message, nor a later one.
+STEPS = {
+    "advertise_keys": Phase.ADVERTISE,
+    "share_keys": Phase.SHARE,
+    "masked_input": Phase.MASKED,
+    "consistency": Phase.ATTEST,
+    "unmask": Phase.UNMASK,
+}
+
+
+class Unreadable(Exception):
+    """Bytes that are no message; parties turn it into `MalformedMessage`."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What every message starts with."""
+
+    suite: int
+    phase: Phase
+    sid: bytes
+    round: int
+    sender: int
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(VERSION, self.suite, self.phase, self.sid, self.round, self.sender)
+
+
+class Reader:
+    """Takes a body apart, piece by piece."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        return bytes(self.view(count))
+
+    def view(self, count: int) -> memoryview:
+        if count > len(self._data) - self._at:
+            raise Unreadable(f"expected {count} more bytes; got {len(self._data) - self._at}")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def many(self, size: int) -> tuple[bytes, ...]:
+        """A counted list of pieces of equal size."""
+        count = self.number()
+        data = self.take(count * size) if count * size <= len(self._data) else self.take(len(self._data) + 1)
+        return tuple(data[i : i + size] for i in range(0, len(data), size))
+
+    def clients(self) -> frozenset[int]:
+        bits = int.from_bytes(data := self.take(self.number()), "little")
+        if data and not data[-1]:
+            raise Unreadable("a bit map that is not in its shortest form")
+        return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise Unreadable(f"{len(self._data) - self._at} bytes too many")
+
+
+def pack_many(pieces: Collection[bytes]) -> bytes:
+    """A counted list of pieces of equal size."""
+    return len(pieces).to_bytes(4, "little") + b"".join(pieces)
+
+
+def pack_clients(clients: Collection[int]) -> bytes:
+    """A bit map in its shortest form, with its length."""
+    bits = sum(1 << client for client in clients)
+    data = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return len(data).to_bytes(4, "little") + data
+
+
+def set_hash(clients: Collection[int]) -> bytes:
+    """SHA-256 of a set of clients."""
+    return hashlib.sha256(pack_clients(clients)).digest()
+
+
+def read_header(data: bytes) -> Header:
+    """The header alone. Raises `Unreadable`."""
+    if len(data) < HEADER_BYTES:
+        raise Unreadable(f"expected at least {HEADER_BYTES} bytes; got {len(data)}")
+    version, suite, number, sid, round, sender = _HEADER.unpack_from(data)
+    if version != VERSION or number not in _PHASES:
+        raise Unreadable(f"version {version}, phase {number} is unknown; expected version {VERSION}")
+    return Header(suite, Phase(number), sid, round, sender)
