@@ -179,7 +179,7 @@ class BadShares(ProtocolAttack):
             networks[words] = Network.of(arena).run(arrivals)
         sums = [(network.server.included, network.server.total) for network in networks.values()]
         return Claim(
-            rounds=[(included, total) for included, total in sums if total is not None],
+            totals=[(included, total) for included, total in sums if total is not None],
             blamed=set().union(*(network.named for network in networks.values())),
             figures={"tricks": len(networks)},
             story=[f"{words} {_came_to(network)}" for words, network in networks.items()],

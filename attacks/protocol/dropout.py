@@ -64,7 +64,7 @@ class Dropout(ProtocolAttack):
         sums = [(network.server.included, network.server.total) for network in networks]
         rounds = [(included, total) for included, total in sums if total is not None]
         figures = {"sessions": len(networks), "sums": len(rounds), "aborts": len(networks) - len(rounds)}
-        return Claim(rounds=rounds, figures=figures, story=story)
+        return Claim(totals=rounds, figures=figures, story=story)
 
     def _session(self, arena: Arena, silent: Mapping[int, Phase], draw: random.Random) -> Network:
         """One in which clients are silent from a message on; or late, so that it comes when the server has gone on."""

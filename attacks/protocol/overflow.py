@@ -81,7 +81,7 @@ class Overflow(ProtocolAttack):
             values, weight = encoding.decode(server.total, dim=arena.config.length - 1, seed=_SEED)
             story.append(f"{proposed}: the sum of {weight} times {AGREED.clip:g} reads as {values[0]:g}")
             figures = {"bits": encoding.bits, "largest_sum": n * AGREED.clip, "decoded_sum": float(values[0])}
-            return Claim(total=_written(values, weight), included=server.included, figures=figures, story=story)
+            return Claim(totals=[(server.included, _written(values, weight))], figures=figures, story=story)
         return Claim(story=story)
 
 

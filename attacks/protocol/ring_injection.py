@@ -48,8 +48,7 @@ class RingInjection(ProtocolAttack):
         others = server.total - shift - arena.input(cheat)
         return Claim(
             sums={frozenset(arena.honest): others},
-            total=server.total,
-            included=server.included,
+            totals=[(server.included, server.total)],
             figures={"complaints": len(network.errors), "shift_ring_units": float(2**self.exponent)},
             story=[
                 f"client {cheat} adds 2^{self.exponent} to each of its {arena.config.length} coordinates, and masks as ever",

@@ -36,8 +36,7 @@ class Claim:
 
     Attributes:
         sums: for a set of honest clients, what the attack takes for the sum of their inputs.
-        total: the sum that an honest server was led to, and ``included`` the clients whose inputs it says are in it.
-        rounds: the same of many sessions: the clients included, and the sum.
+        totals: what an honest server took for sums: the clients whose inputs it says are in one, and the sum.
         blamed: whom honest parties named as cheats.
         epsilons: of rounds with noise, the epsilon that the noise in the sum is worth at best, and the one that was charged.
         figures: what was measured on the way, with units in the names.
@@ -45,9 +44,7 @@ class Claim:
     """
 
     sums: Mapping[frozenset[int], RingVector] = field(default_factory=dict)
-    total: RingVector | None = None
-    included: Collection[int] = ()
-    rounds: Sequence[tuple[Collection[int], RingVector]] = ()
+    totals: Sequence[tuple[Collection[int], RingVector]] = ()
     blamed: Collection[int] = ()
     epsilons: Sequence[tuple[float, float]] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -306,8 +303,7 @@ def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
         fewest = min(exposed, key=len)
         promised = arena.parameters.anonymity
         return f"the sum of clients {sorted(fewest)}; promised are sums of {promised} honest inputs or more", True
-    rounds = claim.rounds if claim.total is None else [*claim.rounds, (claim.included, claim.total)]
-    for included, total in rounds:
+    for included, total in claim.totals:
         if not np.array_equal(arena.truth(included), total):
             return f"an honest server took something else for the sum of clients {sorted(included)}", True
     if framed := set(claim.blamed) & set(arena.honest):

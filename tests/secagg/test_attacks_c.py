@@ -476,8 +476,8 @@ def test_the_sum_of_seven_picks_one_known_vector_out_of_many(seed):
         (lambda arena: Claim(blamed=[7]), None),
         (lambda arena: Claim(epsilons=[(1.0, 2.0), (2.5, 2.0)]), "epsilon = 2.5 at best, where 2 was charged"),
         (lambda arena: Claim(epsilons=[(1.0, 2.0)]), None),
-        (lambda arena: Claim(rounds=[((0, 1), arena.truth([0, 1])), ((0,), arena.truth([1]))]), "sum of clients [0]"),
-        (lambda arena: Claim(rounds=[((0, 1), arena.truth([0, 1]))]), None),
+        (lambda arena: Claim(totals=[((0, 1), arena.truth([0, 1])), ((0,), arena.truth([1]))]), "sum of clients [0]"),
+        (lambda arena: Claim(totals=[((0, 1), arena.truth([0, 1]))]), None),
     ],
 )
 def test_the_referee_judges_blame_noise_and_many_rounds(claim, says):
