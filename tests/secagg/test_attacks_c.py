@@ -142,7 +142,7 @@ def test_one_client_shifts_the_sum_at_will_and_nobody_notices(exponent):
     arena = arena_of(attack)
     claim = attack.mount(arena)
     truth = [int(element) for element in arena.truth(range(8))]
-    assert claim.total.tolist() == [(element + 2**exponent) % 2**32 for element in truth]
+    assert claim.totals[0][1].tolist() == [(element + 2**exponent) % 2**32 for element in truth]
     assert claim.figures["complaints"] == 0
     finding = contest(attack, entropy=expanded(b"2"))
     assert finding.verdict == "limit" and "took something else" in finding.learned
