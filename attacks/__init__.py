@@ -4,6 +4,7 @@ poisoning/   untargeted: on the update, or on the colluders' data
 backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
 outliers/    faults without intent: broken, stale or lazy clients
 worst_case   the worst of an ensemble of these
+inference/   on the clients' privacy: what a server can tell of their data
 protocol/    on secure aggregation itself: hostile servers and clients against real parties
 """
 
@@ -64,6 +65,9 @@ TRIGGERS = {
     "semantic": "fedguard.attacks.backdoor.triggers.semantic:Semantic",
     "edge_case": "fedguard.attacks.backdoor.triggers.edge_case:EdgeCase",
 }
+
+#: Attacks on the clients' privacy.
+INFERENCE: dict[str, str] = {}
 
 #: Attacks on secure aggregation itself.
 PROTOCOL = {

@@ -38,7 +38,8 @@ from fedguard.secagg.contest import ProtocolAttack
 
 #: kind -> (its contract, the table of the built-in ones, the entry-point group)
 KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
-    "attack": ((PoisonAttack, Ensemble, InferenceAttack), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
+    "attack": ((PoisonAttack, Ensemble), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
+    "inference": ((InferenceAttack,), "fedguard.attacks:INFERENCE", "fedguard.inference"),
     "protocol": ((ProtocolAttack,), "fedguard.attacks:PROTOCOL", "fedguard.protocol_attacks"),
     "trigger": ((Trigger,), "fedguard.attacks:TRIGGERS", "fedguard.triggers"),
     "defense": ((Defense,), "fedguard.defenses:CATALOGUE", "fedguard.defenses"),

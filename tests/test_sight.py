@@ -126,37 +126,32 @@ def test_a_rule_cannot_run_on_what_the_server_does_not_see():
 
 
 def test_an_inference_attack_has_no_way_to_the_truth():
-    """The contract that later attacks on privacy will keep: the view holds what the server sees, and never the examples."""
-    from fedguard.contracts import InferenceAttack, InferenceView, LocalPlan, Reconstruction
+    """The view holds what the server sees, and never the examples."""
+    from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Reconstruction
+    from tests.inference.scenes import Scene, digits, mlp
 
     class FromTheFirstLayer(InferenceAttack):
         """x = dW_i / db_i for a single example: exact."""
 
-        name, goal, needs = "from_the_first_layer", "reconstruction", (Sight.EACH_UPDATE,)
+        name, goal, needs = "from_the_first_layer", "reconstruction", ONE_VECTOR
 
         def infer(self, view):
-            weight, bias = view.update[:12].view(3, 4), view.update[12:]
+            weight, bias = view.gradient[:640].view(10, 64), view.gradient[640:]
             strongest = bias.abs().argmax()
-            return Reconstruction((weight[strongest] / bias[strongest]).view(1, 4))
+            return Reconstruction((weight[strongest] / bias[strongest]).view(1, *view.shape))
 
-    network, x = torch.nn.Linear(4, 3), torch.tensor([[0.3, -1.0, 2.0, 0.5]])
-    loss = torch.nn.functional.cross_entropy(network(x), torch.tensor([1]))
-    update = -torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(network.parameters()))])
-
-    def view(sees):
-        return InferenceView(
-            "curious", sees, rng=Rng(0), network=network, shape=(4,), classes=3, value_range=(-2.0, 2.0),
-            plan=LocalPlan(lr=1.0, steps=1), candidates=None, model=None, update=update, aggregate=update,
-        )  # fmt: skip
-
-    found = FromTheFirstLayer().infer(view(Sight.EACH_UPDATE))
-    assert torch.allclose(found.x, x, atol=1e-5)
-    with pytest.raises(NotObservable, match="curious read 'update'"):
-        FromTheFirstLayer().infer(view(Sight.SUM))
+    scene = Scene(mlp(64, 10), (digits(1), digits(1, seed=1)))
+    view = scene.view()
+    assert torch.allclose(FromTheFirstLayer().infer(view).x, scene.parts[0].x, atol=1e-5)
+    masked = view.narrowed("curious", Sight.SUM | Sight.MODEL)
+    with pytest.raises(NotObservable, match="curious read 'updates'"):
+        masked.updates  # noqa: B018
+    assert torch.equal(masked.target, masked.aggregates[-1]), "what it attacks is then the mean"
     fields = {name for cls in InferenceView.__mro__ for name in (*vars(cls), *vars(cls).get("__annotations__", {}))}
-    assert not {"truth", "examples", "x", "y", "labels", "data"} & fields
+    assert not {"truth", "examples", "x", "y", "data", "task"} & fields
     with pytest.raises(TypeError, match="has no field 'truth'"):
-        view(Sight.EACH_UPDATE).narrowed("curious", Sight.EACH_UPDATE, truth=x)
+        view.narrowed("curious", Sight.EACH_UPDATE, truth=scene.parts[0].x)
+    assert all(parameter.abs().sum() == 0 for parameter in view.module.parameters()), "not even the module's weights"
 
 
 def test_exposure_under_masking():

@@ -4,7 +4,8 @@
     algorithm.py       Algorithm: what everything with a name has in common
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
-    attacks.py         PoisonAttack, Ensemble, InferenceAttack and their views
+    attacks.py         PoisonAttack, Ensemble and their views
+    inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Data, Partition, Model, Trigger, Task
     protocol.py        Protocol: secure aggregation, dropouts, noise
     architectures.py   Training, Participation, Setup, RoundReport, Architecture
@@ -18,17 +19,23 @@ from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
     DataView,
     Ensemble,
-    InferenceAttack,
-    InferenceView,
     KnownRule,
-    Membership,
     PoisonAttack,
     PoisonView,
     Probe,
     Probes,
-    Reconstruction,
 )
 from fedguard.contracts.gram import Gram
+from fedguard.contracts.inference import (
+    ONE_VECTOR,
+    Inference,
+    InferenceAttack,
+    InferenceView,
+    Labels,
+    Membership,
+    Property,
+    Reconstruction,
+)
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     DistributedNoise,
@@ -71,6 +78,7 @@ from fedguard.contracts.tasks import (
 __all__ = [
     "BEFORE_THE_INPUT",
     "BENIGN_SAMPLE",
+    "ONE_VECTOR",
     "ROOT",
     "ROWS",
     "AggregationRule",
@@ -94,9 +102,11 @@ __all__ = [
     "GroupTested",
     "GroupTesting",
     "Groups",
+    "Inference",
     "InferenceAttack",
     "InferenceView",
     "KnownRule",
+    "Labels",
     "LocalPlan",
     "MaskedRound",
     "MatrixRule",
@@ -111,6 +121,7 @@ __all__ = [
     "PoisonView",
     "Probe",
     "Probes",
+    "Property",
     "Protocol",
     "Reconstruction",
     "RoundReport",

@@ -1,7 +1,6 @@
-"""Attacks: on the training (poisoning, faults) and on the clients' privacy (inference).
+"""Attacks on the training: poisoning, backdoors, faults.
 
-An attack returns data, vectors or a reconstruction. It never sees the truth and never scores itself: the core applies
-the trigger to the test set, compares the reconstruction, and judges.
+An attack returns data or vectors. It never scores itself: the core applies the trigger to the test set, and judges.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.rules import State
@@ -200,48 +199,3 @@ class Ensemble(Algorithm):
     @abstractmethod
     def choose_on(self) -> tuple[int, ...]:
         """The selection seeds."""
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """What an inversion claims the inputs were: float32 ``[B, *shape]``, with labels int64 ``[B]`` if it found any."""
-
-    x: Tensor
-    y: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Membership:
-    """What a membership inference claims: float64 ``[N]``, larger for "was trained on"."""
-
-    scores: Tensor
-
-
-class InferenceView(View):
-    """What a curious server sees of the clients' data when it tries to infer more.
-
-    ``network`` and ``plan`` are public: the server hands them out. ``candidates`` are the examples whose membership is
-    asked for; an inversion gets none. The truth is not here, under any sight.
-    """
-
-    rng: Rng
-    network: nn.Module
-    shape: tuple[int, ...]
-    classes: int
-    value_range: tuple[float, float]
-    plan: LocalPlan
-    candidates: Examples | None
-    model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before the round")
-    update = seen[Tensor](Sight.EACH_UPDATE, "float32 [d]: the update of the client under attack")
-    aggregate = seen[Tensor](Sight.SUM, "float32 [d]: the mean of the round's updates")
-
-
-class InferenceAttack(Algorithm):
-    """An attack of a curious server on the clients' privacy."""
-
-    kind: ClassVar[str] = "attack"
-    goal: ClassVar[Literal["reconstruction", "membership"]]
-
-    @abstractmethod
-    def infer(self, view: InferenceView) -> Reconstruction | Membership:
-        """What can be told of the clients' data from this view."""

@@ -49,11 +49,7 @@ class Network:
 
     def __call__(self, model: Tensor, x: Tensor) -> Tensor:
         """``[B, classes]`` for inputs ``[B, *shape]`` under ``model``; gradients flow to both, and nothing is loaded."""
-        named = dict(self.module.named_parameters())
-        parts = torch.split(model, list(self.layers))
-        views = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
-        logits: Tensor = functional_call(self.module, views, (x,))
-        return logits
+        return apply(self.module, model, x)
 
     def load(self, model: Tensor) -> None:
         """Set the parameters to ``model`` (float32 ``[d]``)."""
@@ -64,6 +60,15 @@ class Network:
         """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
         self.load(model)
         return torch.cat([self.module(part) for part in torch.split(x, batch)])
+
+
+def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
+    """``[B, classes]``: what ``module`` gives for ``x`` with the parameters ``model`` (``[d]``) in place of its own."""
+    named = dict(module.named_parameters())
+    parts = torch.split(model, [parameter.numel() for parameter in named.values()])
+    views = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
+    logits: Tensor = functional_call(module, views, (x,))
+    return logits
 
 
 def flatten(module: nn.Module) -> Tensor:

@@ -1,0 +1,156 @@
+"""Attacks on the clients' privacy: what a server can tell of the data from what it sees.
+
+An attack returns what it claims: inputs, labels, who was a member. It never sees the truth and never scores itself: the
+core keeps the truth, and compares. What the server sees depends on architecture and protocol: each update, one sum, or the
+noisy models that are published.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.sight import Needs, Sight, View, seen
+from fedguard.contracts.tasks import Examples, LocalPlan
+from fedguard.rng import Rng
+
+#: Attacks on one vector: the victim's update where it is seen, else the mean in which it is hidden.
+ONE_VECTOR: Needs = (Sight.EACH_UPDATE | Sight.MODEL, Sight.SUM | Sight.MODEL)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What an inversion claims the inputs were: float32 ``[B, *shape]``, with labels int64 ``[B]`` if it found any."""
+
+    x: Tensor
+    y: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a label recovery claims: int64 ``[B]``, a multiset: the order means nothing."""
+
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a membership inference claims: float64 ``[N]`` for the candidates, larger for "was trained on"."""
+
+    scores: Tensor
+
+
+@dataclass(frozen=True)
+class Property:
+    """What a property inference claims of the victim: larger for "has it"."""
+
+    score: float
+
+
+Inference = Reconstruction | Labels | Membership | Property
+
+
+class InferenceView(View):
+    """What a server sees of the clients' data when it tries to infer more.
+
+    Public, since the server hands it out, are the network (``module``, with weights that mean nothing; ``predict`` applies
+    it under any parameters; ``layers`` are the sizes of its parameter tensors, in the order of ``module.parameters()``), the
+    local training (``plan``) and the client transforms, which ``adapt`` knows. ``counts`` are the examples of each client
+    behind `target`, as they claim them: those of its batch where each takes one step. ``labels`` are theirs, where the server
+    is told. ``candidates`` are the examples whose membership is asked for. The truth is not here, under any sight.
+    """
+
+    rng: Rng
+    module: nn.Module
+    predict: Callable[[Tensor, Tensor], Tensor]
+    layers: tuple[int, ...]
+    shape: tuple[int, ...]
+    classes: int
+    value_range: tuple[float, float]
+    plan: LocalPlan
+    counts: tuple[int, ...]
+    #: The row of the client under attack in `updates`.
+    victim: int
+    labels: Tensor | None
+    candidates: Examples | None
+    #: ``(dummy [..., d], observed [d])`` -> what to compare of both, by one who knows what clients do before they send.
+    adapt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    #: float32 ``[k, d]``: models as this federation would have trained them on each of k other sets of examples, all at once.
+    train: Callable[[Sequence[Examples], Rng], Tensor]
+    models = seen[Tensor](
+        Sight.MODEL, "float32 [T + 1, d]: the model sent in each watched round, and that after the last"
+    )
+    updates = seen[Tensor](Sight.EACH_UPDATE, "float32 [T, n, d]: what each client sent in the watched rounds")
+    aggregates = seen[Tensor](
+        Sight.SUM, "float32 [T, d]: in each watched round the mean that hides the victim's update"
+    )
+    root = seen[Examples](Sight.ROOT_DATA, "clean examples of the server's own")
+
+    @property
+    def model(self) -> Tensor:
+        """float32 ``[d]``: the model that the clients of the last watched round started from."""
+        return self.models[-2]
+
+    @property
+    def target(self) -> Tensor:
+        """float32 ``[d]``: of the last watched round the victim's update, where it is seen; else the mean that hides it."""
+        if Sight.EACH_UPDATE in self.granted:
+            return self.updates[-1, self.victim]
+        return self.aggregates[-1]
+
+    @property
+    def count(self) -> int:
+        """B: the number of examples behind `target`."""
+        return sum(self.counts)
+
+    @property
+    def steps(self) -> int:
+        """Local steps of the client with the most."""
+        if self.plan.steps is not None:
+            return self.plan.steps
+        batch = self.plan.batch_size or max(self.counts)
+        return (self.plan.epochs or 1) * -(-max(self.counts) // batch)
+
+    @property
+    def gradient(self) -> Tensor:
+        """float32 ``[d]``: ``-target / (lr steps)``: the mean loss's gradient where each client took one step, else near it."""
+        return -self.target / (self.plan.lr * self.steps)
+
+
+class InferenceAttack(Algorithm):
+    """An attack of the server on the clients' privacy. A complete one::
+
+    class FromTheFirstLayer(InferenceAttack):
+        name, goal, needs = "from_the_first_layer", "reconstruction", ONE_VECTOR
+
+        def infer(self, view):
+            outputs, inputs = next(view.module.parameters()).shape
+            weight = view.gradient[: outputs * inputs].view(outputs, inputs)
+            bias = view.gradient[outputs * inputs :][:outputs]
+            return Reconstruction((weight / bias[:, None])[:1].view(1, *view.shape))
+    """
+
+    kind: ClassVar[str] = "inference"
+    goal: ClassVar[Literal["reconstruction", "labels", "membership", "property"]]
+    needs: ClassVar[Needs] = ONE_VECTOR
+    #: round: it watches one round; training: all of them; model: none, and has the final model alone.
+    watches: ClassVar[Literal["round", "training", "model"]] = "round"
+    #: Whether the server is malicious: it sends another model in the watched round, see `tamper`.
+    active: ClassVar[bool] = False
+
+    def tamper(self, view: InferenceView) -> Tensor:
+        """float32 ``[d]``: what the server sends in the watched round instead of the model; ``view.models`` is ``[1, d]``."""
+        return view.models[-1]
+
+    @abstractmethod
+    def infer(self, view: InferenceView) -> Inference:
+        """What can be told of the clients' data from this view."""
+
+    def holds(self, examples: Examples) -> bool:
+        """For a property inference: whether these have the property. The core asks, to know the truth."""
+        raise NotImplementedError

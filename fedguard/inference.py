@@ -1,0 +1,84 @@
+"""What an inference attack sees, made from plain pieces: a network, what was sent, and what the server knows of it.
+
+The core builds the view of each watched round here, and so does `fedguard.reconstruct` for an update from elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
+from fedguard.errors import InputError
+from fedguard.rng import Rng
+from fedguard.tasks.network import apply
+
+Adapt = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Train = Callable[[Sequence[Examples], Rng], Tensor]
+
+
+def as_they_are(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """What is compared where clients send what they computed."""
+    return dummy, observed
+
+
+def no_training(parts: Sequence[Examples], rng: Rng) -> Tensor:
+    """In place of shadow models, where nobody has said how the federation trains."""
+    raise InputError("shadow models: expected to be told how this federation trains; run the attack in a suite.")
+
+
+def inference_view(
+    party: str,
+    sees: Sight,
+    module: nn.Module,
+    *,
+    models: Tensor,
+    shape: tuple[int, ...],
+    classes: int,
+    plan: LocalPlan,
+    counts: Sequence[int] = (),
+    updates: Tensor | None = None,
+    aggregates: Tensor | None = None,
+    victim: int = 0,
+    value_range: tuple[float, float] = (0.0, 1.0),
+    labels: Tensor | None = None,
+    candidates: Examples | None = None,
+    root: Examples | None = None,
+    adapt: Adapt = as_they_are,
+    train: Train = no_training,
+    rng: Rng | None = None,
+) -> InferenceView:
+    """The view of one ``party`` that sees no more than ``sees``; the arguments are the fields of `InferenceView`.
+
+    The attack gets copies: neither the network nor what was sent can be changed through them.
+    """
+    module = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    return InferenceView(
+        party,
+        sees,
+        rng=rng or Rng(0),
+        module=module,
+        predict=partial(apply, module),
+        layers=tuple(parameter.numel() for parameter in module.parameters()),
+        shape=shape,
+        classes=classes,
+        value_range=value_range,
+        plan=plan,
+        counts=tuple(counts),
+        victim=victim,
+        labels=None if labels is None else labels.clone(),
+        candidates=candidates,
+        adapt=adapt,
+        train=train,
+        models=models.clone(),
+        updates=None if updates is None else updates.clone(),
+        aggregates=None if aggregates is None else aggregates.clone(),
+        root=root,
+    )
