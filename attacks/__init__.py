@@ -67,7 +67,23 @@ TRIGGERS = {
 }
 
 #: Attacks on the clients' privacy.
-INFERENCE: dict[str, str] = {}
+INFERENCE = {
+    "dlg": "fedguard.attacks.inference.inversion.dlg:DLG",
+    "idlg": "fedguard.attacks.inference.inversion.idlg:IDLG",
+    "inverting_gradients": "fedguard.attacks.inference.inversion.inverting_gradients:InvertingGradients",
+    "grad_inversion": "fedguard.attacks.inference.inversion.grad_inversion:GradInversion",
+    "local_simulation": "fedguard.attacks.inference.inversion.local_simulation:LocalSimulation",
+    "analytic": "fedguard.attacks.inference.analytic.linear_leak:LinearLeak",
+    "spear": "fedguard.attacks.inference.analytic.spear:Spear",
+    "loss": "fedguard.attacks.inference.membership.loss_threshold:LossThreshold",
+    "lira": "fedguard.attacks.inference.membership.lira:LiRA",
+    "rmia": "fedguard.attacks.inference.membership.rmia:RMIA",
+    "gradient_cosine": "fedguard.attacks.inference.membership.gradient_cosine:GradientCosine",
+    "fed_mia": "fedguard.attacks.inference.membership.fed_mia:FedMIA",
+    "nasr_passive": "fedguard.attacks.inference.membership.nasr_passive:NasrPassive",
+    "nasr_active": "fedguard.attacks.inference.membership.nasr_active:NasrActive",
+    "property_inference": "fedguard.attacks.inference.property_inference:PropertyInference",
+}
 
 #: Attacks on secure aggregation itself.
 PROTOCOL = {

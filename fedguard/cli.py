@@ -357,6 +357,22 @@ def breakdown(
 
 
 @app.command()
+def trilemma(
+    run: RunName,
+    as_json: Annotated[bool, typer.Option("--json", help="The points as JSON.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Show what privacy costs and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
+    from fedguard import api
+
+    points = api.open_run(run, store).trilemma()
+    if as_json:
+        _print_json(points.rows())
+    else:
+        console.print(points, highlight=False)
+
+
+@app.command()
 def export(
     run: RunName,
     csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,

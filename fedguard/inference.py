@@ -26,7 +26,7 @@ def as_they_are(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
     return dummy, observed
 
 
-def no_training(parts: Sequence[Examples], rng: Rng) -> Tensor:
+def no_training(parts: Sequence[Examples], rng: Rng) -> Tensor:  # noqa: ARG001
     """In place of shadow models, where nobody has said how the federation trains."""
     raise InputError("shadow models: expected to be told how this federation trains; run the attack in a suite.")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fedguard.contracts import (
     Exposure,
+    InferenceAttack,
     Needs,
     Pipeline,
     PoisonAttack,
@@ -82,12 +83,13 @@ class Verdict:
 
     Attributes:
         reasons: one line for each thing that forbids it; empty where it may run.
-        attack_sees, rule_sees: the sights that attack and rules needed and got.
+        attack_sees, rule_sees, inference_sees: the sights that attack, rules and a server that infers needed and got.
     """
 
     reasons: tuple[str, ...]
     attack_sees: Sight = Sight.NOTHING
     rule_sees: Sight = Sight.NOTHING
+    inference_sees: Sight = Sight.NOTHING
 
 
 def exposed(architecture: Exposure, secure_aggregation: str = "off", root_data: bool = False) -> Exposure:
@@ -115,6 +117,42 @@ def judge(
     of_rule, rule_sees = _judge_rule(pipeline, exposure, secure_aggregation, updates, told)
     of_attack, attack_sees = _judge_attack(attack, threat.grants & exposure.clients) if attack else ([], Sight.NOTHING)
     return Verdict((*of_rule, *of_attack), attack_sees, rule_sees)
+
+
+def judge_inference(
+    attack: InferenceAttack, exposure: Exposure, malicious: bool, secure_aggregation: str = "off", trusted: bool = False
+) -> tuple[list[str], Sight]:
+    """What forbids an attack on the clients' privacy, and what it sees.
+
+    Args:
+        malicious: whether the server may send another model.
+        trusted: whether the server adds the noise itself: then who infers sees only what it publishes.
+    """
+    server = exposure.server.with_implied() & ~(_SINGLE | Sight.GROUP_SUMS if trusted else Sight.NOTHING)
+    reasons = []
+    if attack.active and trusted:
+        reasons.append(
+            f"{attack.name} is mounted by the server, and protocol.privacy trusts it to add the noise. "
+            "Use kind: record or distributed, where the server is not trusted."
+        )
+    elif attack.active and not malicious:
+        reasons.append(
+            f"{attack.name} sends the clients another model, and a curious server keeps to the protocol. "
+            "Set observer.server: malicious."
+        )
+    met = first_met(attack.needs, server)
+    if met is None:
+        missing = attack.needs[0] & ~server
+        if missing == Sight.ROOT_DATA:
+            why = "give the server some with server.root_data."
+        elif missing & PROTOCOLS[secure_aggregation].hidden:
+            why = f"secure_aggregation: {secure_aggregation} hides it."
+        elif trusted:
+            why = "the server is trusted with it, and adds its noise before it publishes a model."
+        else:
+            why = "this architecture does not show it."
+        reasons.append(f"{attack.name} needs {needs_in_words(attack.needs)}; {why}")
+    return reasons, met or Sight.NOTHING
 
 
 def _judge_rule(

@@ -172,7 +172,7 @@ def install(folder: Path, name: str, group: str, target: str) -> None:
             "gone = no_such_module:Gone",
             "attack 'gone' from package bad-plugin 0.1 cannot be loaded from 'no_such_module:Gone'",
         ),
-        ("text = string:ascii_letters", "expected a class derived from PoisonAttack or Ensemble or InferenceAttack"),
+        ("text = string:ascii_letters", "expected a class derived from PoisonAttack or Ensemble"),
         ("alie = pathlib:Path", "attack 'alie' is taken twice: by built in"),
         (
             "other = fedguard.attacks.poisoning.alie:ALIE",

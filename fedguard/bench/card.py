@@ -6,7 +6,7 @@ from typing import Any
 
 from fedguard.bench.protocol import protocol_card
 from fedguard.config import Cell
-from fedguard.contracts import PoisonAttack, Protocol
+from fedguard.contracts import InferenceAttack, PoisonAttack, Protocol
 from fedguard.visibility import exposed
 
 
@@ -17,11 +17,12 @@ def threat_card(cell: Cell) -> dict[str, Any]:
     root = config.server.root_data
     shown = exposed(cell.architecture.exposes, config.protocol.mode, root > 0).server
     return {
-        "in_words": repr(cell.threat_left) if attack else "Nobody is hostile.",
-        "attack": str(attack) if attack else None,
-        "goal": attack.goal if isinstance(attack, PoisonAttack) else None,
+        "in_words": threat_in_words(cell),
+        "attack": str(cell.named) if cell.named else None,
+        "goal": cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None,
         "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],
-        "attack_sees": cell.verdict.attack_sees.names(),
+        "attack_sees": (cell.verdict.attack_sees | cell.verdict.inference_sees).names(),
+        "observer": config.observer.model_dump() if cell.inference else None,
         "granted": threat.grants.names() if attack else [],
         "collusion": attack is not None and cell.hostile > 1,
         "attacker_data": "the hostile clients' own share of the partition" if attack else None,
@@ -51,6 +52,21 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "epsilon": None,
         "epsilon_note": _epsilon_note(config.protocol),
     }
+
+
+def threat_in_words(cell: Cell) -> str:
+    """Who attacks, and what they see."""
+    if cell.inference is None:
+        return repr(cell.threat_left) if cell.adversary else "Nobody is hostile."
+    attack, wants = cell.inference, cell.config.observer
+    who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
+    watched = {
+        "round": f"watches round {wants.round}",
+        "training": "watches every round",
+        "model": "takes the final model",
+    }[attack.watches]
+    told = ", and is told the labels" if wants.labels else ""
+    return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
 
 
 def _epsilon_note(protocol: Protocol) -> str:

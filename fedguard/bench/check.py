@@ -10,6 +10,7 @@ import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedguard.bench.card import threat_in_words
 from fedguard.bench.protocol import encoding_in_words, protocol_in_words
 from fedguard.bench.reasons import reason_lines
 from fedguard.bench.rehearsal import refusals
@@ -57,15 +58,13 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     )
     for line in dict.fromkeys(_clients(cell) for cell in cells if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(repr(cell.threat_left) for cell in cells if cell.adversary):
+    for threat in dict.fromkeys(threat_in_words(cell) for cell in legal if cell.named):
         yield Text(f"Threat: {threat}")
     yield from _protocols(legal)
     if refused:
         yield Text("\nRefused, and why:", "bold")
         told = [
-            (str(cell.adversary or "none"), str(cell.pipeline), refused[cell.id])
-            for cell in cells
-            if cell.id in refused
+            (str(cell.named or "none"), str(cell.pipeline), refused[cell.id]) for cell in cells if cell.id in refused
         ]
         yield from (Text(f"  {line}") for line in reason_lines(told, "cells"))
     selecting = sum(_selecting(cell) for cell in legal)

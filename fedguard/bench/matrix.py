@@ -18,11 +18,19 @@ from fedguard.errors import UnknownName
 
 
 class Figure(NamedTuple):
-    """What a figure is, whether more is better (for the defender), and its unit: shares are shown in percent."""
+    """What a figure is, whether more is better (for the defender), and its unit: shares are shown in percent.
+
+    ``goal`` is that of the attacks on the clients' privacy that it belongs to; None for a figure of the training.
+    """
 
     title: str
     more_is_better: bool
     unit: str = "%"
+    goal: str | None = None
+
+    def fits(self, goal: str | None) -> bool:
+        """Whether a row of an attack with this goal has the figure."""
+        return goal == self.goal if self.goal else goal not in PRIVACY_GOALS
 
     @property
     def scale(self) -> float:
@@ -39,6 +47,9 @@ class Figure(NamedTuple):
         return f"{self.title} in {self.unit}" if self.unit else self.title
 
 
+#: The goals of attacks on the clients' privacy.
+PRIVACY_GOALS = ("reconstruction", "labels", "membership", "property")
+
 #: The figures that a matrix can show.
 FIGURES = {
     "final_accuracy": Figure("final accuracy", True),
@@ -51,6 +62,13 @@ FIGURES = {
     "filter_recall": Figure("hostile updates that the filter excluded", True),
     "honest_excluded": Figure("honest updates that the filter excluded", False),
     "kappa": Figure("kappa: the largest that a round showed", False, ""),
+    "psnr": Figure("PSNR of the reconstructions", False, "dB", "reconstruction"),
+    "psnr_gain": Figure("PSNR of the reconstructions above the best trivial guess", False, "dB", "reconstruction"),
+    "recovered": Figure("inputs recovered exactly", False, "%", "reconstruction"),
+    "label_accuracy": Figure("labels recovered", False, "%", "labels"),
+    "membership_auc": Figure("AUC of membership (0.5 is chance)", False, "", "membership"),
+    "membership_tpr": Figure("members found at 1 % false alarms", False, "%", "membership"),
+    "property_auc": Figure("AUC of the property over clients (0.5 is chance)", False, "", "property"),
 }
 
 
@@ -207,6 +225,7 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
     if figure not in FIGURES:
         raise UnknownName("figure", figure, FIGURES)
     positions: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    rows = [row for row in rows if FIGURES[figure].fits(row["goal"])]
     for row in rows:
         block = ", ".join(f"{key} = {row[key]}" for key in swept)
         positions.setdefault((block, row["attack"], row["defense"]), []).append(row)

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 import torch
 
 from fedguard.architectures.masking import masking
+from fedguard.bench.inference import Curious
 from fedguard.bench.trial import colluders, deal, set_up
 from fedguard.config import Cell
 from fedguard.contracts import ROOT, DataView, Sight, State
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, PreconditionError
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
@@ -36,12 +37,15 @@ def _why_not(cell: Cell, seed: int) -> str | None:
         task, _ = deal(cell, seed)
         if cell.config.server.root_data:
             task.examples(ROOT)
-        masking(set_up(cell, seed, task))
+        setup = set_up(cell, seed, task)
+        masking(setup)
+        if cell.inference is not None:
+            Curious(cell, setup, task).check()
         if cell.attack is not None:
             planted = cell.attack.backdoor(_tamper(cell, task, seed))
             if planted is not None:
                 task.backdoor_success(task.initial_model(Rng(seed)), *planted)
-    except ConfigError as error:
+    except (ConfigError, PreconditionError) as error:
         return str(error)
     return None
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedguard.bench.judging.lint import flag_lines, lint
 from fedguard.bench.judging.results import results_of
-from fedguard.bench.matrix import Matrix
+from fedguard.bench.matrix import FIGURES, Matrix
 from fedguard.bench.reasons import reason_lines
 from fedguard.bench.run import Run
 from fedguard.bench.stats import estimate
@@ -26,10 +26,18 @@ def overview(run: Run) -> RenderableType:
     return Group(*_parts(run))
 
 
+#: The figures of attacks on the clients' privacy that an overview shows.
+OVERVIEW = ("psnr_gain", "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc")
+
+
 def matrices(run: Run) -> Iterator[Matrix]:
     """The final accuracy, and the success of backdoors where the run has any."""
-    yield run.table()
-    if any(row["attack_success"] is not None for row in run.rows()):
+    rows = run.rows()
+    if any(FIGURES["final_accuracy"].fits(row["goal"]) for row in rows):
+        yield run.table()
+    goals = {row["goal"] for row in rows}
+    yield from (run.table(figure) for figure in OVERVIEW if FIGURES[figure].goal in goals)
+    if any(row["attack_success"] is not None for row in rows):
         backdoors = run.table("attack_success")
         kept = {
             block: {attack: row for attack, row in rows.items() if any(entry.estimate for entry in row.values())}

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedguard.bench.breakdown import Breakdown, breakdown
+from fedguard.bench.matrix import FIGURES as SHOWN
 from fedguard.bench.matrix import Matrix, matrix
 from fedguard.bench.record import Record
 from fedguard.bench.store import RunFolder
+from fedguard.bench.trilemma import Trilemma, trilemma
 from fedguard.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -29,6 +31,13 @@ FIGURES = {
     "filter_recall": ("filter", "recall"),
     "honest_excluded": ("filter", "honest_excluded"),
     "kappa": ("aggregate", "kappa"),
+    "psnr": ("inference", "score", "psnr"),
+    "psnr_gain": ("inference", "score", "gain"),
+    "recovered": ("inference", "score", "recovered"),
+    "label_accuracy": ("inference", "score", "label_accuracy"),
+    "membership_auc": ("inference", "score", "auc"),
+    "membership_tpr": ("inference", "score", "tpr"),
+    "property_auc": ("inference", "score", "auc"),
 }
 
 
@@ -82,12 +91,14 @@ class Run:
     def rows(self) -> list[dict[str, Any]]:
         """One row for each position of the matrix and each seed; a trial without record has the status ``missing``.
 
-        Keys: cell, attack, defense, each other swept key, seed, status, reason; final_accuracy, best_accuracy,
-        worst_class_accuracy, accuracy_drop and attack_success (above that of a clean model); durability (rounds from the
-        last attack until a backdoor's success was below one half, or to the end if it never was); filter_precision,
+        Keys: cell, attack, defense, each other swept key, seed, status, reason, goal (of the attack); final_accuracy,
+        best_accuracy, worst_class_accuracy, accuracy_drop and attack_success (above that of a clean model); durability (rounds
+        from the last attack until a backdoor's success was below one half, or to the end if it never was); filter_precision,
         filter_recall and honest_excluded (of rules that give some updates no weight: hostile among the excluded, excluded
-        among the hostile, excluded among the honest); kappa (the largest that a round showed); epsilon, seconds, flags
-        (names joined by spaces). Accuracies, rates and shares are in [0, 1]; None is what does not apply.
+        among the hostile, excluded among the honest); kappa (the largest that a round showed); psnr and psnr_gain (dB, the
+        second above the best trivial guess) and recovered (the share that is exact) of reconstructions, label_accuracy,
+        membership_auc and membership_tpr (at 1 % false alarms), property_auc; epsilon, seconds, flags (names joined by spaces).
+        Accuracies, rates and shares are in [0, 1]; None is what does not apply.
         """
         return [self._row(position, seed) for position in self.manifest["positions"] for seed in self.seeds]
 
@@ -116,6 +127,14 @@ class Run:
         rows = self.rows()
         return breakdown(self.name, rows, [self._reference(row) for row in rows], self.swept, key, figure)
 
+    def trilemma(self) -> Trilemma:
+        """Epsilon x worst-case accuracy x leakage, one point for each defense and combination of the other swept keys.
+
+        Raises:
+            ConfigError: the run has no attack on the clients' privacy.
+        """
+        return trilemma(self.name, self.rows(), self.swept)
+
     def with_status(self, status: str) -> list[dict[str, Any]]:
         """The rows that are ``ok``, ``refused``, ``failed`` or ``missing``."""
         return [row for row in self.rows() if row["status"] == status]
@@ -131,13 +150,18 @@ class Run:
     def _row(self, position: dict[str, Any], seed: int) -> dict[str, Any]:
         record = self.records.get((position["cell"], seed))
         result = (record or {}).get("result") or {}
+        goal = record["threat_card"]["goal"] if record else None
         return {
             "cell": position["cell"],
             **_ordered(position["swept"], ["attack", "defense", *self.swept]),
             "seed": seed,
             "status": record["status"] if record else "missing",
             "reason": record["reason"] if record else "not run yet",
-            **{figure: _at(result, path) for figure, path in FIGURES.items()},
+            "goal": goal,
+            **{
+                figure: _at(result, path) if SHOWN[figure].goal in (None, goal) else None
+                for figure, path in FIGURES.items()
+            },
             "epsilon": record["threat_card"]["epsilon"] if record else None,
             "seconds": record["cost"]["seconds"] if record and record["cost"] else None,
             "flags": " ".join(flag["flag"] for flag in record["flags"]) if record else "",

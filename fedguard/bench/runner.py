@@ -228,7 +228,8 @@ class Runner:
             "seed": seed,
             "corners": {name: self._final[corner] for name, corner in self._corners(trial).items()},
             "clean_model": str(self.folder.model_path(clean.id, seed)),
-            "model": str(self.folder.model_path(cell.id, seed)) if cell.attack is None else None,
+            "folder": str(self.folder.path),
+            "model": str(self.folder.model_path(cell.id, seed)) if cell.named is None else None,
         }
 
     def _hear(self, said: Said) -> Trial | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fedguard.bench.card import threat_card
 from fedguard.bench.environment import environment, peak_memory
+from fedguard.bench.inference import Album, Curious
 from fedguard.bench.protocol import privacy_spent, sums
 from fedguard.bench.record import Record, identified
 from fedguard.bench.references import references
@@ -34,6 +36,7 @@ def run_trial(
     corners: Corners,
     progress: Progress = lambda round, rounds: None,
     clean_model: Callable[[], Tensor | None] = lambda: None,
+    album: Album = lambda name, claim, truth: None,
 ) -> tuple[Record, Tensor]:
     """Train a cell that may run, with one seed.
 
@@ -42,6 +45,7 @@ def run_trial(
         progress: called after each round.
         clean_model: the final model of the cell without its attack, if it is stored; otherwise it is trained again where
             a backdoor's success must be compared with it.
+        album: takes the pictures that an inversion made.
 
     Returns:
         the record, and the final model (float32 ``[d]``).
@@ -49,7 +53,9 @@ def run_trial(
     compared_with = references(cell, seed, _final_accuracy)
     started, wall, cpu = time.time(), time.perf_counter(), time.process_time()
     task, measured = deal(cell, seed)
-    reports, model = _train(cell, seed, task, progress)
+    setup = set_up(cell, seed, task)
+    curious = Curious(cell, setup, task) if cell.inference else None
+    reports, model = _run(replace(setup, observer=curious.observer) if curious else setup, cell, progress)
     result = summarise(reports)
     result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
     hostile = colluders(cell, seed) if cell.attack else frozenset()
@@ -58,6 +64,7 @@ def run_trial(
     result["references"] = compared_with
     result["secure_aggregation"] = sums(cell, reports, hostile)
     result["privacy"] = privacy_spent(cell, reports, task.dim)
+    result["inference"] = curious.inferred(reports, model, album) if curious else None
     result.update(_backdoor(cell, seed, task, reports, model, clean_model))
     card = threat_card(cell)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
@@ -78,7 +85,9 @@ def run_trial(
         },
         "environment": {**environment(), "started": started},
     }
-    record["flags"] = raised(result, card)
+    record["flags"] = raised(
+        result, {**card, "attack": None} if curious else card
+    )  # they are of attacks on the training
     return identified(cell, seed, record), model
 
 
@@ -141,7 +150,10 @@ def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
 
 
 def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> tuple[list[RoundReport], Tensor]:
-    setup = set_up(cell, seed, task)
+    return _run(set_up(cell, seed, task), cell, progress)
+
+
+def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
     reports = []
     model = torch.empty(0)
     for report in cell.architecture.run(setup):

@@ -42,9 +42,12 @@ def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
     import numpy as np
     import torch
 
+    from fedguard.bench import pictures
+    from fedguard.bench.store import RunFolder
     from fedguard.bench.trial import not_run, run_trial
     from fedguard.config import Cell
     from fedguard.config.schema import CellConfig
+    from fedguard.contracts import Examples, Reconstruction
 
     cell = Cell.build(CellConfig.model_validate(job["cell"]))
     spoken = time.monotonic()
@@ -59,8 +62,12 @@ def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
         path = Path(job["clean_model"])
         return torch.from_numpy(np.load(path, allow_pickle=False)) if path.is_file() else None
 
+    def album(name: str, claim: Reconstruction, truth: Examples) -> None:
+        folder = RunFolder(Path(job["folder"]))
+        pictures.save(folder, cell.id, job["seed"], name, claim, truth, cell.data.load().value_range)
+
     try:
-        record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model)
+        record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model, album)
         if job["model"] is not None:
             _save_atomically(Path(job["model"]), model.numpy())
         return {"record": record, "log": None}

@@ -16,21 +16,23 @@ from typing import Any
 
 from fedguard.config.document import Document, Key, dotted, parse_yaml
 from fedguard.config.protocol import check, effective
-from fedguard.config.schema import CellConfig, Suite, validated
+from fedguard.config.schema import CellConfig, Spec, Suite, validated
 from fedguard.contracts import (
     Architecture,
     Data,
     Ensemble,
+    InferenceAttack,
     Model,
     Participation,
     Partition,
     Pipeline,
     PoisonAttack,
+    Sight,
     ThreatModel,
 )
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
 from fedguard.registry import registry, split_spec
-from fedguard.visibility import Verdict, exposed, judge
+from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
 RESULTS_VERSION = 1
@@ -48,6 +50,7 @@ class Cell:
     attack: PoisonAttack | None
     pipeline: Pipeline
     ensemble: Ensemble | None = None
+    inference: InferenceAttack | None = None
 
     @classmethod
     def build(cls, config: CellConfig, where: Mapping[str, str] | None = None) -> Cell:
@@ -60,15 +63,7 @@ class Cell:
             ConfigError: unknown names or parameters.
         """
         places, known = where or {}, registry()
-        attack = ensemble = None
-        if split_spec("attack", config.attack, places.get("attack", "attack"))[0] != "none":
-            attack = known.build("attack", config.attack, places.get("attack", "attack"))
-            if isinstance(attack, Ensemble):
-                attack, ensemble = None, attack
-            elif not isinstance(attack, PoisonAttack):
-                raise ConfigError(
-                    f"{places.get('attack', 'attack')}: {attack.name} infers; a suite's attack is on the training."
-                )
+        named = _attack(config.attack, places.get("attack", "attack"))
         task, clients = config.task, config.clients.participation
         check(config.protocol, clients, config.training.rounds, places.get("protocol", "protocol"))
         return cls(
@@ -77,15 +72,21 @@ class Cell:
             known.build("model", task.model, places.get("task.model", "task.model")),
             known.build("partition", task.partition, places.get("task.partition", "task.partition")),
             known.build("architecture", config.architecture, places.get("architecture", "architecture")),
-            attack,
+            named if isinstance(named, PoisonAttack) else None,
             known.pipeline(config.defense, places.get("defense", "defense")),
-            ensemble,
+            named if isinstance(named, Ensemble) else None,
+            named if isinstance(named, InferenceAttack) else None,
         )
 
     @property
     def adversary(self) -> PoisonAttack | Ensemble | None:
-        """The attack, or the ensemble of which the worst is meant."""
+        """Who attacks the training: the attack, or the ensemble of which the worst is meant."""
         return self.attack or self.ensemble
+
+    @property
+    def named(self) -> PoisonAttack | Ensemble | InferenceAttack | None:
+        """What the suite names as the attack, be it on the training or on the clients' privacy."""
+        return self.adversary or self.inference
 
     @cached_property
     def members(self) -> tuple[Cell, ...]:
@@ -153,6 +154,12 @@ class Cell:
         mode = self.config.protocol.mode
         verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, mode)
         reasons = list(verdict.reasons)
+        sees = Sight.NOTHING
+        if self.inference is not None:
+            of_inference, sees = judge_inference(
+                self.inference, exposure, self.config.observer.server == "malicious", mode, self.trusted_server
+            )
+            reasons += of_inference
         if self.config.protocol.privacy != "none" and self.pipeline.rule.by_samples:
             reasons.append(
                 f"the noise is made for clients that count alike, and {self.pipeline.rule.name} weighs them. Use mean."
@@ -161,7 +168,13 @@ class Cell:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
             reasons.append(f"none of the attacks of {self.ensemble.name} may run here. Grant more in threat.knowledge.")
-        return dataclasses.replace(verdict, reasons=tuple(reasons))
+        return dataclasses.replace(verdict, reasons=tuple(reasons), inference_sees=sees)
+
+    @property
+    def trusted_server(self) -> bool:
+        """Whether the server itself adds the noise, so that who infers sees only what it publishes."""
+        privacy = self.config.protocol.privacy
+        return privacy != "none" and privacy.kind == "client"
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
@@ -192,9 +205,11 @@ class Cell:
             "server": config.server.model_dump(),
             "evaluation": config.evaluation.model_dump(),
             "architecture": self.architecture.name,
-            "attack": self.adversary.spec() if self.adversary else "none",
+            "attack": self.named.spec() if self.named else "none",
             "defense": self.pipeline.spec(),
         }
+        if self.inference:
+            content["observer"] = self.config.observer.model_dump()
         # Tuples become lists: what is hashed is what a record holds.
         return dict(json.loads(json.dumps(content)))
 
@@ -207,7 +222,7 @@ class Cell:
     @property
     def label(self) -> str:
         """``alie(z=1.5) against nnm >> trimmed_mean``."""
-        return f"{self.adversary or 'no attack'} against {self.pipeline}"
+        return f"{self.named or 'no attack'} against {self.pipeline}"
 
     @property
     def defended(self) -> bool:
@@ -226,6 +241,7 @@ class Cell:
             config=config,
             attack=self.attack if attacked else None,
             ensemble=self.ensemble if attacked else None,
+            inference=self.inference if attacked else None,
             pipeline=pipeline,
         )
 
@@ -248,7 +264,7 @@ class Plan:
     def cells(self) -> list[Cell]:
         """Every cell once, those first that others compare themselves with."""
         unique = {cell.id: cell for cell in (*(cell for _, cell in self.positions), *self.corners)}
-        return sorted(unique.values(), key=lambda cell: (cell.adversary is not None) + cell.defended)
+        return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
 
 
 def plan(document: Document, suite: Suite) -> Plan:
@@ -267,7 +283,7 @@ def plan(document: Document, suite: Suite) -> Plan:
     positions = []
     for swept, data, where in _combinations(base, suite.matrix, document):
         cell = Cell.build(validated(CellConfig, data, document, where.get("", ())), _places(where, document))
-        labels = {"attack": str(cell.adversary or "none"), "defense": str(cell.pipeline)}
+        labels = {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
     known = {cell.id for _, cell in positions}
@@ -280,6 +296,18 @@ def plan(document: Document, suite: Suite) -> Plan:
             if cell.verdict.reasons == () and corner.id not in known:
                 corners[corner.id] = corner
     return Plan(suite, tuple(positions), tuple(corners.values()))
+
+
+def _attack(spec: Spec, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:
+    """What stands on the axis of attacks: an attack on the training, or on the clients' privacy; None for ``none``."""
+    name, _ = split_spec("attack", spec, where)
+    if name == "none":
+        return None
+    kind = "inference" if name in registry().names("inference") else "attack"
+    if name not in registry().names(kind):
+        raise UnknownName("attack", name, [*registry().names("attack"), *registry().names("inference")], where)
+    found: PoisonAttack | Ensemble | InferenceAttack = registry().build(kind, spec, where)
+    return found
 
 
 def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:

@@ -60,7 +60,7 @@ class ClientsSection(_Section):
 
     total: Annotated[int, Field(strict=True, ge=1)] = 20
     per_round: CountOrFraction = 1.0
-    sampling: Literal["fixed", "poisson"] = "fixed"
+    sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
     malicious: CountOrFraction = 0
     assumed_f: Literal["unknown"] | CountOrFraction | None = None
 
@@ -77,6 +77,11 @@ class ClientsSection(_Section):
         if not 0 < self.per_round <= self.total:
             raise ValueError(
                 f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}"
+            )
+        if self.sampling == "cyclic" and self.total % self.participation.expected:
+            raise ValueError(
+                f"per_round: clients that take turns are dealt into equal groups, so it must divide clients.total = {self.total}; "
+                f"got {self.participation.expected}"
             )
         for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
             if value is not None and value != "unknown" and self.count(value) >= self.total:
@@ -95,6 +100,22 @@ class ThreatSection(_Section):
     @property
     def grants(self) -> Sight:
         return Sight.parse(self.knowledge)
+
+
+class ObserverSection(_Section):
+    """What a server is granted that infers the clients' data, and whom it attacks.
+
+    ``server``: a curious one keeps to the protocol, a malicious one may send another model. ``round``: the one that it
+    watches (from 1), if its attack watches one. ``victims``: how many clients it attacks, each by itself. ``labels``: whether
+    it is told the labels of the examples behind what it attacks. ``candidates``: of a membership inference, the most members,
+    and the most others, that it is asked about.
+    """
+
+    server: Literal["curious", "malicious"] = "curious"
+    round: Annotated[int, Field(strict=True, ge=1)] = 1
+    victims: Annotated[int, Field(strict=True, ge=1)] = 4
+    labels: bool = False
+    candidates: Annotated[int, Field(strict=True, ge=2)] = 1000
 
 
 class ServerSection(_Section):
@@ -178,6 +199,7 @@ class CellConfig(_Section):
     training: Training = Training()
     protocol: Protocol = Protocol()
     threat: ThreatSection = ThreatSection()
+    observer: ObserverSection = ObserverSection()
     server: ServerSection = ServerSection()
     evaluation: EvaluationSection = EvaluationSection()
     architecture: str = "server"
@@ -194,6 +216,8 @@ class CellConfig(_Section):
             )
         if self.threat.last_round is not None and self.threat.last_round < self.threat.first_round:
             raise ValueError("threat.last_round: expected no less than threat.first_round")
+        if self.observer.round > training.rounds:
+            raise ValueError(f"observer.round: expected at most training.rounds = {training.rounds}")
         return self
 
 

@@ -14,7 +14,16 @@ Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for
 """
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.architectures import Architecture, MaskedRound, Participation, RoundReport, Setup, Training
+from fedguard.contracts.architectures import (
+    Architecture,
+    MaskedRound,
+    Observer,
+    Participation,
+    RoundReport,
+    Setup,
+    Training,
+    Watched,
+)
 from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
     DataView,
@@ -38,13 +47,18 @@ from fedguard.contracts.inference import (
 )
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
+    AdaptiveClip,
+    Bands,
+    ClientNoise,
     DistributedNoise,
     Dropout,
     FixedPoint,
     Groups,
     GroupTested,
     GroupTesting,
+    Level,
     Protocol,
+    RecordNoise,
     SessionSize,
 )
 from fedguard.contracts.rules import (
@@ -63,6 +77,7 @@ from fedguard.contracts.rules import (
 )
 from fedguard.contracts.sight import Exposure, Needs, Sight, ThreatModel, View, first_met, needs_in_words, seen
 from fedguard.contracts.tasks import (
+    DPSGD,
     ROOT,
     Data,
     Dataset,
@@ -78,13 +93,17 @@ from fedguard.contracts.tasks import (
 __all__ = [
     "BEFORE_THE_INPUT",
     "BENIGN_SAMPLE",
+    "DPSGD",
     "ONE_VECTOR",
     "ROOT",
     "ROWS",
+    "AdaptiveClip",
     "AggregationRule",
     "Algorithm",
     "Architecture",
+    "Bands",
     "ClientContext",
+    "ClientNoise",
     "ClientTransform",
     "CoordinateRule",
     "Data",
@@ -107,6 +126,7 @@ __all__ = [
     "InferenceView",
     "KnownRule",
     "Labels",
+    "Level",
     "LocalPlan",
     "MaskedRound",
     "MatrixRule",
@@ -114,6 +134,7 @@ __all__ = [
     "Mixing",
     "Model",
     "Needs",
+    "Observer",
     "Participation",
     "Partition",
     "Pipeline",
@@ -124,6 +145,7 @@ __all__ = [
     "Property",
     "Protocol",
     "Reconstruction",
+    "RecordNoise",
     "RoundReport",
     "RuleContext",
     "SessionSize",
@@ -135,6 +157,7 @@ __all__ = [
     "Training",
     "Trigger",
     "View",
+    "Watched",
     "WeightRule",
     "first_met",
     "needs_in_words",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -67,12 +67,13 @@ class Participation:
         total: number of clients.
         per_round: how many are chosen: a whole number of clients, or a fraction of them in (0, 1].
         sampling: ``fixed`` draws exactly that many without replacement; ``poisson`` draws each client on its own
-            with that probability, so that the number varies.
+            with that probability, so that the number varies; ``cyclic`` draws nothing: the clients are dealt into
+            ``total / per_round`` groups, by their numbers and in public, which take turns.
     """
 
     total: int
     per_round: int | float = 1.0
-    sampling: Literal["fixed", "poisson"] = "fixed"
+    sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
 
     @property
     def expected(self) -> int:
@@ -85,14 +86,70 @@ class Participation:
         """The largest number of clients that a round may have."""
         return self.total if self.sampling == "poisson" and self.expected < self.total else self.expected
 
-    def choose(self, rng: Rng) -> tuple[int, ...]:
-        """The clients of one round, in ascending order; under Poisson sampling perhaps none."""
+    @property
+    def scheme(self) -> Literal["fixed", "poisson", "cyclic", "none"]:
+        """The sampling; ``none`` where all clients take part in each round."""
+        return "none" if self.expected == self.total else self.sampling
+
+    @property
+    def separation(self) -> int:
+        """The fewest rounds from one participation of a client to its next, whatever is drawn."""
+        return self.total // self.expected if self.sampling == "cyclic" else 1
+
+    def participations(self, rounds: int) -> int:
+        """In how many of so many rounds one client may take part, whatever is drawn."""
+        return -(-rounds // self.separation)
+
+    def choose(self, rng: Rng, round: int) -> tuple[int, ...]:
+        """The clients of one round (from 1), in ascending order; under Poisson sampling perhaps none."""
         if self.expected == self.total:
             return tuple(range(self.total))
+        if self.sampling == "cyclic":
+            return tuple(range((round - 1) % self.separation, self.total, self.separation))
         draw = rng.numpy()
         if self.sampling == "fixed":
             return tuple(sorted(draw.choice(self.total, self.expected, replace=False).tolist()))
         return tuple((draw.random(self.total) < self.expected / self.total).nonzero()[0].tolist())
+
+
+@dataclass(frozen=True)
+class Observer:
+    """A server that infers, as far as it touches the training: which round it watches, and what it sends in it.
+
+    Attributes:
+        round: the watched round (from 1); None for all of them.
+        sends: the model -> what it sends instead, float32 ``[d]`` both; None where it keeps to the protocol. What comes back
+            to another model is of no use to the training, so that round changes nothing.
+    """
+
+    round: int | None
+    sends: Callable[[Tensor], Tensor] | None = None
+
+    def watches(self, round: int) -> bool:
+        return self.round is None or self.round == round
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One round, as somebody sees it who sees everything. Of this the core makes what the server sees.
+
+    Attributes:
+        sent: float32 ``[d]``: the model that the clients got.
+        after: float32 ``[d]``: the model after the round.
+        clients: the client behind each row of `updates`.
+        updates: float32 ``[n, d]``: what left the clients.
+        behind: the clients behind each row of `rows`.
+        rows: float32 ``[m, d]``: what the server has: each update, or the means behind its sums.
+        aggregate: float32 ``[d]``: what the round's aggregate came to, with any noise; None where it was abandoned.
+    """
+
+    sent: Tensor
+    after: Tensor
+    clients: tuple[int, ...]
+    updates: Tensor
+    behind: tuple[tuple[int, ...], ...]
+    rows: Tensor
+    aggregate: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -119,6 +176,7 @@ class Setup:
     rng: Rng
     evaluate_every: int = 1
     protocol: Protocol = field(default_factory=Protocol)
+    observer: Observer | None = None
 
     def told_among(self, n: int) -> int:
         """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""
@@ -180,7 +238,10 @@ class RoundReport:
         notes: what the attack says of itself, see `PoisonAttack.notes`.
         behind: the clients behind each row that the rule was given: one, or those of a sum.
         silent: the clients that dropped out before their update reached anybody.
+        chosen: the clients that were asked to train.
+        clip: the largest length of an update, where the server clips for privacy.
         masked: what secure aggregation came to; None where it is off.
+        watched: the round whole, for an observer that watches it.
     """
 
     round: int
@@ -200,7 +261,10 @@ class RoundReport:
     hostile_length: float | None = None
     behind: tuple[tuple[int, ...], ...] = ()
     silent: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
+    clip: float | None = None
     masked: MaskedRound | None = None
+    watched: Watched | None = None
 
     @property
     def received(self) -> int:

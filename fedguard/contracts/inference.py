@@ -143,6 +143,12 @@ class InferenceAttack(Algorithm):
     #: Whether the server is malicious: it sends another model in the watched round, see `tamper`.
     active: ClassVar[bool] = False
 
+    def check(self, view: InferenceView) -> None:
+        """Raise `PreconditionError` where the attack cannot work on this network or training; asked before anything runs.
+
+        The view is that of a watched round in which nothing has been sent yet.
+        """
+
     def tamper(self, view: InferenceView) -> Tensor:
         """float32 ``[d]``: what the server sends in the watched round instead of the model; ``view.models`` is ``[1, d]``."""
         return view.models[-1]

@@ -87,6 +87,24 @@ class Model(Algorithm):
         """A network that takes ``[B, *shape]`` to logits ``[B, classes]``, without buffers (no BatchNorm)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DPSGD:
+    """How clients hide each of their examples as they train: ``g = (sum_j min(1, C / |g_j|) g_j + N(0, (z C)^2 I)) / B``.
+
+    Args:
+        sample_rate: q, the probability with which each example is in the batch of a step.
+        levels: (C, z) of each privacy level: the largest length of one example's gradient, and the noise over it. Client i
+            takes number i modulo their number.
+    """
+
+    sample_rate: float
+    levels: tuple[tuple[float, float], ...]
+
+    def level(self, client: int) -> tuple[float, float]:
+        """(C, z) of one client."""
+        return self.levels[client % len(self.levels)]
+
+
 @dataclass(frozen=True)
 class LocalPlan:
     """How one client trains in one round, by plain SGD.
@@ -102,6 +120,8 @@ class LocalPlan:
         adjust: ``(parameters, start, gradient) -> gradient``, all float32 ``[d]``: what a client does to each gradient, for
             another loss than its task's; ``start`` is the global model.
         project: ``(parameters, start) -> parameters``: what it does after each step, for a constraint.
+        private: how it hides its examples; then ``batch_size`` is B, whatever a batch holds, and an epoch has
+            ``round(1 / q)`` steps.
     """
 
     lr: float
@@ -111,6 +131,11 @@ class LocalPlan:
     momentum: float = 0.0
     adjust: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     project: Callable[[Tensor, Tensor], Tensor] | None = None
+    private: DPSGD | None = None
+
+    def private_steps(self, sample_rate: float) -> int:
+        """The steps of a round when each takes an example with probability ``sample_rate``: the same for all clients."""
+        return self.steps or (self.epochs or 1) * max(1, round(1 / sample_rate))
 
 
 @dataclass(frozen=True)
@@ -143,6 +168,8 @@ class Task(ABC):
     shape: tuple[int, ...]
     #: Sizes of the network's parameter tensors, in order; they add up to d.
     layers: tuple[int, ...]
+    #: The network, with weights that mean nothing.
+    module: nn.Module
 
     @abstractmethod
     def initial_model(self, rng: Rng) -> Tensor:
@@ -174,6 +201,13 @@ class Task(ABC):
     @abstractmethod
     def examples(self, client: int) -> Examples:
         """The examples of one client."""
+
+    @abstractmethod
+    def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
+        """Those on which a client trains in a round: its batch where it takes one step, else all of them.
+
+        ``rng`` is the round's, as in `local_updates`.
+        """
 
     @abstractmethod
     def with_examples(self, replaced: Mapping[int, Examples]) -> Task:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
-from fedguard.tasks.cohort import Cohort
+from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.network import Network
 
 
@@ -79,6 +79,10 @@ class Classification(Task):
     def layers(self) -> tuple[int, ...]:  # type: ignore[override]
         return self.network.layers
 
+    @property
+    def module(self) -> nn.Module:  # type: ignore[override]
+        return self.network.module
+
     @cached_property
     def _cohort(self) -> Cohort:
         return Cohort(self.network, [*self.parts, *([] if self.root is None else [self.root])])
@@ -119,6 +123,12 @@ class Classification(Task):
                 raise ConfigError("the server has no data of its own. Set server.root_data to a number of examples.")
             return self.root
         return self.parts[client]
+
+    def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
+        if plan.steps != 1:
+            return self.examples(client)
+        (batch,) = schedule(plan, self.sizes[client], rng.child("client", client).numpy())
+        return self.examples(client)[torch.from_numpy(batch)]
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +35,7 @@ def mlp(*widths: int, seed: int = 0, activation: Callable[[], nn.Module] = nn.Re
     layers: list[nn.Module] = [nn.Flatten()]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in itertools.pairwise(widths):
             layers += [nn.Linear(inputs, outputs), activation()]
     return nn.Sequential(*layers[:-1])
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedguard.bench.matrix import PRIVACY_GOALS
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 from fedguard.config import read_document
@@ -82,14 +83,14 @@ def results_of(run: Run) -> Results:
         attack = None if swept["attack"] == "none" else swept["attack"]
         for seed in run.seeds:
             record = run.records.get((position["cell"], seed))
-            if record is not None and record["status"] == "ok":
+            if record is not None and record["status"] == "ok" and not _infers(record):
                 case = _case(record, setting, attack)
                 cases.append(case)
                 if (position["cell"], seed) not in positioned:
                     positioned.add((position["cell"], seed))
                     corners.append(case)
     for trial, record in run.records.items():
-        if trial not in positioned and record["status"] == "ok":
+        if trial not in positioned and record["status"] == "ok" and not _infers(record):
             corners.append(_case(record, "", record["threat_card"]["attack"]))
     return Results(run.name, cases, corners, _facts(run))
 
@@ -101,6 +102,11 @@ def _case(record: Record, setting: str, attack: str | None) -> Case:
     if result.get("attack_success_raw") is not None:  # `Task.backdoor_success` never counts them
         result = {**result, "attack_success_counts_target": False}
     return Case(setting, attack, defense, record["seed"], result, {**card, "defense": defense}, config["defense"])
+
+
+def _infers(record: Record) -> bool:
+    """Whether it is of an attack on the clients' privacy, which leaves the training alone."""
+    return record["threat_card"]["goal"] in PRIVACY_GOALS
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""What somebody who sees everything notes down of a round that the server watches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.masking import Received
+from fedguard.architectures.wire import Sent
+from fedguard.contracts import Setup, Watched
+from fedguard.errors import ContractError
+
+#: Why a round in which the server tampered changes nothing.
+ANOTHER_MODEL = "the malicious server sent another model, and threw away what came back"
+
+
+class Watch:
+    """One watched round. ``sent`` is the model that the server sends in it."""
+
+    def __init__(self, sent: Tensor) -> None:
+        self.sent = sent
+        self._clients: tuple[int, ...] = ()
+        self._updates = torch.empty(0)
+
+    def see(self, sent: Sent) -> Sent:
+        """Keep what leaves the clients, before its memory is used again."""
+        self._clients, self._updates = sent.wire.clients, sent.wire.updates.clone()
+        return sent
+
+    def watched(self, received: Received, result: Aggregate | str, after: Tensor) -> Watched:
+        """The round as it came out."""
+        aggregate = result.vector.clone() if isinstance(result, Aggregate) else None
+        return Watched(
+            self.sent, after, self._clients, self._updates, received.behind, received.rows.clone(), aggregate
+        )
+
+
+def watching(setup: Setup, model: Tensor, round: int) -> Watch | None:
+    """The watch of this round, if the server watches it; a malicious one may send another model."""
+    observer = setup.observer
+    if observer is None or not observer.watches(round):
+        return None
+    if observer.sends is None:
+        return Watch(model)
+    sent = observer.sends(model)
+    if sent.shape != model.shape:
+        raise ContractError(f"tamper: expected a model of shape {list(model.shape)}; got {list(sent.shape)}.")
+    return Watch(sent)

@@ -1,0 +1,168 @@
+"""The trilemma of a run: epsilon x worst-case accuracy x leakage, one point for each defense and setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from fedguard.bench.matrix import FIGURES, PRIVACY_GOALS
+from fedguard.bench.plot import chart
+from fedguard.bench.stats import Estimate, estimate
+from fedguard.errors import ConfigError
+
+#: The figures that say how much leaks, the more telling ones first.
+LEAKAGE = ("recovered", "psnr_gain", "label_accuracy", "membership_auc", "property_auc")
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst of several attacks by its mean over seeds."""
+
+    attack: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Point:
+    """One defense under one setting.
+
+    Attributes:
+        setting: the values of the swept keys beside attack and defense.
+        epsilon: the largest over seeds and attacks on the training; None without guarantee.
+        accuracy: the final accuracy under the attack that lowers it most; no attack counts as one.
+        leakage: by figure, what the attack of its goal that learns most comes to.
+    """
+
+    setting: str
+    defense: str
+    epsilon: float | None
+    accuracy: Worst | None
+    leakage: Mapping[str, Worst]
+
+    def as_row(self) -> dict[str, Any]:
+        """JSON, with shares in [0, 1]."""
+        worst = {"final_accuracy": self.accuracy, **self.leakage}
+        return {
+            "setting": self.setting,
+            "defense": self.defense,
+            "epsilon": self.epsilon,
+            **{
+                figure: {"attack": one.attack, "mean": one.estimate.mean, "half_width": one.estimate.half_width}
+                for figure, one in worst.items()
+                if one is not None
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Trilemma:
+    """All points of a run, from the largest epsilon to the smallest."""
+
+    name: str
+    points: tuple[Point, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each point."""
+        return [point.as_row() for point in self.points]
+
+    def __str__(self) -> str:
+        console = Console(width=160, no_color=True)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(f"{self.name}: what privacy costs and what still leaks; each the worst of its attacks", "bold")
+        figures = [figure for figure in LEAKAGE if any(figure in point.leakage for point in self.points)]
+        yield self._table(figures)
+        for figure in ("final_accuracy", *figures):
+            yield from self._chart(figure, min(options.max_width, 72))
+
+    def _table(self, figures: Sequence[str]) -> Table:
+        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("setting", "defense", "epsilon", "worst accuracy", *figures):
+            table.add_column(heading, justify="left" if heading in ("setting", "defense") else "right")
+        for point in self.points:
+            cells = [_text("final_accuracy", point.accuracy)]
+            cells += [_text(figure, point.leakage.get(figure)) for figure in figures]
+            table.add_row(point.setting, point.defense, _epsilon(point.epsilon), *cells)
+        return table
+
+    def _chart(self, figure: str, width: int) -> Iterator[Text]:
+        """One figure over epsilon, to the right the points without guarantee; drawn where epsilons differ."""
+        labels = list(dict.fromkeys(_epsilon(point.epsilon) for point in reversed(self.points)))
+        known = sorted({point.epsilon for point in self.points if point.epsilon is not None})
+        if len(labels) < 2 or not known or known[0] <= 0:
+            return
+        axis = [math.log(epsilon) for epsilon in known]
+        if len(axis) < len(labels):
+            axis.append(axis[-1] + max(1.0, (axis[-1] - axis[0]) / max(1, len(axis) - 1)))
+        lines: dict[str, list[float | None]] = {}
+        for point in self.points:
+            one = point.accuracy if figure == "final_accuracy" else point.leakage.get(figure)
+            line = lines.setdefault(point.defense, [None] * len(labels))
+            if one is not None:
+                line[labels.index(_epsilon(point.epsilon))] = FIGURES[figure].scale * one.estimate.mean
+        yield Text(chart(f"\n{FIGURES[figure].heading}, over epsilon", lines, labels, axis, width))
+
+
+def trilemma(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> Trilemma:
+    """The points of a run.
+
+    Args:
+        name: of the run.
+        rows: as `Run.rows` gives them.
+        swept: the keys swept beside attack and defense.
+
+    Raises:
+        ConfigError: the run has no attack on the clients' privacy.
+    """
+    if not any(row["goal"] in PRIVACY_GOALS for row in rows):
+        raise ConfigError(
+            f"{name}: expected attacks on the clients' privacy beside those on the training; it has none. Add some to "
+            "matrix.attack: see `fedguard list inference`."
+        )
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((", ".join(f"{key} = {row[key]}" for key in swept), row["defense"]), []).append(row)
+    points = [_point(setting, defense, members) for (setting, defense), members in found.items()]
+    points = [point for point in points if point.accuracy or point.leakage]
+    return Trilemma(name, tuple(sorted(points, key=lambda point: -(point.epsilon or math.inf))))
+
+
+def _point(setting: str, defense: str, rows: Sequence[Mapping[str, Any]]) -> Point:
+    ran = [row for row in rows if row["status"] == "ok"]
+    epsilons = [row["epsilon"] for row in ran]
+    leakage = {figure: worst for figure in LEAKAGE if (worst := _worst(ran, figure)) is not None}
+    epsilon = max(epsilons) if epsilons and None not in epsilons else None
+    return Point(setting, defense, epsilon, _worst(ran, "final_accuracy"), leakage)
+
+
+def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> Worst | None:
+    """Of the attacks that the figure is of, the one that is worst for the defender."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if FIGURES[figure].fits(row["goal"]) and row[figure] is not None:
+            values.setdefault(row["attack"], []).append(row[figure])
+    worst = [Worst(attack, estimate(found)) for attack, found in values.items()]
+    sign = 1 if FIGURES[figure].more_is_better else -1
+    return min(worst, key=lambda one: sign * one.estimate.mean, default=None)
+
+
+def _text(figure: str, worst: Worst | None) -> str:
+    if worst is None:
+        return "-"
+    known, half = FIGURES[figure], worst.estimate.half_width
+    interval = "" if half is None else f" ±{known.text(half)}"
+    return f"{known.text(worst.estimate.mean)}{interval} ({worst.attack})"
+
+
+def _epsilon(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3g}"

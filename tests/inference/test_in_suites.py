@@ -1,0 +1,282 @@
+"""Inference attacks in suites: who sees what, what is refused, what records say; and that the training is left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import fedguard as fg
+from fedguard.bench.pictures import load
+from fedguard.bench.record import reproducible
+from fedguard.bench.rehearsal import refusals
+from fedguard.bench.trial import deal, run_trial, set_up
+from fedguard.config import Cell
+from fedguard.config.schema import CellConfig
+from fedguard.contracts import Examples, InferenceAttack, Membership, Reconstruction, Sight
+from fedguard.errors import ContractError
+from fedguard.rng import Rng
+from fedguard.tasks.shadows import Shadows
+
+#: Ten clients on digits; each sends the gradient of one example.
+ONE_EXAMPLE = {
+    "clients": {"total": 10},
+    "training": {"algorithm": "fedsgd", "rounds": 3, "batch_size": 1, "lr": 0.1},
+}
+
+
+def cell(**changes) -> Cell:
+    return Cell.build(CellConfig.model_validate({**ONE_EXAMPLE, **changes}))
+
+
+def inferred(one: Cell, seed: int = 0, album=lambda name, claim, truth: None):
+    record, _ = run_trial(one, seed, {}, album=album)
+    return record["result"]["inference"]
+
+
+def test_a_curious_server_leaves_the_training_as_it_is():
+    clean, _ = run_trial(cell(), 0, {})
+    watched, _ = run_trial(cell(attack="analytic"), 0, {})
+    assert watched["result"]["final_accuracy"] == clean["result"]["final_accuracy"]
+    assert clean["result"]["inference"] is None
+    card = watched["threat_card"]
+    assert (card["goal"], card["true_f"]) == ("reconstruction", 0)
+    assert card["in_words"].startswith(
+        "A curious server watches round 1, and infers the clients' data; it sees each client"
+    )
+    again, _ = run_trial(cell(attack="analytic"), 0, {})
+    assert reproducible(again) == reproducible(watched)
+
+
+def test_what_it_recovers_are_the_examples_of_that_batch():
+    """The first layer gives x exactly; the pictures hold the examples that the clients drew in the watched round."""
+    taken = {}
+    one = cell(attack="analytic", observer={"round": 2, "victims": 3})
+    found = inferred(one, album=lambda name, claim, truth: taken.update({name: (claim, truth)}))
+    assert found["score"]["recovered"] == 1.0 and found["score"]["psnr"] > 100
+    assert [len(target["clients"]) for target in found["targets"]] == [1, 1, 1]
+    task, _ = deal(one, 0)
+    plan, rng = one.config.training.plan(), Rng(0).child("round", 2)
+    for number, target in enumerate(found["targets"]):
+        claim, truth = taken[f"target-{number}"]
+        used = task.examples_used(target["clients"][0], plan, rng)
+        assert torch.equal(used.x, truth.x) and len(used) == 1
+        assert torch.allclose(claim.x, truth.x, atol=1e-4)
+    given = found["given"]
+    assert (given["examples"], given["local_steps"], given["labels"]) == (1, 1, False)
+    assert given["vector"] == "one client's update"
+
+
+def test_under_masks_it_has_one_sum():
+    found = inferred(cell(attack="analytic", protocol={"secure_aggregation": "full"}))
+    (target,) = found["targets"]
+    assert target["clients"] == list(range(10)) and found["given"]["examples"] == 10
+    assert found["given"]["sees"] == ["sum", "model"]
+    assert found["score"]["recovered"] < 1, "ten examples hide each other"
+    grouped = inferred(cell(attack="analytic", clients={"total": 12}, protocol={"secure_aggregation": {"groups": 3}}))
+    assert len(grouped["targets"][0]["clients"]) == 4, "those in the sum with the first victim"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"attack": "fed_mia", "protocol": {"secure_aggregation": "full"}}, "secure_aggregation: full hides it"),
+        ({"attack": "nasr_active"}, "Set observer.server: malicious"),
+        ({"attack": "property_inference(label=3)"}, "give the server some with server.root_data"),
+    ],
+)
+def test_what_nobody_could_see_is_refused_with_the_reason(changes, reason):
+    assert any(reason in line for line in cell(**changes).verdict.reasons)
+
+
+def test_a_property_that_all_have_cannot_be_told():
+    one = cell(
+        attack="property_inference(label=3)", server={"root_data": 100}, clients={"total": 4},
+        training={"rounds": 1, "batch_size": None},
+    )  # fmt: skip
+    assert "4 of 4 have it" in refusals([one], 0)[one.id]
+
+
+class Reads(InferenceAttack):
+    """Returns whatever ``Reads.claims`` makes of its view."""
+
+    name, goal = "reads", "reconstruction"
+    claims = staticmethod(lambda view: None)
+
+    def infer(self, view):
+        return type(self).claims(view)
+
+
+def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
+    """Sent and seen by hand: the update of the victim, and the model before."""
+    one = cell(attack="analytic")
+    task, _ = deal(one, 0)
+    views = []
+    monkeypatch.setattr(
+        Reads, "claims", staticmethod(lambda view: (views.append(view), Reconstruction(torch.zeros(1, 1, 8, 8)))[1])
+    )
+    spy = dataclasses.replace(one, inference=Reads())
+    found = inferred(spy)
+    client, view = found["targets"][0]["clients"][0], views[0]
+    setup = set_up(one, 0, task)
+    model = task.initial_model(setup.rng.child("model"))
+    assert torch.equal(view.model, model)
+    expected = task.local_updates(
+        model, [client], one.config.training.plan(), Rng(0).child("round", 1), torch.empty(1, task.dim)
+    )
+    assert torch.equal(view.target, expected[0])
+    assert view.labels is None and view.candidates is None
+    told = dataclasses.replace(
+        one,
+        inference=Reads(),
+        config=one.config.model_copy(update={"observer": one.config.observer.model_copy(update={"labels": True})}),
+    )
+    inferred(told)
+    assert view.party == "the server" and views[-1].labels is not None
+
+
+def test_an_attack_that_returns_something_else_breaks_its_contract(monkeypatch):
+    monkeypatch.setattr(Reads, "claims", staticmethod(lambda view: Membership(torch.zeros(3))))
+    with pytest.raises(ContractError, match="a reconstruction attack returned Membership"):
+        inferred(dataclasses.replace(cell(), inference=Reads()))
+
+
+class Tampers(InferenceAttack):
+    """Sends zeros, and looks at what comes back."""
+
+    name, goal, active = "tampers", "reconstruction", True
+
+    def tamper(self, view):
+        assert len(view.models) == 1
+        return torch.zeros_like(view.models[0])
+
+    def infer(self, view):
+        assert not view.model.any(), "the model that was sent"
+        return Reconstruction(torch.zeros(view.count, *view.shape))
+
+
+def test_a_malicious_server_loses_the_round():
+    one = dataclasses.replace(cell(observer={"server": "malicious", "round": 2}), inference=Tampers())
+    record, _ = run_trial(one, 0, {})
+    assert record["result"]["rounds"]["abandoned"] == 1
+    assert record["result"]["inference"]["server"] == "malicious"
+    assert record["threat_card"]["in_words"].startswith("A malicious server watches round 2")
+
+
+def test_members_and_others_are_told_apart_by_the_core_alone():
+    """Whoever claims the truth has an AUC of 1; the candidates are examples of the clients, and as many of the test set."""
+
+    class Knows(InferenceAttack):
+        name, goal, watches = "knows", "membership", "model"
+        needs = (Sight.MODEL,)
+
+        def infer(self, view):
+            rows = {tuple(x.flatten().tolist()) for x in train.x}
+            return Membership(torch.tensor([float(tuple(x.flatten().tolist()) in rows) for x in view.candidates.x]))
+
+    one = cell(observer={"candidates": 150})
+    task, _ = deal(one, 0)
+    train = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
+    found = inferred(dataclasses.replace(one, inference=Knows()))
+    (target,) = found["targets"]
+    assert (target["members"], target["non_members"]) == (150, 150)
+    assert found["score"]["auc"] == pytest.approx(1.0, abs=0.02)  # digits has a few images twice
+
+
+def test_shadow_models_learn_from_what_they_are_given_and_know_nothing_else():
+    one = cell(training={"rounds": 20, "batch_size": 16, "lr": 0.2})
+    task, _ = deal(one, 0)
+    initial = task.initial_model(Rng(0).child("model"))
+    shadows = Shadows.like(task.network, initial, one.config.training, task)
+    models = shadows([task.parts[0], task.parts[1], task.parts[0][torch.arange(20)]], Rng(1))
+    assert models.shape == (3, task.dim)
+    for model, part in zip(models, (task.parts[0], task.parts[1], task.parts[0][torch.arange(20)]), strict=True):
+        right = (task.network.logits(model, part.x).argmax(1) == part.y).double().mean()
+        assert right > 0.9
+    held = [value for value in vars(shadows).values() if isinstance(value, Examples)]
+    assert not held
+
+
+SUITE = {
+    "name": "mixed",
+    "seeds": 2,
+    **ONE_EXAMPLE,
+    "clients": {"total": 10, "malicious": 2},
+    "matrix": {
+        "protocol.secure_aggregation": ["off", "full"],
+        "attack": ["none", "ipm", "analytic", "fed_mia", "loss"],
+        "defense": ["mean", "median"],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fg.run(SUITE, store=tmp_path_factory.mktemp("runs"), jobs=1)
+
+
+def test_a_matrix_of_poisoning_masks_and_inference(run):
+    rows = run.rows()
+    assert {row["status"] for row in rows} == {"ok", "refused"}
+    ok = {(row["protocol.secure_aggregation"], row["attack"], row["defense"]) for row in rows if row["status"] == "ok"}
+    assert ("off", "fed_mia", "median") in ok and ("full", "analytic", "mean") in ok
+    assert ("full", "fed_mia", "mean") not in ok and ("full", "ipm", "median") not in ok
+    assert all(row["reason"] for row in rows if row["status"] == "refused")
+    shown = str(run.table("recovered"))
+    assert "analytic" in shown and "ipm" not in shown
+    assert "analytic" not in str(run.table()), "the accuracy says nothing of an attack that leaves the training alone"
+    gain = {
+        (r["protocol.secure_aggregation"], r["seed"]): r["psnr_gain"]
+        for r in rows
+        if r["attack"] == "analytic" and r["defense"] == "mean"
+    }
+    assert gain["off", 0] > 50 > gain["full", 0]
+
+
+def test_reconstructions_lie_beside_the_records(run):
+    row = next(row for row in run.rows() if row["attack"] == "analytic" and row["status"] == "ok")
+    record = run.records[row["cell"], row["seed"]]
+    stem = run.folder.path / "artifacts" / f"{row['cell']}-seed-{row['seed']:03d}-target-0"
+    truth, found = load(stem.with_name(stem.name + ".npz"))
+    psnr = -10 * np.log10(max(1e-30, float(((truth[0] - found[0]) ** 2).mean())))
+    assert min(150, psnr) == pytest.approx(record["result"]["inference"]["targets"][0]["psnr"]["values"][0], rel=0.05)
+    assert stem.with_name(stem.name + ".png").read_bytes().startswith(b"\x89PNG")
+    assert json.dumps(record["result"]["inference"])
+
+
+def test_the_settings_of_an_observer_are_part_of_its_cells_alone():
+    assert "observer" not in cell().canonical
+    assert cell(observer={"round": 2}).id == cell().id
+    assert cell(attack="analytic", observer={"round": 2}).id != cell(attack="analytic").id
+
+
+def test_points_of_the_trilemma_take_the_worst_of_each_kind():
+    from fedguard.bench.matrix import FIGURES
+    from fedguard.bench.trilemma import trilemma
+
+    def row(attack, goal, epsilon, seed, **figures):
+        return {
+            **dict.fromkeys(FIGURES), "attack": attack, "goal": goal, "defense": "mean", "noise": str(epsilon), "seed": seed,
+            "status": "ok", "epsilon": epsilon, **figures,
+        }  # fmt: skip
+
+    rows = []
+    for seed in (0, 1):
+        rows += [
+            row("none", None, 2.0, seed, final_accuracy=0.9),
+            row("ipm", "untargeted", 2.0, seed, final_accuracy=0.5 + 0.1 * seed),
+            row("a", "reconstruction", 2.0, seed, recovered=0.1, final_accuracy=0.9),
+            row("b", "reconstruction", 2.0, seed, recovered=0.3, final_accuracy=0.9),
+            row("none", None, None, seed, final_accuracy=0.95),
+            row("b", "reconstruction", None, seed, recovered=1.0, final_accuracy=0.95),
+        ]
+    without, strong = trilemma("t", rows, ["noise"]).points
+    assert (without.epsilon, strong.epsilon) == (None, 2.0)
+    assert without.accuracy.attack == "none" and without.leakage["recovered"].estimate.mean == 1.0
+    assert strong.accuracy.attack == "ipm" and strong.accuracy.estimate.mean == pytest.approx(0.55)
+    assert strong.leakage["recovered"].attack == "b" and "membership_auc" not in strong.leakage
+    text = str(trilemma("t", rows, ["noise"]))
+    assert "55.0" in text and "30.0" in text and "over epsilon" in text
