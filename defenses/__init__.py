@@ -2,12 +2,13 @@
 
 aggregators/   rules that end a pipeline: weight rules (Gram matrix) and coordinate rules
 mixing/        what the server does to the updates before a rule
-clients/       what honest clients do to their own update before they send it
+clients/       what honest clients do to their own examples, and to their update before they send it
 """
 
 CATALOGUE = {
     "mean": "fedguard.defenses.aggregators.mean:Mean",
     "weighted_mean": "fedguard.defenses.aggregators.weighted_mean:WeightedMean",
+    "inverse_variance": "fedguard.defenses.aggregators.inverse_variance:InverseVariance",
     "median": "fedguard.defenses.aggregators.median:Median",
     "trimmed_mean": "fedguard.defenses.aggregators.trimmed_mean:TrimmedMean",
     "krum": "fedguard.defenses.aggregators.krum:Krum",
@@ -46,4 +47,10 @@ CATALOGUE = {
     "arc": "fedguard.defenses.mixing.arc:ARC",
     "adaptive_clipping": "fedguard.defenses.mixing.adaptive_clipping:AdaptiveClipping",
     "client_clipping": "fedguard.defenses.clients.client_clipping:ClientClipping",
+    "pruning": "fedguard.defenses.clients.pruning:Pruning",
+    "sign": "fedguard.defenses.clients.sign:Sign",
+    "noise": "fedguard.defenses.clients.noise:Noise",
+    "soteria": "fedguard.defenses.clients.soteria:Soteria",
+    "ats": "fedguard.defenses.clients.ats:ATS",
+    "grad_defense": "fedguard.defenses.clients.grad_defense:GradDefense",
 }

@@ -8,6 +8,8 @@
     fg.secure_sum(updates, drop={"masked_input": [3]})     # the real protocol, with a client that drops out
     run = fg.run("examples/quick.yaml")
     print(run.table())
+    print(fg.epsilon(noise_multiplier=1.0, sample_rate=0.01, steps=1000).describe())
+    fg.reconstruct("inverting_gradients", model, gradient, shape=(1, 8, 8))     # what a gradient gives away
     print(fg.tune("examples/quick.yaml"))                  # defenses tuned fairly, and a suite that reports them
 
 Importing the package is cheap; torch is loaded with the first of these calls.
@@ -18,12 +20,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedguard.api import aggregate, craft, kappa, names, open_run, run, secure_sum, tune
+    from fedguard.api import (
+        aggregate,
+        audit,
+        craft,
+        kappa,
+        names,
+        open_run,
+        run,
+        secure_sum,
+        tune,
+    )
     from fedguard.bench.run import Run
+    from fedguard.privacy.gaussian import epsilon
+    from fedguard.reconstruction import reconstruct, score_reconstruction
 
-__all__ = ["Run", "aggregate", "craft", "kappa", "names", "open_run", "run", "secure_sum", "tune"]
+__all__ = [
+    "Run",
+    "aggregate",
+    "audit",
+    "craft",
+    "epsilon",
+    "kappa",
+    "names",
+    "open_run",
+    "reconstruct",
+    "run",
+    "score_reconstruction",
+    "secure_sum",
+    "tune",
+]
 
-_HOME = {"Run": "fedguard.bench.run"}
+_HOME = {
+    "Run": "fedguard.bench.run",
+    "epsilon": "fedguard.privacy.gaussian",
+    "reconstruct": "fedguard.reconstruction",
+    "score_reconstruction": "fedguard.reconstruction",
+}
 
 
 def __getattr__(name: str) -> Any:

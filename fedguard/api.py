@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
 from fedguard.aggregation import aggregate as run_pipeline
+from fedguard.bench.audit import CellAudit, audit_suite
 from fedguard.bench.engines import Engine
 from fedguard.bench.engines.local import LocalPool, default_jobs
 from fedguard.bench.progress import Bars, Listener
@@ -97,6 +98,34 @@ def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]
         suite = Document(dict(suite))
     document = override(suite if isinstance(suite, Document) else read_document(suite), settings)
     return document, plan(document, read_suite(document))
+
+
+def audit(
+    suite: Suite,
+    *,
+    method: str = "gdp_split",
+    canaries: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    settings: Sequence[str] = (),
+) -> list[CellAudit]:
+    """Run the code that adds a suite's noise on canaries, and hold what they show against the accountant's epsilon.
+
+    Args:
+        suite: path of a suite file, or its content as a mapping.
+        method: ``gdp_split``, ``clopper_pearson``, ``one_run``, ``fdp_one_run``, or ``one_shot``, which only estimates.
+        canaries: how many are in, and as many out, on average.
+        confidence: of the lower bound on epsilon.
+        seed: of the canaries and of all noise.
+        settings: put over the suite, as in `run`.
+
+    Returns:
+        one audit for each kind of noise in the suite, with the cells that it speaks for.
+
+    Raises:
+        ConfigError: the suite or the method is not what it should be.
+    """
+    return audit_suite(lay_out(suite, settings)[1], method=method, canaries=canaries, confidence=confidence, seed=seed)
 
 
 def tune(

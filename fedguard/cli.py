@@ -1,7 +1,7 @@
 """The command line. Each command is a few lines over the Python front door; `--help` loads no torch.
 
-Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 flags raised under `lint --strict`, 4 some
-trials failed, 130 interrupted.
+Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 flags raised under `lint --strict`, or an epsilon
+that `audit` saw violated, 4 some trials failed, or nothing could be audited, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import typer
 from rich.console import Console
 
 from fedguard.commands import secagg
+from fedguard.commands.audit import audit
+from fedguard.commands.epsilon import epsilon
 from fedguard.errors import ConfigError, FedGuardError, MissingExtra
 
 app = typer.Typer(
@@ -31,6 +33,8 @@ app = typer.Typer(
 )
 
 app.add_typer(secagg.app)
+app.command()(audit)
+app.command()(epsilon)
 
 console = Console()
 

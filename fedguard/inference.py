@@ -54,7 +54,7 @@ def inference_view(
 ) -> InferenceView:
     """The view of one ``party`` that sees no more than ``sees``; the arguments are the fields of `InferenceView`.
 
-    The attack gets copies: neither the network nor what was sent can be changed through them.
+    The attack gets copies: neither the network nor what was sent can be changed or traced back through them.
     """
     module = copy.deepcopy(module)
     with torch.no_grad():
@@ -63,7 +63,7 @@ def inference_view(
     return InferenceView(
         party,
         sees,
-        rng=rng or Rng(0),
+        rng=Rng((rng or Rng(0)).entropy()),  # not a child: its root would draw the clients' batches and noise again
         module=module,
         predict=partial(apply, module),
         layers=tuple(parameter.numel() for parameter in module.parameters()),
@@ -74,11 +74,15 @@ def inference_view(
         counts=tuple(counts),
         victim=victim,
         labels=None if labels is None else labels.clone(),
-        candidates=candidates,
+        candidates=_copied(candidates),
         adapt=adapt,
         train=train,
-        models=models.clone(),
-        updates=None if updates is None else updates.clone(),
-        aggregates=None if aggregates is None else aggregates.clone(),
-        root=root,
+        models=models.detach().clone(),
+        updates=None if updates is None else updates.detach().clone(),  # its graph would hold the examples
+        aggregates=None if aggregates is None else aggregates.detach().clone(),
+        root=_copied(root),
     )
+
+
+def _copied(examples: Examples | None) -> Examples | None:
+    return None if examples is None else Examples(examples.x.clone(), examples.y.clone())

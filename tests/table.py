@@ -37,6 +37,7 @@ class Defense:
 DEFENSES = [
     Defense("mean", mean_at_zero=True, resists=False),
     Defense("weighted_mean", mean_at_zero=True, resists=False),
+    Defense("inverse_variance", mean_at_zero=True, resists=False),  # of equal noise
     Defense("median"),
     Defense("trimmed_mean", mean_at_zero=True),
     Defense("krum"),
@@ -86,6 +87,8 @@ DEFENSES = [
     Defense("arc >> nnm >> trimmed_mean", translation=False, mean_at_zero=True, hull=False),
     Defense("adaptive_clipping >> mean", translation=False, scale=False, hull=False),
     Defense("client_clipping(bound=1) >> trimmed_mean", mean_at_zero=True),  # the server's part of it
+    Defense("pruning >> sign >> noise >> mean", mean_at_zero=True, resists=False),
+    Defense("soteria >> ats >> grad_defense >> mean", mean_at_zero=True, resists=False),
 ]
 
 
@@ -204,6 +207,7 @@ def context(
         state=state or {},
         clients=tuple(range(n)),
         samples=torch.ones(n, dtype=torch.float64),
+        noise=torch.ones(n, dtype=torch.float64),
         root=root,
         layers=LAYERS.get(dim or 0, () if dim is None else (dim,)),
         shape=(2,),

@@ -35,21 +35,23 @@ MAY_IMPORT = {
     "fedguard.privacy": {"errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
     "fedguard.defenses": {"errors", "rng", "kernels", "contracts"},
-    "fedguard.tasks": {"errors", "rng", "contracts"},
+    "fedguard.tasks": {"errors", "rng", "contracts", "privacy"},
+    "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
+    "fedguard.reconstruction": {"errors", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"errors", "rng", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
-        "architectures", "bench", "secagg", "privacy",
+        "architectures", "bench", "secagg", "privacy", "inference",
     },
     "fedguard.api": {
         "errors", "rng", "kernels", "contracts", "aggregation", "robustness", "registry", "config", "bench",
         "secagg", "privacy",
     },
-    "fedguard.commands": {"errors", "api", "bench", "registry", "secagg"},
+    "fedguard.commands": {"errors", "api", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands"},
     "fedguard.app": {"errors", "bench"},
-    "fedguard": {"api", "bench"},
+    "fedguard": {"api", "bench", "privacy", "reconstruction"},
 }  # fmt: skip
 
 
@@ -111,7 +113,9 @@ def test_nothing_reads_a_pickle():
         text = path.read_text()
         assert "pickle" not in text.replace("allow_pickle=False", "").replace("is pickled", ""), module
         assert (
-            "torch.load" not in text and "yaml.load(" not in text and "eval(" not in text.replace("literal_eval(", "")
+            "torch.load" not in text
+            and "yaml.load(" not in text
+            and "eval(" not in text.replace("literal_eval(", "").replace("model.eval()", "")
         ), module
 
 
@@ -277,7 +281,7 @@ def table_rows() -> list[tuple[str, str]]:
     from fedguard.architectures.server import Server
     from fedguard.bench.card import acts_on
     from fedguard.bench.explain.catalogue import stage_of
-    from fedguard.contracts import AggregationRule, Ensemble, ThreatModel
+    from fedguard.contracts import AggregationRule, Ensemble, ThreatModel, first_met
     from fedguard.registry import iterate, registry
     from fedguard.visibility import exposed, judge
 
@@ -303,6 +307,12 @@ def table_rows() -> list[tuple[str, str]]:
         hidden = fate(registry().pipeline("mean"), attack, "full")
         row = [f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, needs(cls), hidden])} |"))
+    for _, cls in iterate(["inference"]):
+        shown = [exposed(Server.exposes, mode, root_data=True) for mode in ("off", "groups", "full")]
+        fates = ["refused" if first_met(cls.needs, one.server) is None else "runs" for one in shown]
+        server = "malicious" if cls.active else "curious"
+        row = [f"`{cls.name}`", cls.goal, server, cls.watches, needs(cls), *fates, cls.summary()]
+        rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, server, needs(cls), *fates])} |"))
     return rows
 
 

@@ -683,7 +683,7 @@ def test_participation_that_leaves_too_few_for_a_session_loses_the_round():
     setup = dataclasses.replace(setup, participation=Participation(total=10, per_round=4, sampling="poisson"))
     reports = [*Server().run(setup)]
     for report in reports:
-        chosen = setup.participation.choose(setup.rng.child("participation", report.round))
+        chosen = setup.participation.choose(setup.rng.child("participation", report.round), report.round)
         assert (report.abandoned is None) == (len(chosen) >= 3)
     assert any(report.abandoned for report in reports)
 

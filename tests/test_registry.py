@@ -224,4 +224,14 @@ def test_the_example_plugin_is_one_file_and_runs_in_a_suite(tmp_path):
 
 
 def test_kinds_cover_every_table():
-    assert set(KINDS) == {"attack", "protocol", "trigger", "defense", "data", "partition", "model", "architecture"}
+    assert set(KINDS) == {
+        "attack",
+        "inference",
+        "protocol",
+        "trigger",
+        "defense",
+        "data",
+        "partition",
+        "model",
+        "architecture",
+    }

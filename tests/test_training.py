@@ -73,7 +73,7 @@ def twin_of(setup: Setup, task: Classification) -> list[torch.Tensor]:
         start,
         [(part.x, part.y) for part in task.parts],
         training.rounds,
-        lambda round: setup.participation.choose(setup.rng.child("participation", round)),
+        lambda round: setup.participation.choose(setup.rng.child("participation", round), round),
         batches,
         **{
             name: getattr(training, name)
@@ -207,15 +207,15 @@ def test_schedules_use_every_example_once_per_epoch():
 
 def test_participation():
     fixed = Participation(total=20, per_round=0.25)
-    draws = [fixed.choose(Rng(0).child(round)) for round in range(2000)]
+    draws = [fixed.choose(Rng(0).child(round), round) for round in range(2000)]
     assert {len(chosen) for chosen in draws} == {5}
     counts = torch.bincount(torch.tensor([client for chosen in draws for client in chosen]))
     assert (counts - 500).abs().max() < 100  # five standard deviations
     poisson = Participation(total=20, per_round=5, sampling="poisson")
-    sizes = torch.tensor([len(poisson.choose(Rng(1).child(round))) for round in range(4000)]).double()
+    sizes = torch.tensor([len(poisson.choose(Rng(1).child(round), round)) for round in range(4000)]).double()
     assert abs(sizes.mean() - 5) < 0.15
     assert abs(sizes.var() - 20 * 0.25 * 0.75) < 0.4
-    assert Participation(total=7).choose(Rng(0)) == tuple(range(7))
+    assert Participation(total=7).choose(Rng(0), 1) == tuple(range(7))
 
 
 def test_server_drops_what_is_not_finite_and_lowers_f_by_as_many():

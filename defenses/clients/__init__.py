@@ -1,1 +1,1 @@
-"""What honest clients do to their own update before they send it."""
+"""What honest clients do to their own examples, and to their update before they send it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from fedguard.contracts import ClientContext, ClientTransform, Sight
 from fedguard.errors import require
@@ -15,7 +16,7 @@ class ClientClipping(ClientTransform):
     """Each honest client shortens its update to a fixed bound before it sends it.
 
     y = x min(1, C / |x|). Nothing makes a hostile client do so: alone it bounds what honest data reveal, not what an
-    attacker does.
+    attacker does. The direction is kept: attackers that compare directions lose nothing, others clip what they compare.
 
     Args:
         bound: C, in the units of the updates.
@@ -35,3 +36,7 @@ class ClientClipping(ClientTransform):
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         norm = float(update.double().norm())
         return update * min(1.0, self.bound / norm) if norm > 0 else update.clone()
+
+    def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
+        norm = dummy.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(dummy.dtype).tiny)
+        return dummy * (self.bound / norm).clamp(max=1), observed

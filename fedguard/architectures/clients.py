@@ -18,6 +18,7 @@ from fedguard.contracts import (
     LocalPlan,
     PoisonAttack,
     PoisonView,
+    RecordNoise,
     Setup,
     Sight,
     State,
@@ -25,6 +26,7 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.errors import ContractError
+from fedguard.privacy.record import private_plan
 
 #: Makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
 KnownBy = Callable[[tuple[int, ...], tuple[int, ...]], KnownRule]
@@ -90,13 +92,25 @@ class Clients:
             return tuple(client for client, view in zip(hostile, views, strict=True) if not attack.silent(view))
 
     def _train_honest(self, model: Tensor, round: int, sides: _Sides) -> None:
-        plan = self._setup.training.plan()
-        self._train(self._setup.task, model, round, sides.honest, plan, sides.honest_rows)
-        for transform in self._setup.pipeline.transforms:
+        setup, plan = self._setup, private_plan(self._setup)
+        task = self._prepared(model, round, sides.honest)
+        self._train(task, model, round, sides.honest, plan, sides.honest_rows)
+        for stage, transform in enumerate(setup.pipeline.transforms):
             for client, update in zip(sides.honest, sides.honest_rows, strict=True):
-                rng = self._setup.rng.child("round", round, transform.name, client)
-                context = ClientContext(transform.name, Sight.NOTHING, round=round, rng=rng)
-                update.copy_(transform.apply(update, context))
+                used = task.examples_used(client, plan, setup.rng.child("round", round))
+                update.copy_(transform.apply(update, _client_context(setup, stage, client, round, model, used)))
+
+    def _prepared(self, model: Tensor, round: int, honest: tuple[int, ...]) -> Task:
+        """The task with what the honest clients train on in this round."""
+        setup, replaced = self._setup, {}
+        for client in honest:
+            own = examples = setup.task.examples(client)
+            for stage, transform in enumerate(setup.pipeline.transforms):
+                context = _client_context(setup, stage, client, round, model, examples)
+                examples = transform.prepare(examples, context)
+            if examples is not own:
+                replaced[client] = examples
+        return setup.task.with_examples(replaced) if replaced else setup.task
 
     def planted(self) -> tuple[Trigger, int] | None:
         """The backdoor as the colluders now have it: trigger and target class."""
@@ -159,6 +173,26 @@ class Clients:
             beta = self._setup.training.worker_momentum
             for client, update in zip(clients, rows, strict=True):
                 update.copy_(self._momentum[client].mul_(beta).add_(update, alpha=1 - beta))
+
+
+def _client_context(
+    setup: Setup, stage: int, client: int, round: int, model: Tensor, examples: Examples
+) -> ClientContext:
+    name = setup.pipeline.transforms[stage].name
+    # Where noise hides the examples, whatever comes after it must not look at them again.
+    hidden = isinstance(setup.protocol.privacy, RecordNoise)
+    return ClientContext(
+        name,
+        Sight.MODEL if hidden else Sight.OWN_DATA | Sight.MODEL,
+        round=round,
+        rng=setup.rng.child("round", round, name, stage, client),
+        examples=examples,
+        value_range=setup.task.value_range,
+        model=model,
+        module=setup.task.module,
+        predict=setup.task.logits,
+        plan=setup.training.plan(),
+    )
 
 
 def _poisoned(setup: Setup, hostile: Sequence[int], round: int, model: Tensor | None, state: State) -> Task:

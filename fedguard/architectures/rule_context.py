@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
 from fedguard.contracts import Gram, Mixing, Pipeline, RuleContext, Setup, Sight, State
+from fedguard.privacy.record import private_plan
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
@@ -26,6 +28,14 @@ def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleCont
         model=model,
         predict=setup.task.logits,
     )
+
+
+def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
+    """float64 ``[n]``: z C of each client's privacy level; None where clients add no noise of their own."""
+    private = private_plan(setup).private
+    if private is None:
+        return None
+    return torch.tensor([clip * noise for clip, noise in map(private.level, clients)], dtype=torch.float64)
 
 
 class KnownToColluders(KnownPipeline):
@@ -65,6 +75,7 @@ class KnownToColluders(KnownPipeline):
                 rng=setup.rng.child("attack", "rule", round),
                 clients=order if len(order) == n else None,
                 samples=samples if len(order) == n else None,
+                noise=noise_of(setup, order) if len(order) == n else None,
                 root=root,
                 root_loss=root_loss,
             )

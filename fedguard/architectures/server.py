@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,10 +15,12 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.masking import Received, masking
 from fedguard.architectures.measured import excluded, measured
 from fedguard.architectures.root import root_loss, root_update
-from fedguard.architectures.rule_context import KnownToColluders, rule_context
+from fedguard.architectures.rule_context import KnownToColluders, noise_of, rule_context
+from fedguard.architectures.watch import ANOTHER_MODEL, watching
 from fedguard.architectures.wire import leave
-from fedguard.contracts import Architecture, Exposure, RoundReport, Setup, Sight, State
+from fedguard.contracts import Architecture, ClientNoise, Exposure, Pipeline, RoundReport, Setup, Sight, State
 from fedguard.errors import PreconditionError
+from fedguard.privacy.central import CentralDP, ClippedByServer, central
 
 
 class Server(Architecture):
@@ -25,6 +28,8 @@ class Server(Architecture):
 
     w <- w + server_lr * v with v <- server_momentum * v + R(x_1 ... x_n). Without masks the server sees each update, and
     colluders who tap the wire see the honest ones; what it has of them under masks is told in `fedguard.architectures.masking`.
+    A server that is trusted to add noise for the clients' privacy clips and sums the updates itself, see
+    `fedguard.privacy.central`.
     """
 
     name = "server"
@@ -40,15 +45,26 @@ class Server(Architecture):
         model = setup.task.initial_model(setup.rng.child("model"))
         velocity = torch.zeros_like(model)
         states: tuple[State, ...] = ()
+        private = _trusted(setup)
+        noise = private.start() if private else None
         buffer = torch.empty(0)
 
         for round in range(1, training.rounds + 1):
-            chosen = setup.participation.choose(setup.rng.child("participation", round))
+            chosen = setup.participation.choose(setup.rng.child("participation", round), round)
             buffer.resize_(len(chosen), len(model))
-            wire = clients.send(model, round, chosen, partial(KnownToColluders, setup, model, round, states), buffer)
-            sent = leave(setup, model, round, wire)
-            received = masked.receive(sent)
-            result = _aggregate(setup, model, round, received, states)
+            watch = watching(setup, model, round)
+            given = watch.sent if watch else model
+            clip = noise.clip if noise else None
+            known = partial(KnownToColluders, _known(setup, clip), given, round, states)
+            wire = clients.send(given, round, chosen, known, buffer)
+            sent = leave(setup, given, round, wire)
+            received = masked.receive(watch.see(sent) if watch else sent)
+            result: Aggregate | str = ANOTHER_MODEL
+            if private and noise:
+                vector, noise = private.release(received.rows, noise, setup.rng.child("privacy", round))
+                result = Aggregate(vector, None, ())
+            elif given is model:
+                result = _aggregate(setup, model, round, received, states)
             if isinstance(result, Aggregate):
                 states = result.states
                 velocity = training.server_momentum * velocity + result.vector
@@ -63,6 +79,8 @@ class Server(Architecture):
                 told=received.told,
                 not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
                 silent=tuple(client for client in sent.clients if client in sent.lost),
+                chosen=chosen,
+                clip=clip,
                 excluded=excluded(result, received),
                 abandoned=None if isinstance(result, Aggregate) else result,
                 evaluation=setup.task.evaluate(model) if due else None,
@@ -70,6 +88,7 @@ class Server(Architecture):
                 **_backdoor(setup, clients, model, due),
                 notes=clients.notes(),
                 masked=received.masked,
+                watched=watch.watched(received, result, model) if watch else None,
             )
 
 
@@ -85,6 +104,7 @@ def _aggregate(
         setup.rule_sees,
         clients=None if received.masked else tuple(client for (client,) in received.behind),
         samples=received.samples,
+        noise=None if received.masked else noise_of(setup, [client for (client,) in received.behind]),
         root=root,
         root_loss=partial(root_loss, setup),
     )
@@ -92,6 +112,19 @@ def _aggregate(
         return aggregate(setup.pipeline, received.rows, context, states)
     except PreconditionError as error:
         return str(error)
+
+
+def _trusted(setup: Setup) -> CentralDP | None:
+    """How the server hides the clients, where it is trusted to."""
+    noise = setup.protocol.privacy
+    return central(noise, setup.participation, setup.training.rounds) if isinstance(noise, ClientNoise) else None
+
+
+def _known(setup: Setup, clip: float | None) -> Setup:
+    """The set-up as the colluders know it: a server that clips does so to their updates too."""
+    if clip is None:
+        return setup
+    return replace(setup, pipeline=Pipeline((ClippedByServer(bound=clip), setup.pipeline.rule)))
 
 
 def _backdoor(setup: Setup, clients: Clients, model: Tensor, due: bool) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "secure_aggregation": config.protocol.mode,
         "protocol": protocol_card(cell),
         "privacy": "none" if config.protocol.privacy == "none" else config.protocol.privacy.kind,
-        "noise": None if config.protocol.privacy == "none" else "client",
+        "noise": _who_adds_noise(config.protocol),
         "epsilon": None,
         "epsilon_note": _epsilon_note(config.protocol),
     }
@@ -69,9 +69,24 @@ def threat_in_words(cell: Cell) -> str:
     return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
 
 
+def _who_adds_noise(protocol: Protocol) -> str | None:
+    if protocol.privacy == "none":
+        return None
+    return "server" if protocol.privacy.kind == "client" else "client"
+
+
+#: By the kind of noise, who adds it to what.
+_NOISE = {
+    "distributed": "each client adds its share of the noise before the masks",
+    "record": "each client adds noise in each step of its training, so that its examples are hidden; a record's epsilon is not "
+    "a client's",
+    "client": "a trusted server adds noise to the sum of the clipped updates, so that each client is hidden",
+}
+
+
 def _epsilon_note(protocol: Protocol) -> str:
     if protocol.privacy != "none":
-        return "each client adds its share of the noise before the masks; what it proves is in the result"
+        return f"{_NOISE[protocol.privacy.kind]}; what it proves is in the result"
     masked = "; secure aggregation alone has no epsilon" if protocol.masked else ""
     return f"no noise is added, so there is no differential privacy{masked}"
 

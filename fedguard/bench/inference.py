@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ from fedguard.inference import inference_view
 from fedguard.metrics.labels import label_score
 from fedguard.metrics.membership import auc, membership
 from fedguard.metrics.reconstruction import score as reconstruction_score
+from fedguard.privacy.record import private_plan
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.network import Network
@@ -108,7 +109,7 @@ class Curious:
         watched = [report.watched for report in reports if report.watched is not None]
         targets = [self._behind(target, watched) for target in self._targets]
         found, given = [], {}
-        for number, target in enumerate(target for target in targets if target.clients):
+        for number, target in enumerate(target for target in targets if target.clients and len(target.truth)):
             view = self._view(target, watched, model, number)
             given = given or self._given(view, watched, model)
             claim = self._attack.infer(view)
@@ -157,9 +158,9 @@ class Curious:
         rng = self._setup.rng.child("round", self._wants.round)
         return self._task.examples_used(client, self._plan, rng)
 
-    @property
+    @cached_property
     def _plan(self) -> LocalPlan:
-        return self._setup.training.plan()
+        return private_plan(self._setup)
 
     def _behind(self, target: Target, watched: Sequence[Watched]) -> Target:
         """The target without those whose update never left them; under masks, those in one sum alone."""
@@ -192,9 +193,6 @@ class Curious:
         return one.updates.mean(0)
 
     def _made(self, target: Target, models: Tensor, number: int, **seen: Tensor | None) -> InferenceView:
-        plan = self._plan
-        sizes = [self._task.sizes[client] for client in target.clients]
-        one_step = plan.steps == 1 and plan.batch_size is not None
         return inference_view(
             "the server",
             self._sees,
@@ -203,8 +201,8 @@ class Curious:
             shape=self._task.shape,
             classes=self._task.classes,
             value_range=self._task.value_range,
-            plan=plan,
-            counts=[min(plan.batch_size or size, size) for size in sizes] if one_step else sizes,
+            plan=self._plan,
+            counts=[used for client in target.clients if (used := len(self._used(client)))],
             labels=target.truth.y if self._wants.labels else None,
             candidates=target.candidates,
             root=self._task.root,
@@ -215,8 +213,10 @@ class Curious:
         )
 
     def _tampered(self, model: Tensor) -> Tensor:
-        """What a malicious server sends instead of the model: one for all its victims."""
-        view = self._made(self._targets[0], model[None], 0)
+        """What a malicious server sends instead of the model: one for all its victims, and with all candidates in mind."""
+        asked = [target.candidates for target in self._targets if target.candidates is not None]
+        first = replace(self._targets[0], candidates=joined(asked) if asked else None)
+        view = self._made(first, model[None], 0)
         return self._attack.tamper(view).detach()
 
     @cached_property

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from fedguard.architectures.masking.decoding import smallest_of_design
 from fedguard.config import Cell
 from fedguard.config.protocol import session
-from fedguard.contracts import DistributedNoise, GroupTested, RoundReport
+from fedguard.contracts import AdaptiveClip, ClientNoise, DistributedNoise, GroupTested, RecordNoise, RoundReport, Sight
 from fedguard.metrics.masking import masked
-from fedguard.privacy.distributed import DistributedDP
+from fedguard.privacy import record
+from fedguard.privacy.accounting import Epsilon, parallel
+from fedguard.privacy.central import central
+from fedguard.privacy.planned import distributed
 from fedguard.secagg.encoding import Encoding
 from fedguard.visibility import PROTOCOLS
 
@@ -59,7 +63,41 @@ def protocol_card(cell: Cell) -> dict[str, Any] | None:
 
 
 def protocol_in_words(cell: Cell) -> list[str]:
-    """The same for `fedguard check`, a line each; none without masks."""
+    """The same for `fedguard check`, and the noise that is added for privacy, a line each."""
+    return _masks_in_words(cell) + _noise_in_words(cell)
+
+
+def _noise_in_words(cell: Cell) -> list[str]:
+    """What each kind of noise hides from whom, and how much of it there is."""
+    noise, clients, training = cell.config.protocol.privacy, cell.participation, cell.config.training
+    if isinstance(noise, RecordNoise):
+        private, steps = record.dp_sgd(noise, training, clients), record.steps_in_a_round(noise, training)
+        levels = [f"z = {z:.4g} and clip {clip:g}" for clip, z in private.levels]
+        return [
+            f"Privacy, record: each client trains by DP-SGD, {steps} steps a round on each example with q = "
+            f"{noise.sample_rate:g}: one example is hidden from all who see its updates. Noise: {'; '.join(levels)}."
+        ]
+    if isinstance(noise, ClientNoise):
+        found = central(noise, clients, training.rounds)
+        clip = "an adaptive clip" if isinstance(noise.clip, AdaptiveClip) else f"clip {noise.clip:g}"
+        bands = f", correlated over {noise.bands} rounds" if noise.bands > 1 else ""
+        return [
+            "Privacy, client: a trusted server clips each update and adds noise to their sum: one client is hidden from all "
+            f"who see the models (clients' sampling: {clients.scheme}). Noise: z = {found.noise_multiplier:.4g} "
+            f"and {clip}{bands}."
+        ]
+    if isinstance(noise, DistributedNoise):
+        size = cell.config.protocol.session(clients.expected, clients.most)
+        amount = "as much as it takes" if noise.noise_multiplier is None else f"z = {noise.noise_multiplier:.4g}"
+        bound = f" for epsilon = {noise.epsilon:g} at delta = {noise.delta:g}" if noise.epsilon is not None else ""
+        return [
+            f"Privacy, distributed: {noise.mechanism} noise, shared out among {size.honest} clients of a session and added "
+            f"before the masks: one client is hidden from all who see the sums. Noise: {amount}{bound} and clip {noise.clip:g}."
+        ]
+    return []
+
+
+def _masks_in_words(cell: Cell) -> list[str]:
     card, protocol = protocol_card(cell), cell.config.protocol
     if card is None:
         return []
@@ -103,32 +141,108 @@ def privacy_spent(cell: Cell, reports: Sequence[RoundReport], dim: int) -> dict[
     """What the noise proves, with all that it rests on; None without noise.
 
     Returns:
-        epsilon (None where nothing is proven) with its meaning; contributors: who surely added noise in the worst round;
-        may_withhold: how many clients of a sum are not counted on; most_hostile: how many stood in one sum indeed.
+        epsilon (None where nothing is proven, and why) with its meaning; kind, noise_multiplier and clip, found or given, and
+        what else belongs to the kind of noise.
     """
-    protocol, noise = cell.config.protocol, cell.config.protocol.privacy
-    if not isinstance(noise, DistributedNoise):
-        return None
+    noise = cell.config.protocol.privacy
+    if isinstance(noise, RecordNoise):
+        return _of_records(cell, noise, reports)
+    if isinstance(noise, ClientNoise):
+        return _of_clients(cell, noise, reports)
+    return _of_sums(cell, noise, reports, dim) if isinstance(noise, DistributedNoise) else None
+
+
+def _proven(kind: str, spent: Epsilon | None) -> dict[str, Any]:
+    """The figure with its meaning, as JSON; None stands for what was never released."""
+    if spent is None:
+        return {"kind": kind, "epsilon": 0.0, "why": None}
+    facts = dataclasses.asdict(spent)
+    value = facts.pop("value")
+    why = None if math.isfinite(value) else "no guarantee: so little noise proves nothing"
+    return {"kind": kind, "epsilon": _finite(value), "why": why, **facts}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _of_records(cell: Cell, noise: RecordNoise, reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """The worst over parties, and over levels; hostile clients are promised nothing."""
+    training, clients = cell.config.training, cell.participation
+    hostile = frozenset[int]().union(*(one.hostile for one in reports))
+    taken = Counter(client for one in reports for client in one.chosen if client not in hostile)
+    spent = record.spent(noise, training, clients, taken)
+    private = record.dp_sgd(noise, training, clients)
+    levels = [
+        {
+            "epsilon": _finite(spent[number].value) if number in spent else None,
+            "clip": clip,
+            "noise_multiplier": multiplier,
+        }
+        for number, (clip, multiplier) in enumerate(private.levels)
+    ]
+    return {
+        **_proven("record", parallel(list(spent.values())) if spent else None),
+        "mechanism": "dp_sgd",
+        "noise_multiplier": min(multiplier for _, multiplier in private.levels),
+        "clip": max(clip for clip, _ in private.levels),
+        "levels": levels,
+        "sample_rate": noise.sample_rate,
+        "divided_by": training.batch_size,
+        "steps_in_a_round": record.steps_in_a_round(noise, training),
+        "rounds": max(taken.values(), default=0),
+    }
+
+
+def _of_clients(cell: Cell, noise: ClientNoise, reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """What the published models tell of one client; nothing is proven where others put what they saw of it into theirs."""
+    private = central(noise, cell.participation, cell.config.training.rounds)
+    spent = private.spent(cell.participation, len(reports), noise.delta) if reports else None
+    found = _proven("client", spent)
+    if Sight.HONEST_UPDATES in cell.verdict.attack_sees and any(one.hostile for one in reports):
+        found |= {
+            "epsilon": None,
+            "why": "no guarantee: the colluders put what they see of the honest updates into their own, which the noise is not "
+            "made for. Take honest_updates from threat.knowledge",
+        }
+    clips = [one.clip for one in reports if one.clip is not None]
+    return {
+        **found,
+        "mechanism": "gaussian",
+        "noise_multiplier": private.noise_multiplier,
+        "clip": clips[-1] if clips else None,
+        "clips": {"first": clips[0], "least": min(clips), "most": max(clips)} if clips else None,
+        "bit_noise": private.bit_noise if isinstance(noise.clip, AdaptiveClip) else None,
+        "bands": noise.bands,
+        "divided_by": private.expected,
+        "rounds": len(reports),
+    }
+
+
+def _of_sums(cell: Cell, noise: DistributedNoise, reports: Sequence[RoundReport], dim: int) -> dict[str, Any]:
+    """What the sums tell of one client.
+
+    Returns:
+        among others contributors: who surely added noise in the worst round; may_withhold: how many clients of a sum are not
+        counted on; most_hostile: how many stood in one sum indeed.
+    """
+    protocol = cell.config.protocol
     size = protocol.session(cell.participation.expected, cell.participation.most)
     rounds = [one.masked.contributors for one in reports if one.masked and one.masked.contributors is not None]
     scale = Encoding(**dataclasses.asdict(protocol.fixed_point)).scale
-    plan = DistributedDP(**noise.parameters)
-    spent = (
-        dataclasses.asdict(plan.spent(rounds, expected=size.honest, dim=dim, scale=scale)) if rounds else {"value": 0.0}
-    )
-    epsilon = spent.pop("value")
-    sums = [len(one.hostile & set(row)) for one in reports for row in one.behind]
+    planned = cell.config.training.rounds
+    plan = distributed(noise, rounds=planned, contributors=size.honest, dim=dim, scale=scale)
+    spent = plan.spent(rounds, expected=size.honest, dim=dim, scale=scale) if rounds else None
     return {
-        "epsilon": epsilon if math.isfinite(epsilon) else None,
-        **spent,
+        **_proven("distributed", spent),
         "mechanism": noise.mechanism,
-        "noise_multiplier": noise.noise_multiplier,
+        "noise_multiplier": plan.noise_multiplier,
         "clip": noise.clip,
         "rounds": len(rounds),
         "expected_contributors": size.honest,
         "contributors": min(rounds, default=None),
         "may_withhold": size.colluders,
-        "most_hostile": max(sums, default=0),
+        "most_hostile": max((len(one.hostile & set(row)) for one in reports for row in one.behind), default=0),
     }
 
 

@@ -110,7 +110,9 @@ class Trilemma:
             line = lines.setdefault(point.defense, [None] * len(labels))
             if one is not None:
                 line[labels.index(_epsilon(point.epsilon))] = FIGURES[figure].scale * one.estimate.mean
-        yield Text(chart(f"\n{FIGURES[figure].heading}, over epsilon", lines, labels, axis, width))
+        values = [value for line in lines.values() for value in line if value is not None]
+        if values and max(values) > min(values):
+            yield Text(chart(f"\n{FIGURES[figure].heading}, over epsilon", lines, labels, axis, width))
 
 
 def trilemma(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> Trilemma:

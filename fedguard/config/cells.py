@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from fedguard.config.document import Document, Key, dotted, parse_yaml
-from fedguard.config.protocol import check, effective
+from fedguard.config.protocol import check, effective, privacy_reasons
 from fedguard.config.schema import CellConfig, Spec, Suite, validated
 from fedguard.contracts import (
     Architecture,
@@ -65,7 +65,7 @@ class Cell:
         places, known = where or {}, registry()
         named = _attack(config.attack, places.get("attack", "attack"))
         task, clients = config.task, config.clients.participation
-        check(config.protocol, clients, config.training.rounds, places.get("protocol", "protocol"))
+        check(config.protocol, clients, config.training, places.get("protocol", "protocol"))
         return cls(
             config,
             known.build("data", task.data, places.get("task.data", "task.data")),
@@ -160,10 +160,7 @@ class Cell:
                 self.inference, exposure, self.config.observer.server == "malicious", mode, self.trusted_server
             )
             reasons += of_inference
-        if self.config.protocol.privacy != "none" and self.pipeline.rule.by_samples:
-            reasons.append(
-                f"the noise is made for clients that count alike, and {self.pipeline.rule.name} weighs them. Use mean."
-            )
+        reasons += privacy_reasons(self.config.protocol, self.pipeline)
         if self.adversary is not None and self.hostile == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:

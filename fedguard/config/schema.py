@@ -80,8 +80,8 @@ class ClientsSection(_Section):
             )
         if self.sampling == "cyclic" and self.total % self.participation.expected:
             raise ValueError(
-                f"per_round: clients that take turns are dealt into equal groups, so it must divide clients.total = {self.total}; "
-                f"got {self.participation.expected}"
+                "per_round: clients that take turns are dealt into equal groups, so expected a divisor of clients.total = "
+                f"{self.total}; got {self.participation.expected}"
             )
         for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
             if value is not None and value != "unknown" and self.count(value) >= self.total:

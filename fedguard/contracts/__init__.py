@@ -7,6 +7,7 @@
     attacks.py         PoisonAttack, Ensemble and their views
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Data, Partition, Model, Trigger, Task
+    noise.py           RecordNoise, ClientNoise, DistributedNoise: the noise that is added for privacy
     protocol.py        Protocol: secure aggregation, dropouts, noise
     architectures.py   Training, Participation, Setup, RoundReport, Architecture
 
@@ -45,20 +46,15 @@ from fedguard.contracts.inference import (
     Property,
     Reconstruction,
 )
+from fedguard.contracts.noise import AdaptiveClip, Bands, ClientNoise, DistributedNoise, Level, RecordNoise
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
-    AdaptiveClip,
-    Bands,
-    ClientNoise,
-    DistributedNoise,
     Dropout,
     FixedPoint,
     Groups,
     GroupTested,
     GroupTesting,
-    Level,
     Protocol,
-    RecordNoise,
     SessionSize,
 )
 from fedguard.contracts.rules import (

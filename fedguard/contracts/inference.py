@@ -111,6 +111,8 @@ class InferenceView(View):
     @property
     def steps(self) -> int:
         """Local steps of the client with the most."""
+        if self.plan.private is not None:
+            return self.plan.private_steps(self.plan.private.sample_rate)
         if self.plan.steps is not None:
             return self.plan.steps
         batch = self.plan.batch_size or max(self.counts)

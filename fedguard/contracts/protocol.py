@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 from pydantic import Discriminator, Tag
 
+from fedguard.contracts.noise import ClientNoise, DistributedNoise, RecordNoise
 from fedguard.errors import require
 
 #: The steps of a session, in their order; one who is silent from a step on sends neither its message nor a later one.
@@ -97,33 +98,6 @@ class FixedPoint:
     ring: Literal[32, 64] = 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class DistributedNoise:
-    """Each client adds its share of the noise before it is masked, so that the sum alone has differential privacy.
-
-    Args:
-        mechanism: the distribution of the integer noise.
-        clip: the largest length of an honest client's update.
-        noise_multiplier: standard deviation of the summed noise over the clip.
-        delta: of the (epsilon, delta) that is reported.
-        epsilon: the most that all rounds may spend: a sum with too few contributors for that is never opened. None: no bound.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    kind: Literal["distributed"]
-    mechanism: Literal["skellam", "discrete_gaussian"] = "skellam"
-    clip: Annotated[float, Gt(0)] = 1.0
-    noise_multiplier: Annotated[float, Gt(0)] = 1.0
-    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
-    epsilon: Annotated[float, Gt(0)] | None = None
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What `fedguard.privacy.distributed.DistributedDP` takes."""
-        return {key: value for key, value in asdict(self).items() if key not in ("kind", "epsilon")}
-
-
 def _form(value: Any) -> str:
     """Which form of secure aggregation is meant, so that a message speaks of that one."""
     if isinstance(value, Groups | GroupTested):
@@ -131,8 +105,12 @@ def _form(value: Any) -> str:
     return ("GroupTested" if "group_testing" in value else "Groups") if isinstance(value, dict) else "Word"
 
 
-def _noise_form(value: Any) -> str:
-    return "Noise" if isinstance(value, DistributedNoise | dict) else "Word"
+def _noise_form(value: Any) -> str | None:
+    """Which kind of noise is meant; None for none that is known."""
+    if isinstance(value, str):
+        return "Word"
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind.capitalize() if kind in ("distributed", "record", "client") else None
 
 
 @dataclass(frozen=True)
@@ -198,7 +176,15 @@ class Protocol:
     encoding: FixedPoint = field(default_factory=FixedPoint)
     norm_bound: Annotated[float, Gt(0)] | None = None
     privacy: Annotated[
-        Annotated[Literal["none"], Tag("Word")] | Annotated[DistributedNoise, Tag("Noise")], Discriminator(_noise_form)
+        Annotated[Literal["none"], Tag("Word")]
+        | Annotated[DistributedNoise, Tag("Distributed")]
+        | Annotated[RecordNoise, Tag("Record")]
+        | Annotated[ClientNoise, Tag("Client")],
+        Discriminator(
+            _noise_form,
+            custom_error_type="kind_of_privacy",
+            custom_error_message="Input should be none, or settings with kind: distributed, record or client",
+        ),
     ] = "none"
 
     @property

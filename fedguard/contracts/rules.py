@@ -3,7 +3,7 @@
 Three kinds are nearly all there are. A *weight rule* returns a weighted sum of the updates and finds the weights from
 inner products. A *mixing* replaces the updates by weighted sums of them, before another rule. A *coordinate rule* works on
 each coordinate by itself. The few rules that fit none of these are *matrix rules*: they get the whole matrix to read. A
-*client transform* is what honest clients do to their own update before it is sent.
+*client transform* is what honest clients do to their own examples and update before it is sent.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.sight import Needs, Sight, View, seen
+from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.rng import Rng
 
@@ -46,6 +47,9 @@ class RuleContext(View):
     server_lr: float
     clients = seen[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
     samples = seen[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")
+    noise = seen[Tensor](
+        Sight.EACH_UPDATE, "float64 [n]: z C, the noise that each client's privacy level adds to a step"
+    )
     root = seen[Tensor](Sight.ROOT_DATA, "float32 [d]: the update computed on the server's clean data")
     root_loss = seen[Callable[[Tensor], float]](Sight.ROOT_DATA, "the loss of a model [d] on the server's clean data")
     model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
@@ -73,6 +77,8 @@ class Defense(Algorithm):
     reads_clients: ClassVar[bool] = False
     #: Whether it weighs the clients by their examples; under masks each client then weighs its own update.
     by_samples: ClassVar[bool] = False
+    #: Whether it weighs the clients by the noise of their privacy levels, and so cannot run without any.
+    by_noise: ClassVar[bool] = False
     #: Values worth trying for each parameter when the defense is tuned; the default need not be among them.
     grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
@@ -155,20 +161,55 @@ class MatrixRule(AggregationRule):
 
 
 class ClientContext(View):
-    """What a client knows when it prepares its own update."""
+    """What a client knows when it prepares its own update: its data, and the model that it was sent.
+
+    ``module`` is the network, with weights that mean nothing, and must be left as it is; ``plan`` is how the client trains.
+    """
 
     round: int
     rng: Rng
+    examples = seen[Examples](
+        Sight.OWN_DATA, "its own; once it has trained, those it trained on: its batch where it took one step"
+    )
+    value_range = seen[tuple[float, float]](Sight.OWN_DATA, "smallest and largest value of an input")
+    model = seen[Tensor](Sight.MODEL, "float32 [d]: the model that it started from")
+    module = seen[nn.Module](Sight.MODEL, "the network")
+    predict = seen[Callable[[Tensor, Tensor], Tensor]](
+        Sight.MODEL, "logits [B, C] of the network with the parameters [d] for inputs [B, *shape]"
+    )
+    plan = seen[LocalPlan](Sight.MODEL, "how it trains")
 
 
 class ClientTransform(Defense):
-    """What each honest client does to its own update before it is sent. Hostile clients do as they please."""
+    """What each honest client does to its own update before it is sent. Hostile clients do as they please.
+
+    What `needs` says is asked of the server, which sees no more for it; a client sees its own data and the model anyway.
+    """
 
     needs: ClassVar[Needs] = (Sight.NOTHING,)
+    #: Whether `apply` looks at the client's examples, so that noise which was to hide these would prove nothing.
+    reads_data: ClassVar[bool] = False
+
+    def prepare(self, examples: Examples, context: ClientContext) -> Examples:
+        """What the client trains on in this round, as many as ``examples``; these themselves where nothing is changed."""
+        return examples
 
     @abstractmethod
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         """float32 ``[d]`` -> ``[d]``: one client's update. The input is left as it was."""
+
+    def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
+        """What an attacker compares who knows this transform: both as they are, unless there is something better.
+
+        Args:
+            dummy: float32 ``[..., d]``: updates that training alone would give; gradients flow through what is returned.
+            observed: float32 ``[d]``: what one client sent.
+            module: the network.
+
+        Returns:
+            Both, of unchanged shapes; coordinates that tell nothing are 0 in both.
+        """
+        return dummy, observed
 
 
 @dataclass(frozen=True)
@@ -221,6 +262,16 @@ class Pipeline:
         for stage in self.stages:
             stage.check(n, f)
             n = stage.rows_out(n)
+
+    def adapt(self, module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """``(dummy [..., d], observed [d])`` -> what an attacker compares who knows the transforms, one after the other."""
+
+        def adapted(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+            for transform in self.transforms:
+                dummy, observed = transform.adapt(dummy, observed, module)
+            return dummy, observed
+
+        return adapted
 
     def unproven(self, n: int, f: int) -> list[str]:
         """One line for each stage that runs outside the guarantee of its source."""

@@ -204,7 +204,7 @@ class Task(ABC):
 
     @abstractmethod
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
-        """Those on which a client trains in a round: its batch where it takes one step, else all of them.
+        """Those on which a client trains in a round, each once; perhaps none where batches are drawn by Poisson sampling.
 
         ``rng`` is the round's, as in `local_updates`.
         """

@@ -208,7 +208,7 @@ def epsilon_without_proof(result: Part, card: Part) -> str | None:
 
 
 def hostile_noise_counted(result: Part, card: Part) -> str | None:
-    if said_of(card, "epsilon") is None:
+    if said_of(card, "epsilon") is None or card.get("privacy") in ("record", "client"):
         return None
     hostile, spared = known(result, "privacy.most_hostile"), known(result, "privacy.may_withhold")
     if hostile <= spared:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +22,38 @@ from fedguard.errors import ConfigError, require
 
 Reals: TypeAlias = NDArray[np.float64]
 
-#: Orders at which divergences are added up: dense where usual epsilons lie, wide enough for tiny and for huge ones.
+#: Orders at which divergences are added up: opacus's own (1.1, 1.2 ... 10.9, 12 ... 63), and more for tiny and huge epsilons.
 ORDERS: Reals = np.unique(
-    np.concatenate([1 + np.geomspace(0.01, 1, 20), np.arange(2, 129), np.geomspace(128, 2**16, 64).round()])
+    np.concatenate(
+        [
+            1 + np.geomspace(0.01, 1, 20),
+            np.arange(11, 110) / 10,
+            np.arange(2, 129),
+            np.geomspace(128, 2**16, 64).round(),
+        ]
+    )
 )
 
 
 class UnsupportedEvent(ConfigError):
     """An event that an accountant cannot interpret."""
+
+
+class OutOfRange(ConfigError):
+    """An epsilon or a delta beyond what an accountant's arithmetic can carry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsampledGaussian:
+    """N(0, s^2) on a sum in which the unit stands with probability q, as one coordinate: s against a shift of 1.
+
+    Args:
+        noise_multiplier: s, standard deviation of the noise divided by what the unit can change.
+        sample_rate: q; 1 where the unit always takes part.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +63,7 @@ class Event:
     Args:
         mechanism: its name.
         rdp: float64 ``[k]`` orders above 1 -> bounds on the Rényi divergence, float64 ``[k]``; None where none is known.
+        gaussian: the pair of distributions that is the worst case of this release; None where it is none of this kind.
         count: how often it happened.
         unit: whose presence is hidden: "client" or "record".
         relation: what neighbouring inputs are: "add/remove" or "replace".
@@ -48,6 +74,7 @@ class Event:
 
     mechanism: str
     rdp: Callable[[Reals], Reals] | None
+    gaussian: SubsampledGaussian | None = None
     count: int = 1
     unit: str
     relation: str
@@ -58,7 +85,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Epsilon:
-    """A privacy loss, with all that it means."""
+    """A privacy loss, with all that it means; ``bound`` is False for an estimate, which proves nothing."""
 
     value: float
     delta: float
@@ -67,12 +94,14 @@ class Epsilon:
     sampling: str
     view: str
     accountant: str
+    bound: bool
     assumptions: tuple[str, ...]
 
     def describe(self) -> str:
         """The figure and its meaning, a line each."""
         lines = [
-            f"epsilon = {self.value:.4g} at delta = {self.delta:g}",
+            f"epsilon = {self.value:.4g} at delta = {self.delta:g}"
+            + ("" if self.bound else " (an estimate, no bound)"),
             f"unit: {self.unit}",
             f"relation: {self.relation}",
             f"sampling: {self.sampling}",
@@ -82,18 +111,34 @@ class Epsilon:
         return "\n".join([*lines, *(f"assumes: {assumption}" for assumption in self.assumptions)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class RDPAccountant:
-    """Adds up Rényi divergences at fixed orders."""
+class Accountant(ABC):
+    """Adds up events. A new one implements `total`, and keeps the laws of `tests/privacy/test_accounting.py`.
 
-    name: str = field(default="RDP (opacus, conversion of Balle et al. 2020)", init=False)
+    Attributes:
+        name: with its source.
+        bound: whether its figures are proven upper bounds.
+        caveats: what must be said beside every figure.
+    """
+
+    name: ClassVar[str]
+    bound: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def total(self, events: Sequence[Event], delta: float) -> float:
+        """The epsilon of all the events together.
+
+        Raises:
+            UnsupportedEvent: an event that this accountant cannot interpret.
+            OutOfRange: beyond its arithmetic.
+        """
 
     def spent(self, events: Sequence[Event], delta: float) -> Epsilon:
-        """What all the events together cost, at ``delta``.
+        """What all the events together cost, at ``delta``, with its meaning.
 
         Raises:
             ConfigError: no events, or events of different units, relations, sampling or views; or a delta not in (0, 1).
-            UnsupportedEvent: an event without Rényi divergences.
+            UnsupportedEvent, OutOfRange: as `total` does.
         """
         require(0 < delta < 1, f"delta: expected between 0 and 1; got {delta}.")
         require(len(events) > 0, "events: expected at least one; an empty history has no unit and no relation.")
@@ -103,6 +148,26 @@ class RDPAccountant:
             "events: expected the same unit, relation, sampling and view for all; got "
             f"{'; '.join(', '.join(one) for one in sorted(meaning))}. Account for each kind by itself.",
         )
+        unit, relation, sampling, view = meaning.pop()
+        return Epsilon(
+            value=self.total(events, delta),
+            delta=delta,
+            unit=unit,
+            relation=relation,
+            sampling=sampling,
+            view=view,
+            accountant=self.name,
+            bound=self.bound,
+            assumptions=_distinct(text for event in events for text in event.assumptions) + self.caveats,
+        )
+
+
+class RDPAccountant(Accountant):
+    """Adds up Rényi divergences at fixed orders."""
+
+    name = "RDP (opacus, conversion of Balle et al. 2020)"
+
+    def total(self, events: Sequence[Event], delta: float) -> float:
         total = np.zeros_like(ORDERS)
         for event in events:
             if event.rdp is None:
@@ -111,17 +176,7 @@ class RDPAccountant:
                     "Use an accountant that can."
                 )
             total += event.count * event.rdp(ORDERS)
-        unit, relation, sampling, view = meaning.pop()
-        return Epsilon(
-            value=converted(total, delta),
-            delta=delta,
-            unit=unit,
-            relation=relation,
-            sampling=sampling,
-            view=view,
-            accountant=self.name,
-            assumptions=tuple(dict.fromkeys(text for event in events for text in event.assumptions)),
-        )
+        return converted(total, delta)
 
 
 def converted(rdp: Reals, delta: float) -> float:
@@ -134,3 +189,31 @@ def converted(rdp: Reals, delta: float) -> float:
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)  # then the bound is loose, not wrong
         value, _ = get_privacy_spent(orders=ORDERS, rdp=rdp, delta=delta)
     return max(0.0, float(value))
+
+
+def parallel(parties: Sequence[Epsilon]) -> Epsilon:
+    """What parties with disjoint data spend together: the largest of theirs, since no unit is with two of them.
+
+    Their sum would be right for one unit that is with all of them, and says nothing about disjoint ones.
+
+    Args:
+        parties: what each spent on its own data over the whole training.
+
+    Raises:
+        ConfigError: no parties, or figures that do not mean the same.
+    """
+    require(len(parties) > 0, "parties: expected at least one; got none.")
+    worst = max(parties, key=lambda one: one.value)
+    alike = {replace(one, value=0.0, assumptions=()) for one in parties}
+    require(
+        len(alike) == 1,
+        "parties: expected the same delta, unit, relation, sampling, view and accountant for all; got "
+        f"{'; '.join(sorted(one.describe().partition(' at ')[2].replace(chr(10), ', ') for one in alike))}. "
+        "Report each kind by itself.",
+    )
+    apart = f"no {worst.unit} is with two of the {len(parties)} parties"
+    return replace(worst, assumptions=(*_distinct(text for one in parties for text in one.assumptions), apart))
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))

@@ -3,11 +3,77 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from fedguard.errors import ConfigError, require
+from fedguard.privacy.accountants import accountant_named
+from fedguard.privacy.accounting import OutOfRange
 from fedguard.privacy.distributed import DistributedDP
+from fedguard.privacy.gaussian import VIEWS, gaussian_event
 from fedguard.privacy.mechanisms import mechanism_named
+
+#: Noise multipliers that are tried; the smallest one keeps nothing private, beyond the largest accountants do not resolve.
+SMALLEST, LARGEST = 1e-2, 2.0**20
+
+
+def gaussian_noise(
+    *,
+    epsilon: float,
+    delta: float,
+    sample_rate: float,
+    steps: int,
+    sampling: str = "poisson",
+    unit: str = "record",
+    relation: str | None = None,
+    accountant: str = "prv",
+) -> float:
+    """The least noise multiplier with which ``steps`` steps keep within ``epsilon``, to one part in ten thousand from above.
+
+    If epsilon is beyond what the accountant can count, it is the least noise that it can.
+
+    Args:
+        epsilon: the target.
+        accountant: "rdp" or "prv"; "gdp" finds what an estimate holds for enough.
+        delta, sample_rate, steps, sampling, unit, relation: as in `fedguard.privacy.gaussian.gaussian_event`.
+
+    Raises:
+        ConfigError: a target that no noise reaches by this accountant, or a parameter out of its range.
+    """
+    _check(epsilon, steps)
+    account = accountant_named(accountant).spent
+
+    def enough(noise: float) -> bool:
+        event = gaussian_event(
+            noise_multiplier=noise,
+            sample_rate=sample_rate,
+            steps=steps,
+            sampling=sampling,
+            unit=unit,
+            relation=relation,
+            view=VIEWS.get(unit, ""),
+        )
+        try:
+            return account([event], delta).value <= epsilon
+        except OutOfRange:  # too little noise for its arithmetic, unless it is something else
+            if noise >= LARGEST:
+                raise
+            return False
+
+    high = 1.0
+    while not enough(high):
+        high *= 2
+        require(
+            high <= LARGEST,
+            f"epsilon: {epsilon:g} at delta = {delta:g} is out of reach for {steps} steps by the accountant {accountant}, with "
+            "any noise. Raise epsilon, or use another accountant.",
+        )
+    low = high / 2
+    while enough(low):
+        if low < SMALLEST:
+            return low
+        low, high = low / 2, low
+    return _bisected(enough, low, high, 1e-4)
 
 
 def calibrate(
@@ -45,10 +111,7 @@ def calibrate(
     )
     if enough(low):
         return with_noise(low)
-    while high / low > 1 + 1e-6:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return with_noise(high)
+    return with_noise(_bisected(enough, low, high, 1e-6))
 
 
 def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, dim: int, scale: float) -> int:
@@ -74,6 +137,14 @@ def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return high
+
+
+def _bisected(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
+    """The least that is enough, from above; ``low`` is not, ``high`` is."""
+    while high / low > 1 + precision:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 

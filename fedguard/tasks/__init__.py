@@ -26,4 +26,5 @@ MODELS = {
     "mlp": "fedguard.tasks.models.mlp:MLP",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",
+    "precode": "fedguard.tasks.models.precode:PRECODE",
 }

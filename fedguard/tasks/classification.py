@@ -125,10 +125,9 @@ class Classification(Task):
         return self.parts[client]
 
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
-        if plan.steps != 1:
-            return self.examples(client)
-        (batch,) = schedule(plan, self.sizes[client], rng.child("client", client).numpy())
-        return self.examples(client)[torch.from_numpy(batch)]
+        batches = schedule(plan, self.sizes[client], rng.child("client", client).numpy())
+        used = dict.fromkeys(batches[batches >= 0].tolist())
+        return self.examples(client)[torch.tensor(list(used), dtype=torch.int64)]
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))

@@ -2,12 +2,14 @@
 
 One interface, several engines: `engines.dense` batches MLPs over clients, `engines.module` trains any other network
 client by client on one flat buffer. Both follow the same schedules and agree with a plain loop (``examples/plain_loop.py``).
+`engines.private` trains with differential privacy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,9 @@ from fedguard.rng import Rng
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
 from fedguard.tasks.network import Network
+
+if TYPE_CHECKING:
+    from fedguard.tasks.engines.private import PrivateEngine
 
 #: Which of its examples a client uses in each step: int64 ``[steps, batch]``, -1 where a batch is smaller.
 Schedule = NDArray[np.int64]
@@ -39,16 +44,31 @@ class Cohort:
         self.sizes = [len(part) for part in parts]
         self._engine: Engine = DenseEngine(network.widths, parts) if network.widths else ModuleEngine(network, parts)
         self._general = ModuleEngine(network, parts)
+        self._network, self._parts = network, parts
+
+    @cached_property
+    def _private(self) -> PrivateEngine:
+        from fedguard.tasks.engines.private import PrivateEngine  # opacus takes more than a second to load
+
+        return PrivateEngine(self._network, self._parts)
 
     def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> None:
         """Train ``clients`` from ``model`` (float32 ``[d]``); client i draws from ``rng.child("client", i)`` alone."""
         schedules = [schedule(plan, self.sizes[client], rng.child("client", client).numpy()) for client in clients]
+        if plan.private is not None:
+            self._private.train(model, clients, schedules, plan, out, rng)
+            return
         engine = self._engine if plan.adjust is None and plan.project is None else self._general
         engine.train(model, clients, schedules, plan, out)
 
 
 def schedule(plan: LocalPlan, size: int, draw: np.random.Generator) -> Schedule:
-    """The batches of one client with ``size`` examples: fresh permutations for epochs, fresh draws for steps."""
+    """The batches of one client with ``size`` examples: fresh permutations for epochs, fresh draws for steps.
+
+    In private training each example is in each batch with probability q, by a toss of its own.
+    """
+    if plan.private is not None:
+        return _poisson(draw.random((plan.private_steps(plan.private.sample_rate), size)) < plan.private.sample_rate)
     batch = size if plan.batch_size is None else min(plan.batch_size, size)
     if plan.steps is not None:
         return np.stack([draw.permutation(size)[:batch] for _ in range(plan.steps)])
@@ -57,3 +77,11 @@ def schedule(plan: LocalPlan, size: int, draw: np.random.Generator) -> Schedule:
     for order in orders:
         order[:size] = draw.permutation(size)
     return orders.reshape(-1, batch)
+
+
+def _poisson(taken: NDArray[np.bool_]) -> Schedule:
+    """The batches behind bool ``[steps, size]``; they may be empty."""
+    batches = np.full((len(taken), int(taken.sum(axis=1).max())), -1)
+    for batch, of_step in zip(batches, taken, strict=True):
+        batch[: of_step.sum()] = np.flatnonzero(of_step)
+    return batches

@@ -1,14 +1,27 @@
-"""The accountant composes, converts and refuses."""
+"""Accountants compose, convert and refuse: each of them keeps the same laws."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from fedguard.errors import ConfigError
-from fedguard.privacy.accounting import ORDERS, Event, RDPAccountant, UnsupportedEvent, converted
+from fedguard.errors import ConfigError, UnknownName
+from fedguard.privacy.accountants import ACCOUNTANTS, accountant_named
+from fedguard.privacy.accounting import (
+    ORDERS,
+    Event,
+    OutOfRange,
+    RDPAccountant,
+    SubsampledGaussian,
+    UnsupportedEvent,
+    converted,
+    parallel,
+)
+from fedguard.privacy.gaussian import gaussian_event
 
 
 def gaussian(multiplier, **changes):
@@ -99,3 +112,169 @@ def test_an_epsilon_says_what_it_means():
         "assumes: c",
     ):
         assert part in text
+
+
+# --- the contract of every accountant -------------------------------------------------------------------------------
+
+
+def poisson(noise_multiplier=1.0, sample_rate=0.05, steps=100, **changes):
+    meaning = {"sampling": "poisson", "unit": "record", "view": "the model"} | changes
+    return gaussian_event(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, **meaning)
+
+
+@pytest.fixture(params=sorted(ACCOUNTANTS))
+def spent(request):
+    accountant = accountant_named(request.param)
+    return lambda *events, delta=1e-5: accountant.spent(events, delta).value
+
+
+def rising(values):
+    return all(low < high for low, high in pairwise(values))
+
+
+def test_more_steps_cost_more(spent):
+    assert rising([spent(poisson(steps=steps)) for steps in (1, 10, 100, 1000)])
+
+
+def test_more_noise_costs_less(spent):
+    assert rising([spent(poisson(noise)) for noise in (8.0, 2.0, 1.0, 0.7)])
+
+
+def test_more_sampling_costs_more(spent):
+    assert rising([spent(poisson(sample_rate=rate)) for rate in (0.001, 0.01, 0.1, 0.5, 1.0)])
+
+
+def test_a_smaller_delta_costs_more(spent):
+    assert rising([spent(poisson(), delta=delta) for delta in (1e-2, 1e-4, 1e-6, 1e-8)])
+
+
+def test_equal_events_are_one_event_that_happened_often(spent):
+    assert spent(poisson(steps=30), poisson(steps=20)) == pytest.approx(spent(poisson(steps=50)), rel=1e-12)
+    assert spent(*[poisson(steps=1)] * 7) == pytest.approx(spent(poisson(steps=7)), rel=1e-12)
+
+
+def test_the_order_of_events_does_not_matter_and_each_of_them_counts(spent):
+    one, other = poisson(1.0), poisson(2.0, 0.1)
+    assert spent(one, other) == pytest.approx(spent(other, one), abs=1e-6)
+    assert max(spent(one), spent(other)) < spent(one, other)
+    # Together they cost no more than one after the other, each with half of delta.
+    assert spent(one, other) <= spent(one, delta=5e-6) + spent(other, delta=5e-6)
+
+
+def test_ever_more_noise_costs_nothing_in_the_end(spent):
+    """But for the numerical error of prv (0.01), and the largest order of rdp."""
+    assert spent(poisson(1e5)) <= 0.0101
+
+
+def test_epsilon_is_never_negative(spent):
+    assert spent(poisson(50.0, 0.001, 1), delta=0.9) == 0.0
+
+
+def test_the_same_question_has_the_same_answer(spent):
+    assert spent(poisson()) == spent(poisson())
+
+
+def test_what_no_accountant_takes(spent):
+    with pytest.raises(ConfigError, match="at least one"):
+        spent()
+    for delta in (0.0, 1.0, -1.0, math.nan):
+        with pytest.raises(ConfigError, match="delta"):
+            spent(poisson(), delta=delta)
+    with pytest.raises(UnsupportedEvent, match="quantum noise"):
+        spent(
+            poisson(),
+            gaussian(1.0, mechanism="quantum noise", rdp=None, unit="record", sampling="poisson", view="the model"),
+        )
+    for change in ({"unit": "client"}, {"view": "each update"}):
+        with pytest.raises(ConfigError, match="Account for each kind by itself"):
+            spent(poisson(), poisson(**change))
+    with pytest.raises(ConfigError, match="Account for each kind by itself"):
+        spent(poisson(), poisson(sample_rate=1.0, sampling="none"))
+
+
+def test_an_accountant_is_found_by_name():
+    assert isinstance(accountant_named("rdp"), RDPAccountant)
+    with pytest.raises(UnknownName, match="'prv'"):
+        accountant_named("pvr")
+
+
+# --- what each of them promises -------------------------------------------------------------------------------------
+
+
+def test_an_estimate_says_that_it_is_none():
+    for name, bound in (("rdp", True), ("prv", True), ("gdp", False)):
+        found = accountant_named(name).spent([poisson()], 1e-5)
+        assert found.bound is bound
+        assert ("an estimate, no bound" in found.describe()) is not bound
+        assert any("the true epsilon may be larger" in text for text in found.assumptions) is not bound
+    assert "estimate" in accountant_named("gdp").name
+
+
+def test_the_estimate_can_be_too_small():
+    """Reference value by privacy loss distributions: 1.828."""
+    event = poisson(1.0, 0.01, 1000)
+    gdp, prv = (accountant_named(name).spent([event], 1e-5).value for name in ("gdp", "prv"))
+    assert gdp < 1.7 < 1.828 < prv
+
+
+def test_the_estimate_as_the_paper_has_it():
+    """Bu et al. 2020, Corollary 4: mu = q sqrt(T (exp(1 / s^2) - 1)), and the curve of one Gaussian mechanism."""
+    for q, s, steps in ((0.01, 1.0, 1000), (0.05, 0.8, 300)):
+        mu = q * math.sqrt(steps * math.expm1(s**-2))
+        e = accountant_named("gdp").spent([poisson(s, q, steps)], 1e-5).value
+        normal = NormalDist()
+        delta = normal.cdf(mu / 2 - e / mu) - math.exp(e) * normal.cdf(-mu / 2 - e / mu)
+        assert delta == pytest.approx(1e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "delta"),
+    [
+        ("prv", poisson(0.05, 0.1, 200), 1e-5),  # a loss of 39,000
+        ("prv", poisson(1.0, 0.5, 10**7), 1e-5),
+        ("prv", poisson(20.0, 0.5, 10**6), 1e-5),  # too many points
+        ("prv", poisson(), 1e-11),
+        ("gdp", poisson(0.02, 0.1, 200), 1e-5),
+        ("gdp", poisson(0.5, 0.5, 1000), 1e-5),
+    ],
+)
+def test_beyond_its_arithmetic_an_accountant_points_to_rdp(name, event, delta):
+    with pytest.raises(OutOfRange, match="Use the accountant rdp") as caught:
+        accountant_named(name).spent([event], delta)
+    assert "\n" not in str(caught.value)
+    assert accountant_named("rdp").spent([event], delta).value > 0
+
+
+def test_the_worst_case_pair_is_enough_for_prv():
+    """An event of another mechanism with a Gaussian's worst case counts as that Gaussian."""
+    event = gaussian(1.0, rdp=None, gaussian=SubsampledGaussian(noise_multiplier=5.0, sample_rate=1.0), count=10)
+    assert accountant_named("prv").spent([event], 1e-5).value == pytest.approx(2.605, abs=5e-4)
+
+
+# --- parties with disjoint data -------------------------------------------------------------------------------------
+
+
+def test_disjoint_parties_spend_the_largest_of_theirs_and_never_the_sum():
+    account = accountant_named("prv").spent
+    apart = [account([poisson(noise)], 1e-5) for noise in (1.0, 0.8, 2.0)]
+    together = parallel(apart)
+    assert together.value == max(one.value for one in apart) == apart[1].value
+    assert "no record is with two of the 3 parties" in together.assumptions
+    assert set(together.assumptions) > {text for one in apart for text in one.assumptions}
+    assert parallel(apart[:1]).value == apart[0].value
+
+
+def test_only_what_means_the_same_is_put_together():
+    account = accountant_named("rdp").spent
+    one = account([poisson()], 1e-5)
+    for other in (
+        account([poisson(unit="client")], 1e-5),
+        account([poisson()], 1e-6),
+        account([poisson(sampling="fixed")], 1e-5),
+        accountant_named("gdp").spent([poisson()], 1e-5),
+    ):
+        with pytest.raises(ConfigError, match="Report each kind by itself") as caught:
+            parallel([one, other])
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="at least one"):
+        parallel([])

@@ -16,7 +16,7 @@ from fedguard.architectures.wire import Sent
 from fedguard.contracts import DistributedNoise, MaskedRound, SessionSize, Setup
 from fedguard.errors import ConfigError
 from fedguard.privacy.calibration import minimum
-from fedguard.privacy.distributed import DistributedDP
+from fedguard.privacy.planned import distributed
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.simulation import Federation, Outcome, Settings
 
@@ -65,11 +65,10 @@ class Sessions:
         self._encoding = Encoding(**asdict(protocol.fixed_point), largest_weight=max(self._weights))
         self._noise, fewest = None, 0
         if isinstance(protocol.privacy, DistributedNoise):
-            plan = DistributedDP(**protocol.privacy.parameters)
-            dim, scale = setup.task.dim, self._encoding.scale
+            rounds, dim, scale = setup.training.rounds, setup.task.dim, self._encoding.scale
+            plan = distributed(protocol.privacy, rounds=rounds, contributors=size.honest, dim=dim, scale=scale)
             self._noise = plan.for_round(contributors=size.honest, dim=dim, scale=scale)
             if (bound := protocol.privacy.epsilon) is not None:
-                rounds = setup.training.rounds
                 least = minimum(plan, epsilon=bound, rounds=rounds, expected=size.honest, dim=dim, scale=scale)
                 fewest = least + size.colluders
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)

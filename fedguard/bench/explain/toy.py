@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Group
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedguard.aggregation import KnownPipeline, aggregate
 from fedguard.bench.explain.picture import Layer, Points, scatter
@@ -20,6 +20,7 @@ from fedguard.contracts import (
     Algorithm,
     ClientContext,
     ClientTransform,
+    Examples,
     Gram,
     Mixing,
     Pipeline,
@@ -161,8 +162,19 @@ def _mixing(mixing: Mixing) -> Group:
 
 
 def _transform(transform: ClientTransform) -> Group:
+    network = nn.Linear(1, 1)  # with as many parameters as the plane has axes
+
     def sent(client: int) -> Tensor:
-        context = ClientContext(transform.name, Sight.NOTHING, round=1, rng=Rng(0).child("toy", "client", client))
+        context = ClientContext(
+            transform.name,
+            Sight.OWN_DATA | Sight.MODEL,
+            round=1,
+            rng=Rng(0).child("toy", "client", client),
+            examples=Examples(torch.ones(1, 1), torch.zeros(1, dtype=torch.int64)),
+            model=torch.zeros(2),
+            module=network,
+            predict=lambda model, x: x * model[0] + model[1],
+        )
         return transform.apply(_honest()[client], context)
 
     return _drawn(

@@ -1,0 +1,103 @@
+"""Cocktail Party (Kariyappa et al., ICML 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from fedguard.attacks.inference.layers import first_dense, inputs, rows
+from torch import Tensor
+
+from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+from fedguard.errors import require
+
+Nonlinearity = Literal["tanh", "square", "cube"]
+
+#: Steps of the fixed-point iteration, which converges in far fewer.
+STEPS = 60
+#: What a deviation of 1 from the mean over the pixels outweighs outside the value range: averages of inputs stay within it
+#: too, with less contrast.
+CONTRAST = 0.05
+#: The sine of the least angle between a direction and those already taken; less counts as the same input again.
+APART = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class CocktailParty(InferenceAttack):
+    """Separates the inputs of a batch, or of a secure sum, as blind source separation separates voices.
+
+    Each row of dL/dW = dL/dZ^T X is a mixture of the B inputs. The rows are reduced to B principal components Z, white over
+    the pixels, and the least Gaussian combinations w Z are sought by w <- E[Z g(w Z)] - E[g'(w Z)] w with g = tanh, u^2 and
+    u^3. Sign and scale, which independence leaves open, follow from the bias: x = (w dL/dW) / (w dL/db). Of all that are
+    found from random starts those B are taken, each at an angle to the others, that keep to the value range and have
+    contrast.
+
+    Needs a network that begins with a dense layer with bias, and more pixels than inputs, the more the better. Images that
+    resemble each other stay mixed.
+
+    Args:
+        starts: random starts for each g and each input.
+    """
+
+    name = "cocktail_party"
+    source = "Kariyappa et al., Cocktail Party Attack: Breaking Aggregation-Based Privacy in FL, ICML 2023"
+    goal = "reconstruction"
+
+    starts: int = 20
+
+    def __post_init__(self) -> None:
+        require(self.starts >= 1, f"cocktail_party: starts: expected at least 1; got {self.starts}.")
+
+    def check(self, view: InferenceView) -> None:
+        first_dense(view)
+
+    def infer(self, view: InferenceView) -> Reconstruction:
+        weight, bias = rows(view)
+        centred = weight - weight.mean(1, keepdim=True)
+        left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
+        rank = min(view.count, int((sizes > 1e-6 * sizes.max()).sum())) if len(sizes) else 0
+        if rank == 0:
+            return Reconstruction(inputs(view, weight[:0]))
+        white = right[:rank] * right.shape[1] ** 0.5
+        generator = view.rng.child("cocktail_party").torch()
+        start = torch.randn(self.starts * rank, rank, generator=generator, dtype=white.dtype)
+        found = torch.cat([least_gaussian(white, start, name) for name in get_args(Nonlinearity)])
+        unmixing = found / sizes[:rank] @ left[:, :rank].T
+        x = unmixing @ weight / (unmixing @ bias)[:, None]
+        low, high = view.value_range
+        outside = ((x - high).clamp(min=0) + (low - x).clamp(min=0)).mean(1)
+        cost = (outside - CONTRAST * x.std(1)).nan_to_num(nan=torch.inf)
+        return Reconstruction(inputs(view, x[distinct(found, cost, rank)]))
+
+
+def least_gaussian(white: Tensor, start: Tensor, name: Nonlinearity) -> Tensor:
+    """float64 ``[m, r]``: unit directions at which the fixed-point iteration of FastICA ends.
+
+    Args:
+        white: float64 ``[r, n]``: uncorrelated rows of mean 0 and variance 1.
+        start: float64 ``[m, r]``: where it starts.
+        name: of g.
+    """
+    directions: Tensor = start / start.norm(dim=1, keepdim=True)
+    for _ in range(STEPS):
+        u = directions @ white
+        if name == "tanh":
+            value, slope = u.tanh(), 1 - u.tanh() ** 2
+        else:
+            value, slope = (u**2, 2 * u) if name == "square" else (u**3, 3 * u**2)
+        directions = value @ white.T / white.shape[1] - slope.mean(1, keepdim=True) * directions
+        directions = directions / directions.norm(dim=1, keepdim=True)
+    return directions
+
+
+def distinct(directions: Tensor, cost: Tensor, count: int) -> list[int]:
+    """At most ``count`` rows by ascending cost, each at an angle to the span of those before."""
+    chosen: list[int] = []
+    rest = directions  # what of each is not yet spanned
+    for row in cost.argsort(stable=True).tolist():
+        if len(chosen) < count and float(rest[row].norm()) > APART:
+            chosen.append(row)
+            new = rest[row] / rest[row].norm()
+            rest = rest - (rest @ new)[:, None] * new
+    return chosen

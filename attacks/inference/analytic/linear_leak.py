@@ -1,0 +1,33 @@
+"""Inputs from a dense layer's gradient (Phong et al., IEEE TIFS 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.attacks.inference.layers import first_dense, inputs, readings, rows
+
+from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearLeak(InferenceAttack):
+    """Divides the first dense layer's weight gradient by its bias gradient, which leaves the input.
+
+    x = (dL/dW_i) / (dL/db_i) for each neuron i. One example shows in all neurons, and x is their least-squares solution. Of
+    several, those are exact that are alone in activating some neuron; neurons that agree come first.
+
+    Needs a network that begins with a dense layer with bias.
+    """
+
+    name = "analytic"
+    source = "Phong et al., Privacy-Preserving Deep Learning via Additively Homomorphic Encryption, IEEE TIFS 2018"
+    goal = "reconstruction"
+
+    def check(self, view: InferenceView) -> None:
+        first_dense(view)
+
+    def infer(self, view: InferenceView) -> Reconstruction:
+        weight, bias = rows(view)
+        if view.count == 1 and len(bias):
+            return Reconstruction(inputs(view, (bias @ weight / (bias @ bias))[None]))
+        return Reconstruction(readings(view, weight, bias))

@@ -1,0 +1,120 @@
+"""Gradient descent of many restarts side by side: each row of the variables ``[R, n]`` has a loss of its own.
+
+Rows do not touch each other, so that a batch of restarts gives what the same restarts would give one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: ``z [R, n] -> (loss [R], match [R])``: what is minimised, and the part of it by which iterates are chosen.
+Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass
+class Best:
+    """The iterate with the least ``match`` so far, in each row."""
+
+    z: Tensor
+    match: Tensor
+
+    @classmethod
+    def of(cls, start: Tensor) -> Best:
+        return cls(start.clone(), start.new_full((len(start),), torch.inf))
+
+    def see(self, z: Tensor, match: Tensor) -> None:
+        better = match < self.match  # never true of nan
+        self.z[better], self.match[better] = z[better], match[better]
+
+    @property
+    def winner(self) -> Tensor:
+        """``[n]``: of the row that matches best."""
+        return self.z[self.match.argmin()]
+
+
+def evaluated(objective: Objective, z: Tensor, best: Best) -> tuple[Tensor, Tensor]:
+    """The losses ``[R]`` at z and their gradients ``[R, n]``."""
+    z = z.detach().requires_grad_()
+    loss, match = objective(z)
+    (gradient,) = torch.autograd.grad(loss.sum(), z)
+    best.see(z.detach(), match.detach())
+    return loss.detach(), gradient
+
+
+def adam(
+    objective: Objective,
+    start: Tensor,
+    *,
+    iterations: int,
+    lr: float,
+    signed: bool = False,
+    box: tuple[float, float] | None = None,
+) -> Best:
+    """Adam, with its step size divided by 10 after 3/8, 5/8 and 7/8 of the iterations.
+
+    ``signed`` feeds it the sign of the gradient; ``box`` clamps the variables, at the start and after each step.
+    """
+    z = start.clone() if box is None else start.clamp(*box)
+    best = Best.of(z)
+    first, second = torch.zeros_like(z), torch.zeros_like(z)
+    for step in range(iterations):
+        _, gradient = evaluated(objective, z, best)
+        if signed:
+            gradient = gradient.sign()
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        size = lr * 0.1 ** sum(8 * step >= part * iterations for part in (3, 5, 7))
+        root = (second / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8
+        z = z - size * first / (1 - 0.9 ** (step + 1)) / root
+        if box is not None:
+            z = z.clamp(*box)
+    return best
+
+
+def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1.0, history: int = 100) -> Best:
+    """L-BFGS of fixed step size without line search, as DLG runs it: the first step is ``min(1, 1 / |g|_1) lr`` long.
+
+    Each row has curvature pairs of its own. A row stops where its gradient vanishes or is not finite, or where its
+    direction does not descend.
+    """
+    z, best = start.clone(), Best.of(start)
+    _, gradient = evaluated(objective, z, best)
+    pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+    scale = torch.ones_like(z[:, :1])
+    size = lr * (1 / gradient.abs().sum(1, keepdim=True)).clamp(max=1)
+    for _ in range(iterations):
+        direction = -two_loop(gradient, pairs, scale)
+        descends = (direction * gradient).sum(1, keepdim=True) < -1e-12
+        moving = descends & (gradient.abs().amax(1, keepdim=True) > 1e-7)  # False for nan
+        if not moving.any():
+            break
+        step = torch.where(moving, size * direction, 0)
+        z = z + step
+        _, new = evaluated(objective, z, best)
+        change = new - gradient
+        inner = (change * step).sum(1, keepdim=True)
+        curved = inner > 1e-10
+        pairs = [
+            *pairs,
+            (torch.where(curved, step, 0), torch.where(curved, change, 0), torch.where(curved, 1 / inner, 0)),
+        ]
+        pairs = pairs[-history:]
+        scale = torch.where(curved, inner / change.square().sum(1, keepdim=True), scale)
+        gradient, size = new, torch.full_like(size, lr)
+    return best
+
+
+def two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]], scale: Tensor) -> Tensor:
+    """``H g``: the inverse Hessian that the pairs ``(s, y, 1 / s.y)`` tell of, from ``scale`` times the identity."""
+    q, alphas = gradient, []
+    for s, y, rho in reversed(pairs):
+        alphas.append(rho * (s * q).sum(1, keepdim=True))
+        q = q - alphas[-1] * y
+    q = q * scale
+    for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
+        q = q + s * (alpha - rho * (y * q).sum(1, keepdim=True))
+    return q

@@ -1,0 +1,56 @@
+"""Improved Deep Leakage from Gradients (Zhao et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.attacks.inference.inversion.descent import lbfgs
+from fedguard.attacks.inference.inversion.matching import (
+    as_targets,
+    claim,
+    dummies,
+    known_labels,
+    matching,
+    one_gradient,
+    squared,
+)
+from torch import Tensor
+
+from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class IDLG(InferenceAttack):
+    """Reads the label off the last layer's signs, then fits the inputs alone.
+
+    With one example the bias gradient is p - onehot(y), negative at y only; so are the row sums of the weight where
+    features are not negative. Then min over x of |grad L(x, y) - g|^2 by L-BFGS with step size 1; smooth networks suit it,
+    as they do DLG. Of a batch the labels are counted; see `known_labels`.
+
+    Args:
+        iterations: steps of L-BFGS.
+        restarts: starting points, side by side; the one that ends with the nearest gradient is claimed.
+    """
+
+    name = "idlg"
+    source = "Zhao et al., iDLG: Improved Deep Leakage from Gradients, 2020"
+    goal = "reconstruction"
+
+    iterations: int = 300
+    restarts: int = 4
+
+    def __post_init__(self) -> None:
+        require(self.iterations >= 1, f"idlg: iterations: expected at least 1; got {self.iterations}.")
+        require(self.restarts >= 1, f"idlg: restarts: expected at least 1; got {self.restarts}.")
+
+    def infer(self, view: InferenceView) -> Reconstruction:
+        labels = known_labels(view)
+        match = matching(view, one_gradient(view), squared)
+
+        def objective(z: Tensor) -> tuple[Tensor, Tensor]:
+            loss = match(z.view(-1, view.count, *view.shape), as_targets(view, labels, len(z)))
+            return loss, loss
+
+        start = dummies(view, self.restarts).flatten(1)
+        return claim(view, lbfgs(objective, start, iterations=self.iterations).winner, labels)

@@ -1,0 +1,52 @@
+"""Inversion through a simulation of the local training (after Geiping et al. 2020 and Dimitrov et al. 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import torch
+from fedguard.attacks.inference.inversion.inverting_gradients import InvertingGradients
+from fedguard.attacks.inference.inversion.matching import Update, mean_loss
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fedguard.contracts import InferenceView
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSimulation(InvertingGradients):
+    """Inverting Gradients for updates of several steps: the dummy images are trained on, and what comes out is compared.
+
+    min over x of 1 - cos(theta_K(x) - theta_0, update) + tv * TV(x), theta_k+1 = theta_k - lr * grad L(theta_k, batch k),
+    differentiated through all K local steps. Epochs, batch size, step size and momentum are those of the plan. In which
+    order a client drew its examples nobody knows: each epoch takes them in the same order, so that batches are right up to
+    the mixing of examples between them. With one local step it is Inverting Gradients.
+    """
+
+    name = "local_simulation"
+    source = "Dimitrov et al., Data Leakage in Federated Averaging, TMLR 2022"
+
+    def update(self, view: InferenceView) -> Update:
+        def moved(x: Tensor, targets: Tensor) -> Tensor:
+            counts = list(view.counts)
+            parts = zip(torch.split(x, counts), torch.split(targets, counts), strict=True)
+            return torch.stack([trained(view, *part) for part in parts]).mean(0)
+
+        return vmap(moved)
+
+
+def trained(view: InferenceView, x: Tensor, targets: Tensor) -> Tensor:
+    """``[d]``: what one client's model moves by on ``x`` (``[n, *shape]``), by SGD after the plan."""
+    plan, n = view.plan, len(x)
+    batches = torch.split(torch.arange(n), plan.batch_size or n)
+    steps = plan.steps or (plan.epochs or 1) * len(batches)
+    model, velocity = view.model, torch.zeros_like(view.model)
+    for rows in islice(cycle(batches), steps):
+        weights = model.new_full((len(rows),), 1 / len(rows))
+        gradient = grad(lambda at, rows=rows, weights=weights: mean_loss(view, at, x[rows], targets[rows], weights))(
+            model
+        )
+        velocity = plan.momentum * velocity + gradient
+        model = model - plan.lr * velocity
+    return model - view.model

@@ -1,0 +1,1 @@
+"""Labels read off the gradient of the last layer."""

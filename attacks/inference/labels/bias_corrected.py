@@ -1,0 +1,30 @@
+"""Label counts from the last layer's bias (Geng et al., 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.attacks.inference.labels.last_layer import WITH_INPUTS, bias_gradient, multiset, needs_bias, seen_by
+
+from fedguard.contracts import InferenceAttack, InferenceView, Labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasCorrected(InferenceAttack):
+    """How often each class occurs, from the bias gradient and what the model predicts on average.
+
+    dL/db_c = mean p_c - N_c / B, so N_c = B (mean p_c - dL/db_c), duplicates included. The mean prediction is taken on the
+    server's root data, else on noise; it is off by as much as the batch differs from these.
+    """
+
+    name = "labels_bias_corrected"
+    source = "Geng et al., Towards General Deep Leakage in Federated Learning, 2021"
+    goal = "labels"
+    needs = WITH_INPUTS
+
+    def check(self, view: InferenceView) -> None:
+        needs_bias(view)
+
+    def infer(self, view: InferenceView) -> Labels:
+        _, predicted = seen_by(view, view.model)
+        return Labels(multiset(predicted.mean(0) - bias_gradient(view), view.count))

@@ -1,0 +1,45 @@
+"""LLG (Wainakh et al., PoPETs 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from fedguard.attacks.inference.labels.last_layer import WITH_INPUTS, seen_by, weight_gradient
+from fedguard.attacks.inference.layers import last_dense
+
+from fedguard.contracts import InferenceAttack, InferenceView, Labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLG(InferenceAttack):
+    """Labels one after the other, each taking from its class's gradient what one example adds to it.
+
+    g_c = sum_m dL/dW_{c, m}. The classes with g_c < 0 occur for certain. Then, B times in all, the class with the smallest
+    g_c - s_c is claimed, and m taken from it. The impact m = (1 + 1/C) mean_c g_c / B on batches of class c alone, and the
+    offset s_c, the mean of g_c on batches without c, are computed on the server's root data (LLG+), else on noise (LLG*).
+    Assumes features that are not negative.
+    """
+
+    name = "labels_llg"
+    source = "Wainakh et al., User-Level Label Leakage from Gradients in Federated Learning, PoPETs 2022"
+    goal = "labels"
+    needs = WITH_INPUTS
+
+    def check(self, view: InferenceView) -> None:
+        last_dense(view)
+
+    def infer(self, view: InferenceView) -> Labels:
+        gradient = weight_gradient(view).sum(1)
+        features, predicted = seen_by(view, view.model)
+        size = features.sum(1, keepdim=True)
+        offset = (predicted * size).mean(0)
+        impact = float(((predicted - 1) * size).mean()) * (1 + 1 / view.classes) / view.count
+        certain = [c for c in gradient.argsort(stable=True).tolist() if gradient[c] < 0][: view.count]
+        rest = gradient - offset
+        rest[certain] -= impact
+        labels = [*certain]
+        while len(labels) < view.count:
+            labels.append(int(rest.argmin()))
+            rest[labels[-1]] -= impact
+        return Labels(torch.tensor(labels))

@@ -1,0 +1,187 @@
+"""Where the layers lie in the flat vector, and what the gradient of the first one gives away.
+
+A dense layer's weight gradient is dL/dZ^T X and its bias gradient dL/dZ^T 1, over the examples of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.contracts import InferenceView
+from fedguard.errors import PreconditionError
+
+#: Largest root mean square difference, as a share of the value range, at which two readings count as the same input.
+AGREE = 1e-5
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer, and where its parameters begin in the flat vector: first the weight, then the bias if it has one."""
+
+    module: nn.Linear | nn.Conv2d
+    offset: int
+
+    def weight(self, vector: Tensor) -> Tensor:
+        """The weight's part of a vector ``[d]``, in its own shape; a view, so that it can be written to."""
+        weight = self.module.weight
+        return vector[self.offset : self.offset + weight.numel()].view(weight.shape)
+
+    def bias(self, vector: Tensor) -> Tensor:
+        """``[o]``: the bias's part of a vector ``[d]``; a view, empty without a bias."""
+        start = self.offset + self.module.weight.numel()
+        return vector[start : start + (0 if self.module.bias is None else len(self.module.bias))]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module without children: what went in and what came out."""
+
+    module: nn.Module
+    given: Tensor
+    gave: Tensor
+
+
+def calls(view: InferenceView, x: Tensor, model: Tensor | None = None) -> tuple[list[Call], Tensor]:
+    """What each innermost module is called with, in order, when the network sees ``x``; and the logits.
+
+    Without a ``model`` (``[d]``) the network's weights are zeros.
+    """
+    seen: list[Call] = []
+    leaves = [module for module in view.module.modules() if not list(module.children())]
+    hooks = [
+        leaf.register_forward_hook(lambda module, given, gave: seen.append(Call(module, given[0], gave)))
+        for leaf in leaves
+    ]
+    try:
+        with torch.no_grad():
+            logits = view.module(x) if model is None else view.predict(model, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen, logits
+
+
+def chain(view: InferenceView) -> list[nn.Module]:
+    """The innermost modules in the order of their calls, where the network does nothing else than call them in a row.
+
+    Raises:
+        PreconditionError: it does more.
+    """
+    x = _sample(view)
+    seen, logits = calls(view, x)
+    ends = [x, *(call.gave for call in seen)]
+    starts = [*(call.given for call in seen), logits]
+    if not all(end is start for end, start in zip(ends, starts, strict=True)):
+        raise PreconditionError(
+            "expected a network that is a plain row of modules, as nn.Sequential is; this one does more. Use the model mlp."
+        )
+    return [call.module for call in seen]
+
+
+def layer(view: InferenceView, module: nn.Linear | nn.Conv2d) -> Layer:
+    """Where this layer lies."""
+    offset = 0
+    for parameter in view.module.parameters():
+        if parameter is module.weight:
+            break
+        offset += parameter.numel()
+    return Layer(module, offset)
+
+
+def first_dense(view: InferenceView) -> Layer:
+    """The dense layer with a bias that acts on the input itself.
+
+    Raises:
+        PreconditionError: the network begins with another layer.
+    """
+    x = _sample(view)
+    seen, _ = calls(view, x)
+    first = next((call for call in seen if list(call.module.parameters())), None)
+    if (
+        first is None
+        or not isinstance(first.module, nn.Linear)
+        or first.module.bias is None
+        or not torch.equal(first.given, x.flatten(1))
+    ):
+        raise PreconditionError(
+            "expected a network that begins with a dense layer with bias on the flat input; this one begins with "
+            f"{'no layer' if first is None else type(first.module).__name__}. Use the model mlp or softmax."
+        )
+    return layer(view, first.module)
+
+
+def first_relu(view: InferenceView) -> tuple[Layer, list[nn.Module]]:
+    """The first dense layer, whose outputs go through a ReLU, and the modules after that.
+
+    Raises:
+        PreconditionError: the network begins in another way, or is no plain row of modules.
+    """
+    first = first_dense(view)
+    modules = chain(view)
+    rest = modules[modules.index(first.module) + 1 :]
+    if not rest or not isinstance(rest[0], nn.ReLU):
+        raise PreconditionError(
+            "expected a ReLU after the first dense layer; found "
+            f"{type(rest[0]).__name__ if rest else 'none, that layer gives the logits'}. Use the model mlp."
+        )
+    return first, rest[1:]
+
+
+def last_dense(view: InferenceView) -> Layer:
+    """The dense layer that gives the logits.
+
+    Raises:
+        PreconditionError: the network ends with another layer.
+    """
+    seen, logits = calls(view, _sample(view))
+    if not seen or not isinstance(seen[-1].module, nn.Linear) or seen[-1].gave is not logits:
+        raise PreconditionError("expected a network that ends with a dense layer, whose outputs are the logits.")
+    return layer(view, seen[-1].module)
+
+
+def rows(view: InferenceView) -> tuple[Tensor, Tensor]:
+    """float64 ``[o, i]`` and ``[o]``: the gradient of the first dense layer, without the neurons in which nothing arrived."""
+    first, gradient = first_dense(view), view.gradient.double()
+    weight, bias = first.weight(gradient), first.bias(gradient)
+    used = weight.any(1) & (bias != 0)
+    return weight[used], bias[used]
+
+
+def readings(view: InferenceView, weight: Tensor, bias: Tensor) -> Tensor:
+    """float32 ``[<= B, *shape]``: the inputs that ``weight / bias`` shows, the surest first.
+
+    A neuron that one example alone activates shows it exactly; one that several activate shows a mixture. Each neuron of an
+    example shows the same, mixtures differ; so those come first that most neurons agree on, then those within the value
+    range, then those with the larger gradient.
+
+    Args:
+        weight, bias: float64 ``[k, i]`` and ``[k]``: gradients of k neurons on the input.
+    """
+    low, high = view.value_range
+    order = bias.abs().argsort(descending=True)
+    x = weight[order] / bias[order, None]
+    outside = ((x - high).clamp(min=0) + (low - x).clamp(min=0)).sum(1)
+    x = x[outside.argsort(stable=True)]
+    near = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") <= AGREE * (high - low) * sqrt(x.shape[1])
+    found: list[Tensor] = []
+    left = torch.ones(len(x), dtype=torch.bool)
+    for row in near.sum(1).argsort(descending=True, stable=True).tolist():
+        if left[row] and len(found) < view.count:
+            found.append(x[near[row]].mean(0))
+            left &= ~near[row]
+    return inputs(view, torch.stack(found) if found else x[:0])
+
+
+def inputs(view: InferenceView, x: Tensor) -> Tensor:
+    """float32 ``[k, *shape]``: flat candidates ``[k, i]`` as inputs, within the value range."""
+    return x.clamp(*view.value_range).float().view(-1, *view.shape)
+
+
+def _sample(view: InferenceView) -> Tensor:
+    """Two inputs without equal or ordered values, so that nothing that is done to them goes unnoticed."""
+    generator = view.rng.child("layers").torch()
+    return torch.rand(2, *view.shape, generator=generator) - 0.5

@@ -1,0 +1,1 @@
+"""A malicious server: it sends another model, whose gradient shows inputs."""

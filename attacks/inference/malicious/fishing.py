@@ -1,0 +1,81 @@
+"""Class fishing (Wen et al., ICML 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from fedguard.attacks.inference.layers import Layer, first_dense, last_dense, readings, rows
+from torch import Tensor
+
+from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+from fedguard.errors import PreconditionError, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fishing(InferenceAttack):
+    """Silences all examples but those of one class, and reads these from the first layer.
+
+    Of the last layer only the row of class c is left, with a bias so low that p_c is about 0: W_j = 0 and b_j = 0 for other j,
+    b_c = -margin. The gradient that goes down from there is (p_c - [y = c]) W_c, so about 0 for all other classes, and what
+    arrives at the first layer is from the examples of class c alone. A single one is exact in every neuron.
+
+    Needs a network that begins with a dense layer with bias, and has another one that gives the logits.
+
+    Args:
+        target: c; None takes the rarest class of the batch where the server is told its labels, else one at random.
+        margin: how far, in nats, c is below the others.
+    """
+
+    name = "fishing"
+    source = "Wen et al., Fishing for User Data in Large-Batch Federated Learning via Gradient Magnification, ICML 2022"
+    goal = "reconstruction"
+    active = True
+
+    target: int | None = None
+    margin: float = 100.0
+
+    def __post_init__(self) -> None:
+        require(
+            self.target is None or self.target >= 0, f"fishing: target: expected a class from 0; got {self.target}."
+        )
+        require(self.margin > 0, f"fishing: margin: expected more than 0; got {self.margin}.")
+
+    def check(self, view: InferenceView) -> None:
+        ends(view)
+        require(
+            self.target is None or self.target < view.classes,
+            f"fishing: target: expected a class below {view.classes}; got {self.target}.",
+        )
+
+    def tamper(self, view: InferenceView) -> Tensor:
+        _, last = ends(view)
+        model, target = view.models[-1].clone(), self._target(view)
+        weight, bias = last.weight(model), last.bias(model)
+        row = weight[target].clone()
+        weight.zero_()
+        bias.zero_()
+        weight[target], bias[target] = row, -self.margin
+        return model
+
+    def infer(self, view: InferenceView) -> Reconstruction:
+        ends(view)
+        return Reconstruction(readings(view, *rows(view)))
+
+    def _target(self, view: InferenceView) -> int:
+        if self.target is not None:
+            return self.target
+        if view.labels is not None:
+            counts = view.labels.bincount()
+            return int(counts.where(counts > 0, len(view.labels) + 1).argmin())
+        return int(torch.randint(view.classes, (), generator=view.rng.child("fishing").torch()))
+
+
+def ends(view: InferenceView) -> tuple[Layer, Layer]:
+    """The layer that is read, and the one that is changed."""
+    first, last = first_dense(view), last_dense(view)
+    if first.module is last.module or last.module.bias is None:
+        raise PreconditionError(
+            "fishing: expected two dense layers and more, the last one with bias. Use the model mlp."
+        )
+    return first, last

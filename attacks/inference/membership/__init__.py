@@ -1,0 +1,1 @@
+"""Was this example trained on? Attacks that score candidates, larger for a member."""

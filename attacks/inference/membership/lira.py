@@ -1,0 +1,72 @@
+"""Likelihood ratio with shadow models (Carlini et al., S&P 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.attacks.inference.membership.signals import confidences, shadow_models
+from torch import Tensor
+
+from fedguard.contracts import InferenceAttack, InferenceView, Membership, Sight
+from fedguard.errors import require
+
+#: From this many shadow models on, each candidate has variances of its own.
+OWN_VARIANCE_FROM = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiRA(InferenceAttack):
+    """Compares the model's confidence in a candidate with that of shadow models with and without it.
+
+    With phi = log p_y - log(1 - p_y), and the mean and deviation of phi over the shadow models that were trained on x (in)
+    and that were not (out):
+
+        online    score(x) = log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out)
+        offline   score(x) = (phi - mu_out) / sigma_out
+
+    The offline score orders candidates as the paper's Pr[N(mu_out, sigma_out) < phi] does, and does not round to 1. Shadow
+    models train on random halves of the candidates, each candidate in half of the models; below 64 models the variances
+    are the means over all candidates. It needs the final model, and the federation's training for the shadow models.
+
+    Args:
+        shadows: number of shadow models, even, 4 and more.
+        online: whether the shadow models with the candidate are used, too.
+    """
+
+    name = "lira"
+    source = "Carlini et al., Membership Inference Attacks From First Principles, S&P 2022"
+    goal = "membership"
+    needs = (Sight.MODEL,)
+    watches = "model"
+
+    shadows: int = 64
+    online: bool = True
+
+    def __post_init__(self) -> None:
+        require(
+            self.shadows >= 4 and self.shadows % 2 == 0,
+            f"shadows: expected an even number, 4 or more, for a deviation on either side; got {self.shadows}.",
+        )
+
+    def infer(self, view: InferenceView) -> Membership:
+        models, inside = shadow_models(view, self.shadows)
+        shadow, phi = confidences(view, models), confidences(view, view.models[-1:])[0]
+        pooled = self.shadows < OWN_VARIANCE_FROM
+        mean, deviation = _normal(shadow, ~inside, pooled)
+        without = (phi - mean) / deviation
+        if not self.online:
+            return Membership(without)
+        mean_in, deviation_in = _normal(shadow, inside, pooled)
+        ratio = (
+            without.square() / 2 + deviation.log() - ((phi - mean_in) / deviation_in).square() / 2 - deviation_in.log()
+        )
+        return Membership(ratio)
+
+
+def _normal(values: Tensor, chosen: Tensor, pooled: bool) -> tuple[Tensor, Tensor]:
+    """Mean and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, equally many in each column) of each column."""
+    rows = values.T[chosen.T].view(values.shape[1], -1)
+    variance = rows.var(1)
+    if pooled:
+        variance = variance.mean().expand_as(variance)
+    return rows.mean(1), variance.sqrt().clamp(min=1e-6)

@@ -1,0 +1,63 @@
+"""Gradient ascent by a malicious server (Nasr et al., S&P 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from fedguard.attacks.inference.membership.signals import asked, losses, observed
+from torch import Tensor
+from torch.func import grad
+from torch.nn.functional import cross_entropy
+
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class NasrActive(InferenceAttack):
+    """Raises the candidates' losses on the model that it sends; a client that trains on one lowers it again.
+
+    theta' = theta + ascent * g, ``steps`` times, with g the gradient of the candidates' mean loss. Whoever trains lowers
+    the losses of all of them, so what is scored is by how much more than along g at theta', u being the update:
+
+        score(x) = loss(x, theta' - s g) - loss(x, theta' + u),   s = -<u, g> / <g, g>
+
+    It needs an update, or a sum, of the round in which it sends its own model.
+
+    Args:
+        ascent: step size of the ascent. A long ascent drowns what one example does.
+        steps: number of steps.
+    """
+
+    name = "nasr_active"
+    source = "Nasr et al., Comprehensive Privacy Analysis of Deep Learning, S&P 2019"
+    goal = "membership"
+    needs = ONE_VECTOR
+    active = True
+
+    ascent: float = 0.1
+    steps: int = 3
+
+    def __post_init__(self) -> None:
+        require(self.ascent > 0, f"ascent: expected more than 0; got {self.ascent}.")
+        require(self.steps >= 1, f"steps: expected 1 or more; got {self.steps}.")
+
+    def tamper(self, view: InferenceView) -> Tensor:
+        model = view.models[-1]
+        for _ in range(self.steps):
+            model = model + self.ascent * _gradient(view, model)
+        return model
+
+    def infer(self, view: InferenceView) -> Membership:
+        update, common = observed(view)[-1], _gradient(view, view.model)
+        along = (update @ common) / (common @ common).clamp(min=1e-12) * common
+        expected, found = losses(view, view.model + torch.stack([along, update]))
+        return Membership(expected - found)
+
+
+def _gradient(view: InferenceView, model: Tensor) -> Tensor:
+    """float32 ``[d]``: of the candidates' mean loss at ``model``."""
+    candidates = asked(view)
+    gradient: Tensor = grad(lambda at: cross_entropy(view.predict(at, candidates.x), candidates.y))(model)
+    return gradient

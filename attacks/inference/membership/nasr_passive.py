@@ -1,0 +1,80 @@
+"""White-box features of each candidate, and an attack model that learns on simulated clients (Nasr et al., S&P 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from fedguard.attacks.inference.membership.signals import (
+    asked,
+    cosines,
+    gradients,
+    halves,
+    local_updates,
+    losses,
+    observed,
+)
+from torch import Tensor
+
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
+from fedguard.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class NasrPassive(InferenceAttack):
+    """A classifier of what a candidate's loss and gradient look like beside an update that did or did not train on it.
+
+    Features of candidate x in a round, averaged over the watched rounds: its loss l at the model sent; log |g| of its
+    gradient there; c = cos(-g, u) with the update u; c |g| |u|, what u takes off the loss to first order; and what u really
+    takes off it. In the paper the attacker knows some of the members. Here it knows none: in each watched round it simulates
+    clients that hold random halves of the candidates, by the federation's local plan, and a logistic regression learns on
+    them. So it learns what one update betrays, and the loss at the model sent only says how hard a candidate is.
+    It needs updates and models.
+
+    Args:
+        simulated: number of simulated clients, even; each is the same in all rounds.
+    """
+
+    name = "nasr_passive"
+    source = "Nasr et al., Comprehensive Privacy Analysis of Deep Learning, S&P 2019"
+    goal = "membership"
+    needs = ONE_VECTOR
+    watches = "training"
+
+    simulated: int = 4
+
+    def __post_init__(self) -> None:
+        require(
+            self.simulated >= 2 and self.simulated % 2 == 0,
+            f"simulated: expected an even number, 2 or more, half of them with each candidate; got {self.simulated}.",
+        )
+
+    def infer(self, view: InferenceView) -> Membership:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        inside = halves(self.simulated, len(asked(view)), view.rng.child("halves"))
+        rounds = zip(view.models[:-1], observed(view), strict=True)
+        seen = [self._features(view, model, update, inside, round) for round, (model, update) in enumerate(rounds)]
+        features = torch.stack(seen).mean(0)
+        if not bool(features.isfinite().all()):
+            return Membership(torch.full_like(features[0, :, 0], torch.nan))  # a model that diverged tells nothing
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        classifier.fit(features[1:].flatten(0, 1).numpy(), inside.flatten().numpy())
+        return Membership(torch.from_numpy(classifier.decision_function(features[0].numpy())))
+
+    def _features(self, view: InferenceView, model: Tensor, update: Tensor, inside: Tensor, round: int) -> Tensor:
+        """float64 ``[1 + simulated, N, 5]``: beside the update that was sent, and beside those that are simulated."""
+        candidates, rng = asked(view), view.rng.child("round", round)
+        simulated = []
+        for client, half in enumerate(inside):
+            part = candidates[half]
+            simulated.append(local_updates(view, model, part.x[None], part.y[None], rng.child("client", client)))
+        updates = torch.cat([update[None], *simulated])
+        before, after = losses(view, model[None]), losses(view, model + updates)
+        length = torch.cat([block.norm(dim=1) for block in gradients(view, model)]).double()
+        cosine = cosines(view, model, updates)
+        along = cosine * length * updates.norm(dim=1, keepdim=True)
+        hard = torch.stack([before[0], (length + 1e-12).log()]).expand(len(updates), -1, -1)
+        return torch.cat([hard, torch.stack([cosine, along, before - after], dim=1)], dim=1).transpose(1, 2)

@@ -1,0 +1,117 @@
+"""What membership inference measures: losses, gradients, shadow models, and what clients would have sent.
+
+Everything is taken at flat parameters float32 ``[d]``, for the view's candidates or for examples that are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from fedguard.contracts import Examples, InferenceView, Sight
+from fedguard.errors import InputError
+from fedguard.rng import Rng
+
+#: Floats that the gradients of one block of examples may take.
+BLOCK_FLOATS = 16 << 20
+
+
+def asked(view: InferenceView) -> Examples:
+    """The candidates: float32 ``[N, *shape]`` with labels."""
+    if view.candidates is None:
+        raise InputError("candidates: expected the examples whose membership is asked for; got none. Give some.")
+    return view.candidates
+
+
+def observed(view: InferenceView) -> Tensor:
+    """float32 ``[T, d]``: the victim's update in each watched round where it is seen, else the mean that hides it."""
+    return view.updates[:, view.victim] if Sight.EACH_UPDATE in view.granted else view.aggregates
+
+
+@torch.no_grad()
+def losses(view: InferenceView, models: Tensor) -> Tensor:
+    """float64 ``[k, N]``: each candidate's cross-entropy, ``-log p_y``, under each of the models ``[k, d]``."""
+    examples = asked(view)
+    return torch.stack(
+        [cross_entropy(view.predict(model, examples.x).double(), examples.y, reduction="none") for model in models]
+    )
+
+
+@torch.no_grad()
+def confidences(view: InferenceView, models: Tensor) -> Tensor:
+    """float64 ``[k, N]``: ``log p_y - log(1 - p_y)``, as ``z_y - log sum_{c != y} e^{z_c}``, which never overflows."""
+    examples = asked(view)
+    right = torch.zeros(len(examples), view.classes, dtype=torch.bool)
+    right[torch.arange(len(examples)), examples.y] = True
+    logits = [view.predict(model, examples.x).double() for model in models]
+    return torch.stack([z[right] - z.masked_fill(right, -torch.inf).logsumexp(1) for z in logits])
+
+
+def gradients(view: InferenceView, model: Tensor) -> Iterator[Tensor]:
+    """float32 ``[block, d]``: the gradient of each candidate's own loss at ``model`` (``[d]``), block after block."""
+    examples = asked(view)
+
+    def loss(parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(view.predict(parameters, x[None]), y[None])
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))
+    for rows in torch.split(torch.arange(len(examples)), max(1, BLOCK_FLOATS // len(model))):
+        yield each(model, examples.x[rows], examples.y[rows])
+
+
+def cosines(view: InferenceView, model: Tensor, updates: Tensor) -> Tensor:
+    """float64 ``[m, N]``: ``cos(-grad loss(x_i, model), u)`` of each candidate with each of the updates ``[m, d]``.
+
+    Both are compared as one who knows what clients do before they send would compare them, see `InferenceView.adapt`.
+    """
+    blocks = [
+        torch.stack([cosine_similarity(*view.adapt(-block, update), dim=-1) for update in updates])
+        for block in gradients(view, model)
+    ]
+    return torch.cat(blocks, dim=1).double()
+
+
+def halves(number: int, count: int, rng: Rng) -> Tensor:
+    """bool ``[number, count]``: random halves and their complements, so that each example is in half of them."""
+    chosen = torch.rand(number // 2, count, generator=rng.torch()).argsort(1) < count // 2
+    return torch.cat([chosen, ~chosen])
+
+
+def shadow_models(view: InferenceView, shadows: int) -> tuple[Tensor, Tensor]:
+    """Models float32 ``[shadows, d]`` trained on random halves of the candidates; bool ``[shadows, N]``: who was in."""
+    examples = asked(view)
+    inside = halves(shadows, len(examples), view.rng.child("halves"))
+    return view.train([examples[half] for half in inside], view.rng.child("shadows")), inside
+
+
+def local_updates(view: InferenceView, model: Tensor, x: Tensor, y: Tensor, rng: Rng) -> Tensor:
+    """float32 ``[k, d]``: what k clients with ``x [k, B, *shape], y [k, B]`` would send, by the federation's local plan.
+
+    All go through their examples in the same random order; the examples themselves are what differs. Without noise, and
+    without what clients do to an update before they send it.
+    """
+
+    def loss(parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(view.predict(parameters, x), y)
+
+    each, draw = vmap(grad(loss)), rng.torch()
+    parameters = model.repeat(len(y), 1)
+    velocity = torch.zeros_like(parameters)
+    for rows in _batches(view, y.shape[1], draw):
+        velocity = view.plan.momentum * velocity + each(parameters, x[:, rows], y[:, rows])
+        parameters = parameters - view.plan.lr * velocity
+    return parameters - model
+
+
+def _batches(view: InferenceView, size: int, draw: torch.Generator) -> Iterator[Tensor]:
+    plan = view.plan
+    batch = min(plan.batch_size or size, size)
+    if plan.steps is not None:
+        yield from (torch.randperm(size, generator=draw)[:batch] for _ in range(plan.steps))
+        return
+    for _ in range(plan.epochs or 1):
+        yield from torch.split(torch.randperm(size, generator=draw), batch)

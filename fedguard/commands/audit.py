@@ -1,0 +1,86 @@
+"""`fedguard audit`: does the code keep the epsilon that it prints?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from fedguard.bench.audit import CellAudit
+
+console = Console()
+
+_COLOURS = {"consistent": "green", "violated": "red"}
+
+
+def audit(
+    suite: Annotated[Path, typer.Argument(help="A suite file whose cells add noise.", metavar="SUITE")],
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Put a setting over the suite's. Repeatable."),
+    ] = [],  # noqa: B006  typer needs a literal
+    method: Annotated[
+        str, typer.Option(help="gdp_split, clopper_pearson, one_run, fdp_one_run or one_shot (an estimate).")
+    ] = "gdp_split",
+    canaries: Annotated[int, typer.Option(min=10, help="How many are in, and as many out, on average.")] = 1000,
+    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the canaries and of all noise.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Run the code that adds a suite's noise on canaries, and hold what they show against the accountant's epsilon.
+
+    Exit code 0 where all is consistent, 3 where a claim is violated, 4 where there is nothing to audit or to judge.
+    """
+    from fedguard import api
+    from fedguard.bench.audit import audit_suite
+
+    laid_out = api.lay_out(suite, settings)[1]
+    with console.status("auditing ...") as status:
+        found = audit_suite(
+            laid_out,
+            method=method,
+            canaries=canaries,
+            confidence=confidence,
+            seed=seed,
+            before=lambda what: status.update(f"{what} ..."),
+        )
+    if as_json:
+        typer.echo(json.dumps([one.as_dict() for one in found], indent=1))
+    else:
+        _tell(found)
+    verdicts = {one.audit.verdict for one in found}
+    if "violated" in verdicts:
+        raise typer.Exit(3)
+    if verdicts != {"consistent"}:
+        raise typer.Exit(4)
+
+
+def _tell(found: Sequence[CellAudit]) -> None:
+    if not found:
+        _say("Nothing to audit: no cell that may run adds noise for privacy.")
+    for one in found:
+        audited, bound = one.audit, one.audit.bound
+        colour = _COLOURS.get(audited.verdict, "yellow")
+        console.print(f"[bold]{escape(audited.subject)}[/]: [{colour}]{audited.verdict}[/]", highlight=False)
+        _say(f"  {audited.words}")
+        _say(f"  audited for: {'; '.join(one.cells)}")
+        sure = "an estimate" if bound.confidence is None else f"{bound.confidence:.0%} confidence"
+        _say(f"  lower bound: {bound.epsilon:.4g} by {bound.method}, {sure}, {audited.canaries} canaries")
+        if bound.assumes:
+            _say(f"  which assumes: {bound.assumes}")
+        for line in audited.claim.splitlines():
+            if not line.startswith("assumes"):  # they are in the JSON, and in every record
+                _say(f"  claim: {line}")
+        for check in audited.checks:
+            mark = "[green]passed[/]" if check.passed else "[red]failed[/]"
+            console.print(f"  {check.name}: {mark}, p = {check.p_value:.2g}; {escape(check.words)}", highlight=False)
+
+
+def _say(line: str) -> None:
+    console.print(escape(line), highlight=False)

@@ -1,0 +1,103 @@
+"""`fedguard epsilon`: what noise proves, or how much of it a target needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fedguard.privacy.accounting import Epsilon
+
+console = Console()
+
+
+def epsilon(
+    noise_multiplier: Annotated[
+        float, typer.Option(help="Standard deviation of the noise on a sum, divided by the clip.")
+    ] = 1.0,
+    sample_rate: Annotated[float, typer.Option(help="Share of the units that a step expects or takes.")] = 0.01,
+    steps: Annotated[int, typer.Option(help="Noisy sums that are released: rounds x local steps for DP-SGD.")] = 1000,
+    delta: Annotated[float, typer.Option(help="In (0, 1), well below 1 / number of units.")] = 1e-5,
+    accountant: Annotated[str, typer.Option(metavar="prv|rdp|gdp", help="Who counts; gdp only estimates.")] = "prv",
+    unit: Annotated[str, typer.Option(metavar="record|client", help="Whose presence is hidden.")] = "record",
+    sampling: Annotated[
+        str, typer.Option(metavar="poisson|fixed|none|cyclic", help="How a step's units are chosen; fixed needs rdp.")
+    ] = "poisson",
+    relation: Annotated[
+        str | None,
+        typer.Option(metavar="add/remove|replace", help="Neighbouring inputs. Default: what goes with the sampling."),
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(metavar="EPSILON", help="Find the least noise multiplier that keeps this epsilon.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Say what the noise of DP-SGD or DP-FedAvg proves: epsilon, with all that it means.
+
+    An epsilon of records is none of clients, and one of Poisson samples is none of shuffled batches.
+    """
+    from fedguard.privacy.accountants import ACCOUNTANTS
+    from fedguard.privacy.accounting import OutOfRange, UnsupportedEvent
+    from fedguard.privacy.calibration import gaussian_noise
+    from fedguard.privacy.gaussian import epsilon as spent
+
+    if target is not None:
+        noise_multiplier = gaussian_noise(
+            epsilon=target,
+            delta=delta,
+            sample_rate=sample_rate,
+            steps=steps,
+            sampling=sampling,
+            unit=unit,
+            relation=relation,
+            accountant=accountant,
+        )
+    by = partial(spent, noise_multiplier, sample_rate, steps, delta, unit=unit, sampling=sampling, relation=relation)
+    found = by(accountant)
+    beside: dict[str, Epsilon | str] = {}
+    for name in ACCOUNTANTS:
+        try:
+            beside[name] = by(name)
+        except (UnsupportedEvent, OutOfRange) as error:
+            beside[name] = str(error)
+    if as_json:
+        typer.echo(json.dumps(_entry(noise_multiplier, sample_rate, steps, found, beside), indent=1))
+        return
+    console.print(
+        f"noise multiplier {noise_multiplier:.6g}, sample rate {sample_rate:g}, {steps} steps", highlight=False
+    )
+    console.print(escape(found.describe()), highlight=False)
+    table = Table("accountant", "epsilon", "", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for name, one in beside.items():
+        row = ("-", one) if isinstance(one, str) else (f"{one.value:.3f}", "upper bound" if one.bound else "estimate")
+        table.add_row(name, *map(escape, row))
+    console.print(table)
+
+
+def _entry(
+    noise_multiplier: float, sample_rate: float, steps: int, found: Epsilon, beside: dict[str, Epsilon | str]
+) -> dict[str, Any]:
+    """As JSON; an infinite epsilon is null."""
+    return {
+        "noise_multiplier": noise_multiplier,
+        "sample_rate": sample_rate,
+        "steps": steps,
+        **dataclasses.asdict(found),
+        "value": _finite(found.value),
+        "accountants": {
+            name: {"refused": one} if isinstance(one, str) else {"value": _finite(one.value), "bound": one.bound}
+            for name, one in beside.items()
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,122 @@
+"""How well scores tell members from non-members: the area under the curve, and what is found at few false alarms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedguard.errors import InputError
+
+#: Of all intervals.
+CONFIDENCE = 0.95
+
+
+def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
+    """What the scores of a membership inference (larger for a member) are worth, beside the truth.
+
+    A true positive rate is that of the lowest threshold which at most 1 % (.1 %) of the non-members exceed. A candidate is
+    called a member above the threshold, not at it: among equal scores nobody is, so ties never raise the rate.
+
+    Args:
+        scores: ``[N]``; what is NaN counts as the lowest, so that a claim which is no number finds nobody.
+        truth: bool ``[N]``: who is a member.
+
+    Returns:
+        members, non_members: how many; not_numbers: how many scores are NaN;
+        auc: see `auc`;
+        tpr_at_1_percent, tpr_at_01_percent: value, interval: of Clopper and Pearson, 95 %, over members that could have been
+        drawn, the threshold given; both None, with ``why``, where fewer than 100 (1,000) non-members cannot resolve the rate;
+        roc: ``[false, true]`` positive rates, few, evenly spread on a logarithmic axis.
+    """
+    members, others = _parted(scores, truth)
+    return {
+        "members": len(members),
+        "non_members": len(others),
+        "not_numbers": int(scores.isnan().sum()),
+        "auc": auc(scores, truth),
+        "tpr_at_1_percent": _tpr(members, others, one_in=100),
+        "tpr_at_01_percent": _tpr(members, others, one_in=1000),
+        "roc": _roc(members, others),
+    }
+
+
+def auc(scores: Tensor, truth: Tensor) -> dict[str, Any]:
+    """The chance that a true one scores higher than a false one, ties by half, with an interval of 95 %.
+
+    The interval holds every area A with |auc - A| <= 1.96 SE(A), where
+
+        m n SE(A)^2 = A (1 - A) + (m - 1) (A / (2 - A) - A^2) + (n - 1) (2 A^2 / (1 + A) - A^2)
+
+    for m true and n false ones (Hanley & McNeil 1982). It is the error of the supposed area, not of the one that was seen
+    (Newcombe 2006), so that the interval neither leaves [0, 1] nor shrinks to a point at 1.
+
+    Returns:
+        value, interval; both None, with ``why``, where all are true or all are false.
+    """
+    from scipy.stats import rankdata
+
+    members, others = _parted(scores, truth)
+    m, n = len(members), len(others)
+    if not (m and n):
+        return _nothing(f"expected some of both kinds; got {m} true and {n} false.")
+    ranks = rankdata(np.concatenate([members, others]))
+    value = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+    return {"value": value, "interval": [_end(value, m, n, 0.0), _end(value, m, n, 1.0)]}
+
+
+def _end(value: float, m: int, n: int, towards: float) -> float:
+    """The last area towards 0 or 1 that the value does not exclude."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+
+    def excess(area: float) -> float:
+        spread = (m - 1) * (area / (2 - area) - area**2) + (n - 1) * (2 * area**2 / (1 + area) - area**2)
+        return abs(value - area) - z * math.sqrt(max(0.0, area * (1 - area) + spread) / (m * n))
+
+    return towards if excess(towards) <= 0 else float(brentq(excess, min(max(value, 1e-9), 1 - 1e-9), towards))
+
+
+def _tpr(members: NDArray[np.float64], others: NDArray[np.float64], *, one_in: int) -> dict[str, Any]:
+    """At a false positive rate of at most 1 / ``one_in``."""
+    from scipy.stats import binomtest
+
+    if not len(members):
+        return _nothing("expected members; got none.")
+    if len(others) < one_in:
+        return _nothing(f"expected {one_in:,} non-members or more; got {len(others):,}.")
+    found = int((members > _threshold(others, len(others) // one_in)).sum())
+    interval = binomtest(found, len(members)).proportion_ci(CONFIDENCE, method="exact")
+    return {"value": found / len(members), "interval": [float(interval.low), float(interval.high)]}
+
+
+def _roc(members: NDArray[np.float64], others: NDArray[np.float64], points: int = 25) -> list[list[float]]:
+    if not (len(members) and len(others)):
+        return []
+    alarms = np.unique(np.geomspace(1, len(others), points).round().astype(int))
+    rates = [(alarm, float((members > _threshold(others, alarm)).mean())) for alarm in (0, *alarms.tolist())]
+    return [[alarm / len(others), rate] for alarm, rate in rates]
+
+
+def _threshold(others: NDArray[np.float64], alarms: int) -> float:
+    """The lowest score that at most ``alarms`` of the others exceed."""
+    return -math.inf if alarms >= len(others) else float(np.sort(others)[-1 - alarms])
+
+
+def _parted(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if scores.shape != truth.shape or scores.dim() != 1 or truth.dtype != torch.bool:
+        raise InputError(
+            f"scores: expected [N], beside truth bool [N]; got {list(scores.shape)} beside {truth.dtype} {list(truth.shape)}."
+        )
+    values = scores.detach().double().nan_to_num(-math.inf, math.inf, -math.inf).numpy()
+    return values[truth.numpy()], values[~truth.numpy()]
+
+
+def _nothing(why: str) -> dict[str, Any]:
+    return {"value": None, "interval": None, "why": why}

@@ -1,0 +1,172 @@
+"""How near reconstructed inputs come to the true ones, and how much nearer than a trivial guess."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d
+
+from fedguard.contracts import Examples, Reconstruction
+from fedguard.errors import ContractError
+from fedguard.metrics.baselines import trivial
+from fedguard.metrics.labels import checked_labels, label_accuracy
+
+Range = tuple[float, float]
+
+#: PSNR in dB is kept within these: above stands only rounding of float32, below is not worth telling apart.
+LEAST, MOST = 0.0, 150.0
+#: An input counts as recovered exactly from this PSNR in dB on: an rms error of a thousandth of the value range.
+EXACT = 60.0
+
+
+def score(
+    claim: Reconstruction,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    value_range: Range,
+    reference: Examples | None = None,
+) -> dict[str, Any]:
+    """Compare a reconstruction with the truth, each true input with the claim that `aligned` finds for it.
+
+    What is not claimed, or not finite, counts as the middle of the value range, which anybody can claim: silence gains
+    nothing and costs nothing. An interval is over the inputs of this one claim.
+
+    Args:
+        claim: at most B inputs; whoever has more candidates chooses among them.
+        x: float32 ``[B, *shape]``: the truth.
+        y: int64 ``[B]``: its labels, if the claimed ones are to be compared.
+        value_range: smallest and largest value of an input; their distance is the peak of the PSNR.
+        reference: examples that are not the truth, for the mean baselines.
+
+    Returns:
+        images: B; claimed, not_finite: how many were; matching: for each true input the number of its claim, or None;
+        psnr: in dB, within [`LEAST`, `MOST`]; ssim: None unless inputs are ``[C, H, W]``;
+        exact: how many inputs have a PSNR of `EXACT` and more;
+        label_accuracy: size of the intersection of the claimed and true labels over B, None without them;
+        baselines: mean PSNR of each of `trivial`; best_baseline: the name of the best;
+        gain: PSNR less that of the best baseline for the same input.
+        psnr, ssim and gain are ``{"mean", "half_width": of the 95 % interval, None for one input, "values"}``.
+
+    Raises:
+        ContractError: the claim has another shape or type, more than B inputs, or more labels than these.
+    """
+    found, matching = aligned(claim.x, x, value_range)
+    claimed = None if claim.y is None else checked_labels(claim.y, len(x))
+    ratio = psnr(found, x, value_range)
+    rivals = {
+        name: psnr(aligned(rows, x, value_range)[0], x, value_range)
+        for name, rows in trivial(x, claimed, reference).items()
+    }
+    best = max(rivals, key=lambda name: float(rivals[name].mean()))
+    return {
+        "images": len(x),
+        "claimed": len(claim.x),
+        "not_finite": int((~_finite(claim.x)).sum()),
+        "matching": matching,
+        "psnr": _spread(ratio),
+        "ssim": _spread(ssim(found, x, value_range)) if x.dim() == 4 else None,
+        "exact": int((ratio >= EXACT).sum()),
+        "label_accuracy": None if claimed is None or y is None else label_accuracy(claimed, y),
+        "baselines": {name: float(values.mean()) for name, values in rivals.items()},
+        "best_baseline": best,
+        "gain": _spread(ratio - rivals[best]),
+    }
+
+
+def aligned(claimed: Tensor, x: Tensor, value_range: Range) -> tuple[Tensor, list[int | None]]:
+    """The claims in the order of the truth, by the one-to-one matching with the largest mean PSNR.
+
+    The one with the least sum of squared errors would give up exact claims to bring bad ones nearer.
+
+    Returns:
+        float32 ``[B, *shape]``, with the middle of the value range in place of what was not claimed or is not finite; and
+        for each row the number of its claim, or None.
+
+    Raises:
+        ContractError: the claims have another shape or type than the truth, or are more.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    good = _finite(checked_inputs(claimed, tuple(x.shape[1:]), len(x)))
+    rows = torch.full(x.shape, sum(value_range) / 2)
+    rows[: len(claimed)][good] = claimed.float()[good]
+    quality = [psnr(rows, row.expand_as(rows), value_range) for row in x]
+    _, order = linear_sum_assignment(torch.stack(quality).numpy(), maximize=True)
+    known = set(good.nonzero()[:, 0].tolist())
+    return rows[order], [row if row in known else None for row in order.tolist()]
+
+
+def psnr(found: Tensor, x: Tensor, value_range: Range) -> Tensor:
+    """float64 ``[B]``, dB: ``10 log10(L^2 / MSE)`` of each row, L the length of the value range, within the limits."""
+    low, high = value_range
+    error = ((found.double() - x.double()) / (high - low)).flatten(1).square().mean(1)
+    return (-10 * error.clamp(min=1e-30).log10()).clamp(LEAST, MOST)
+
+
+def ssim(found: Tensor, x: Tensor, value_range: Range) -> Tensor:
+    """float64 ``[B]``: the mean structural similarity of images ``[B, C, H, W]`` (Wang et al., IEEE TIP 2004).
+
+    ``(2 m_x m_y + c_1) (2 s_xy + c_2) / ((m_x^2 + m_y^2 + c_1) (s_x^2 + s_y^2 + c_2))``, ``c_i = (k_i L)^2`` with k = .01, .03,
+    the mean over channels and over all places where the window fits. The window is a Gaussian of 1.5 pixels, 11 wide, or as
+    wide as the largest odd number that fits into a smaller image.
+    """
+    low, high = value_range
+    height, width = x.shape[2:]
+    size = min(11, height, width)
+    window = _window(size - 1 + size % 2)
+
+    def local(values: Tensor) -> Tensor:
+        return conv2d(values.reshape(-1, 1, height, width), window)
+
+    a, b = ((part.double() - low) / (high - low) for part in (found, x))
+    mean_a, mean_b = local(a), local(b)
+    var_a, var_b = local(a * a) - mean_a**2, local(b * b) - mean_b**2
+    cov = local(a * b) - mean_a * mean_b
+    light = (2 * mean_a * mean_b + 0.01**2) / (mean_a**2 + mean_b**2 + 0.01**2)
+    structure = (2 * cov + 0.03**2) / (var_a + var_b + 0.03**2)
+    return (light * structure).reshape(len(x), -1).mean(1)
+
+
+def checked_inputs(claimed: Tensor, shape: tuple[int, ...], most: int) -> Tensor:
+    """Claimed inputs, if they are what a claim may be.
+
+    Raises:
+        ContractError: another shape or type, or more inputs than there are examples.
+    """
+    if claimed.shape[1:] != shape or not claimed.is_floating_point():
+        raise ContractError(
+            f"claimed inputs: expected floats of shape [B, {', '.join(map(str, shape))}]; "
+            f"got {claimed.dtype} of shape {list(claimed.shape)}."
+        )
+    if len(claimed) > most:
+        raise ContractError(
+            f"claimed inputs: expected at most as many as examples, {most}; got {len(claimed)}. Choose among them in `infer`."
+        )
+    return claimed
+
+
+def _window(size: int) -> Tensor:
+    """float64 ``[1, 1, size, size]`` that adds up to 1."""
+    line = torch.exp(-(torch.arange(size, dtype=torch.float64) - size // 2).square() / (2 * 1.5**2))
+    square = line[:, None] * line
+    return (square / square.sum())[None, None]
+
+
+def _finite(rows: Tensor) -> Tensor:
+    return rows.float().flatten(1).isfinite().all(1)
+
+
+def _spread(values: Tensor) -> dict[str, Any]:
+    """Mean, half-width of Student's 95 % interval (None for a single value), and the values."""
+    numbers: Sequence[float] = values.tolist()
+    half_width = None
+    if len(numbers) > 1:
+        from scipy.stats import t
+
+        half_width = float(t.ppf(0.975, len(numbers) - 1) * values.std()) / math.sqrt(len(numbers))
+    return {"mean": float(values.mean()), "half_width": half_width, "values": numbers}

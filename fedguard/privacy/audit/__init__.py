@@ -1,0 +1,140 @@
+"""Does the code keep the epsilon that it prints? Canaries bound epsilon from below, residuals show what the noise is.
+
+    a claim that is true       lower bound <= epsilon <= the accountant's upper bound
+    a claim that is refuted    lower bound > the accountant's upper bound
+
+No audit proves privacy. One that finds nothing has found nothing with these canaries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedguard.errors import UnknownName, require
+from fedguard.privacy.accounting import Epsilon
+from fedguard.privacy.audit.clopper_pearson import clopper_pearson
+from fedguard.privacy.audit.contract import SIGNIFICANCE, Audit, Bound, Check, Curve, Method, Scores, Subject, Verdict
+from fedguard.privacy.audit.fdp_one_run import fdp_one_run
+from fedguard.privacy.audit.gdp_split import gdp_split
+from fedguard.privacy.audit.one_run import one_run
+from fedguard.privacy.audit.one_shot import one_shot
+from fedguard.privacy.audit.residuals import residual_checks
+from fedguard.rng import Rng
+
+#: Where a claimed curve is held against the rates of a test: at their size, not in the tail.
+DELTAS = (0.4, 0.2, 0.1, 0.03, 0.01)
+#: exp() of a larger epsilon overflows.
+LARGEST = 700.0
+
+METHODS: dict[str, Method] = {
+    "gdp_split": gdp_split,
+    "clopper_pearson": clopper_pearson,
+    "one_run": one_run,
+    "fdp_one_run": fdp_one_run,
+    "one_shot": one_shot,
+}
+
+
+def audit(
+    subject: Subject,
+    *,
+    method: str = "gdp_split",
+    canaries: int = 1000,
+    confidence: float = 0.95,
+    delta: float = 1e-5,
+    seed: int = 0,
+) -> Audit:
+    """Run code on canaries and hold what they show against what it claims.
+
+    Right code is called violated with probability at most ``1 - confidence`` by the bound, and 0.0001 by each check.
+
+    Args:
+        subject: see `fedguard.privacy.audit.subjects`.
+        method: what turns scores into a lower bound, one of `METHODS`.
+        canaries: how many are in, and as many out, on average: each of twice as many by a fair coin.
+        confidence: of the bound.
+        delta: at which epsilon is bounded where nothing is claimed; else it is the claim's.
+        seed: of coins and of all that the subject draws.
+
+    Raises:
+        UnknownName: no such method.
+        ConfigError: too few canaries.
+    """
+    if method not in METHODS:
+        raise UnknownName("audit method", method, METHODS)
+    require(canaries >= 10, f"canaries: expected at least 10; got {canaries}.")
+    require(0.5 <= confidence < 1, f"confidence: expected from 0.5 to below 1; got {confidence}.")
+    rng = Rng(seed).child("audit")
+    included = rng.child("coins").numpy().random(2 * canaries) < 0.5
+    values, seen = subject.observe(included, rng.child("subject"))
+    scores = Scores(values=np.asarray(values, float), included=included)
+    claim = subject.claim
+    bound = METHODS[method](scores, claim.delta if claim else delta, confidence)
+    checks = residual_checks(seen) if seen else ()
+    claimed = claim.value if claim and math.isfinite(claim.value) else None
+    refutation = "" if claim is None or claimed is None else _refuted(claim, subject.curve, bound)
+    verdict, words = _judged(claim if claimed is not None else None, bound, refutation, checks)
+    return Audit(
+        subject=subject.name,
+        claimed=claimed,
+        claim=claim.describe() if claim else "nothing",
+        bound=bound,
+        canaries=2 * canaries,
+        refuted=bool(refutation),
+        checks=checks,
+        verdict=verdict,
+        words=words,
+    )
+
+
+def _judged(claim: Epsilon | None, bound: Bound, refutation: str, checks: tuple[Check, ...]) -> tuple[Verdict, str]:
+    if claim is None:
+        return "no guarantee claimed", "There is nothing to hold the canaries against."
+    failed = [f"{check.name}: {check.words} (p = {check.p_value:.1g})" for check in checks if not check.passed]
+    if refutation:
+        failed = [f"{refutation} ({bound.confidence:.0%} confidence)", *failed]
+    if failed:
+        return "violated", f"The code does not do what the accountant reckons with: {'; '.join(failed)}."
+    if bound.kind == "estimate" or (bound.assumes and bound.rates is None and not _gaussian(claim)):
+        why = "an estimate" if bound.kind == "estimate" else "it assumes a shape that sampling bends"
+        return (
+            "not judged",
+            f"{bound.method} reads {bound.epsilon:.4g} beside {claim.value:.4g}, which proves nothing: {why}.",
+        )
+    if bound.assumes and not _gaussian(claim):
+        return (
+            "consistent",
+            f"the canaries do not contradict epsilon = {claim.value:.4g} (accountant); they would show {bound.epsilon:.4g} if "
+            f"{bound.assumes}.",
+        )
+    return "consistent", f"epsilon is between {bound.epsilon:.4g} (canaries) and {claim.value:.4g} (accountant)."
+
+
+def _refuted(claim: Epsilon, curve: Curve | None, bound: Bound) -> str:
+    """Why the claim cannot be true, or nothing."""
+    if bound.kind == "estimate":
+        return ""
+    if not bound.assumes or _gaussian(claim):
+        shown = f"the canaries show epsilon >= {bound.epsilon:.4g}, above {claim.value:.4g}"
+        return shown if bound.epsilon > claim.value else ""
+    if bound.rates is None:
+        return ""
+    fpr, fnr = bound.rates
+    for delta in DELTAS if curve else (claim.delta,):
+        epsilon = curve(delta) if curve else claim.value
+        if min(fpr, fnr) * math.exp(min(epsilon, LARGEST)) + max(fpr, fnr) < 1 - delta:
+            return (
+                f"the canaries are told apart with FPR <= {fpr:.3f} and FNR <= {fnr:.3f}, which is too well for epsilon = "
+                f"{epsilon:.4g} at delta = {delta:g}, as is claimed along with {claim.value:.4g} at {claim.delta:g}"
+            )
+    return ""
+
+
+def _gaussian(claim: Epsilon) -> bool:
+    """Whether the claimed mechanism is a Gaussian one, without sampling that bends its curve."""
+    return claim.sampling in ("none", "cyclic")
+
+
+__all__ = ["METHODS", "SIGNIFICANCE", "Audit", "Bound", "Check", "Scores", "Subject", "audit"]

@@ -1,0 +1,113 @@
+"""Is the noise what the mechanism says it is? Tests of the residuals, by an auditor who knows the inputs.
+
+    r_t = (release_t - truth_t) / noise        independent N(0, 1) on every coordinate and in every round, if all is well
+
+- noise: sum of squares is chi-square, over all rounds and in each; halved or dropped noise, too wide a clip.
+- normaliser: the part of r_t along truth_t is N(0, 1); a divisor that depends on who took part.
+- rounds: the cosine of r_s and r_t is that of independent directions; noise that is used again.
+- coordinates: no release repeats itself, at any distance; a generator that starts anew for each layer.
+- sampling: the clients of a round are Binomial(n, q) many, in mean and in spread; a fixed size, another rate.
+
+They see a few per cent of missing noise, where canaries need half of it to be missing; but they know the truth, and test what
+the mechanism says instead of what epsilon promises.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import binom, binomtest, chi2, norm, t
+
+from fedguard.privacy.audit.contract import Check, Reals, Transcript
+
+
+def residual_checks(seen: Transcript) -> tuple[Check, ...]:
+    """The checks that apply, each with its p-value."""
+    residuals = (seen.releases - seen.truth) / seen.noise
+    aside = _beside(residuals, seen.truth)
+    checks = [_noise(residuals), _normaliser(residuals, seen.truth)]
+    if len(residuals) > 1:
+        checks.append(_rounds(aside))
+    checks.append(_coordinates(aside[0]))
+    if seen.taking_part is not None:
+        checks.append(_sampling(seen))
+    return tuple(checks)
+
+
+def _noise(residuals: Reals) -> Check:
+    rounds, dim = residuals.shape
+    squares = (residuals**2).sum(axis=1)
+    each, total = rounds * _two_sided(squares, dim).min(), _two_sided(squares.sum(), rounds * dim)
+    ratio = np.sqrt(squares.sum() / residuals.size)
+    return Check(
+        name="noise",
+        p_value=float(min(1.0, 2 * min(each, total))),
+        words=f"its standard deviation is {ratio:.3f} times the claimed one",
+    )
+
+
+def _two_sided(squares: Reals | float, freedom: int) -> Reals:
+    found: Reals = np.minimum(1.0, 2 * np.minimum(chi2.cdf(squares, freedom), chi2.sf(squares, freedom)))
+    return found
+
+
+def _normaliser(residuals: Reals, truth: Reals) -> Check:
+    lengths = np.linalg.norm(truth, axis=1)
+    some = lengths > 0
+    if not some.any():
+        return Check(name="normaliser", p_value=1.0, words="no input was released, so nothing can be told")
+    along = (residuals[some] * truth[some]).sum(axis=1) / lengths[some]
+    return Check(
+        name="normaliser",
+        p_value=float(chi2.sf((along**2).sum(), len(along))),
+        words=f"along the true sum the residual is off by {np.sqrt((along**2).mean()):.2f} standard deviations",
+    )
+
+
+def _beside(residuals: Reals, truth: Reals) -> Reals:
+    """Without their part along the truth, so that a wrong clip is not taken for noise that repeats."""
+    directions = truth / np.maximum(np.linalg.norm(truth, axis=1, keepdims=True), 1e-300)
+    found: Reals = residuals - (residuals * directions).sum(axis=1, keepdims=True) * directions
+    return found
+
+
+def _rounds(residuals: Reals) -> Check:
+    rounds, dim = residuals.shape
+    directions = residuals / np.maximum(np.linalg.norm(residuals, axis=1, keepdims=True), 1e-300)
+    cosines = np.clip((directions @ directions.T)[np.triu_indices(rounds, 1)], -1 + 1e-12, 1 - 1e-12)
+    largest = float(np.abs(cosines).max())
+    # The cosine c of independent directions in k dimensions: c sqrt((k - 1) / (1 - c^2)) is Student's t with k - 1 degrees of
+    # freedom. Here k = d - 1, for the part along the truth is gone.
+    alone = 2 * t.sf(largest * np.sqrt((dim - 2) / (1 - largest**2)), dim - 2)
+    return Check(
+        name="rounds",
+        p_value=float(min(1.0, len(cosines) * alone)),
+        words=f"the noise of two rounds has a cosine of at most {largest:.3f}",
+    )
+
+
+def _coordinates(residual: Reals) -> Check:
+    dim = len(residual)
+    spectrum = np.abs(np.fft.rfft(residual, 2 * dim)) ** 2
+    products = np.fft.irfft(spectrum)[:dim]  # sum_i r_i r_(i + lag), not wrapped around
+    lags = np.arange(1, dim - min(dim - 1, 30))  # of at least 30 products, so that their sum is about Gaussian
+    if len(lags) == 0 or products[0] == 0:
+        return Check(name="coordinates", p_value=1.0, words="too few coordinates to tell")
+    scores = products[lags] / (products[0] / dim) / np.sqrt(dim - lags)
+    return Check(
+        name="coordinates",
+        p_value=float(min(1.0, len(lags) * 2 * norm.sf(np.abs(scores).max()))),
+        words=f"at no distance do coordinates agree by more than {np.abs(scores).max():.1f} standard deviations",
+    )
+
+
+def _sampling(seen: Transcript) -> Check:
+    assert seen.taking_part is not None
+    counts, n, q = seen.taking_part, seen.clients, seen.rate
+    mean = binomtest(int(counts.sum()), n * len(counts), q).pvalue
+    spread = float(((counts - n * q) ** 2).sum() / (n * q * (1 - q)))
+    words = f"{counts.mean():.1f} of {n} clients took part in a round, with variance {counts.var():.1f}; expected "
+    return Check(
+        name="sampling",
+        p_value=float(min(1.0, 2 * min(mean, _two_sided(spread, len(counts))))),
+        words=words + f"{n * q:.1f}, with {binom.var(n, q):.1f}",
+    )

@@ -1,0 +1,228 @@
+"""What is audited: the very code that a training uses, run on canaries instead of clients or examples.
+
+A canary client sends an update along a coordinate of its own, many times longer than the clip; a canary example has one input
+that no other has. So what a release holds along a canary's direction is its clipped share, if it was in, and noise of its
+own: one run tells as much as thousands with one canary each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import binom
+from torch import Tensor
+
+from fedguard.contracts import Examples, LocalPlan, Participation
+from fedguard.privacy.accounting import Epsilon
+from fedguard.privacy.audit.contract import Curve, Flags, Reals, Transcript
+from fedguard.privacy.central import CentralDP
+from fedguard.privacy.distributed import DistributedDP
+from fedguard.rng import Rng
+from fedguard.secagg.entropy import expanded
+
+#: How many times longer than the clip an update is.
+LONG = 1e6
+#: How far a model moves by one clipped gradient of DP-SGD: LONG times that is nothing to a logit.
+TINY = 1e-10
+#: What the clients of one round send, float32 [n, d] with zeros of those that are left out -> what is released, [d].
+Release: TypeAlias = Callable[[Tensor, Rng], Tensor]
+#: A client's examples, the model, how it trains -> what it moves by, float32 [d].
+Train: TypeAlias = Callable[[Examples, Tensor, LocalPlan, Rng], Tensor]
+#: How a client trains, how many examples it has -> which of them each step takes, -1 for none.
+Batches: TypeAlias = Callable[[LocalPlan, int, np.random.Generator], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases:
+    """Rounds in which all clients take part: any function from their updates to what is released.
+
+    Args:
+        release: the code under audit.
+        clip: C, the largest length that counts of an update, as claimed.
+        noise: standard deviation of the noise on each coordinate of the sum, as claimed.
+        claim: what all rounds together cost, as claimed.
+        divisor: what the noisy sum is divided by; public.
+        clients: of one release; None takes all canaries into one. Who is left out sends zeros.
+        dim: d; at least the clients of a release. None takes as many.
+        rounds: with the same canaries.
+        curve: the claim at other deltas; for a mechanism that is no Gaussian one.
+    """
+
+    name: str = "release"
+    release: Release
+    clip: float
+    noise: float
+    claim: Epsilon | None
+    divisor: float = 1.0
+    clients: int | None = None
+    dim: int | None = None
+    rounds: int = 1
+    curve: Curve | None = None
+
+    def observe(self, included: Flags, rng: Rng) -> tuple[Reals, Transcript]:
+        size = self.clients or len(included)
+        groups = [included[start : start + size] for start in range(0, len(included), size)]
+        shown = [self._group(group, size, rng.child("group", number)) for number, group in enumerate(groups)]
+        dim = self.dim or size
+        truth = np.zeros((len(groups), self.rounds, dim))
+        for number, group in enumerate(groups):
+            truth[number, :, : len(group)] = group * self.clip / self.divisor
+        found = [one[:, : len(group)].sum(axis=0) for one, group in zip(shown, groups, strict=True)]
+        seen = Transcript(
+            releases=np.concatenate(shown, axis=1),
+            truth=np.concatenate(list(truth), axis=1),
+            noise=self.noise / self.divisor,
+        )
+        return np.concatenate(found) * self.divisor / self.clip, seen
+
+    def _group(self, included: Flags, size: int, rng: Rng) -> Reals:
+        """float64 ``[rounds, d]``."""
+        rows = torch.zeros(size, self.dim or size)
+        rows[: len(included), : len(included)] = torch.diag(torch.from_numpy(included).float()) * (LONG * self.clip)
+        return np.stack([self.release(rows, rng.child("round", t)).double().numpy() for t in range(self.rounds)])
+
+
+def distributed(plan: DistributedDP, *, contributors: int, dim: int, scale: float, rounds: int) -> Releases:
+    """Distributed noise, as honest clients encode it; see `DistributedDP.for_round` for the arguments."""
+    one = plan.for_round(contributors=contributors, dim=dim, scale=scale)
+
+    def release(rows: Tensor, rng: Rng) -> Tensor:
+        total = np.zeros(dim, np.int64)
+        for client, row in enumerate(rows.numpy()):
+            total += one.encode(row, expanded(rng.child("client", client).entropy().to_bytes(16, "little")))
+        return torch.from_numpy(total / scale)
+
+    return Releases(
+        name=f"distributed noise, {plan.mechanism}",
+        release=release,
+        clip=plan.clip,
+        noise=plan.noise_multiplier * plan.clip,
+        claim=plan.spent([contributors] * rounds, expected=contributors, dim=dim, scale=scale),
+        clients=contributors,
+        dim=dim,
+        rounds=rounds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralLevel:
+    """Noise that a trusted server adds to the sum of clipped updates, with its sampling of clients.
+
+    Everything is in clips, after the mechanism's own that it publishes. Where noise is correlated the auditor first undoes
+    that: with c_j as in `fedguard.privacy.matrix`, row t becomes sum_j c_j row_(t-j), whose noise is independent. The score is
+    what is then left along the canary's direction, in the rounds in which it could have taken part.
+
+    Args:
+        mechanism: the code under audit.
+        clients: who takes part. Their share and the scheme count; they are as many as the canaries, or a few more.
+        claim, curve: epsilon of so many rounds, as claimed; at other deltas, as claimed.
+    """
+
+    name: str = "client-level noise at the server"
+    mechanism: CentralDP
+    clients: Participation
+    rounds: int
+    claim: Epsilon | None
+    curve: Curve | None = None
+
+    def observe(self, included: Flags, rng: Rng) -> tuple[Reals, Transcript]:
+        people, canaries = self._people(len(included)), len(included)
+        mechanism = replace(self.mechanism, expected=people.expected)
+        state = mechanism.start()
+        length = LONG * state.clip
+        releases, truth, could = np.zeros((3, self.rounds, canaries))
+        sizes = []
+        for t in range(self.rounds):
+            chosen = np.array(people.choose(rng.child("participation", t), t + 1), int)
+            own = chosen[chosen < canaries]
+            came = own[included[own]]
+            rows = torch.zeros(len(came), canaries)
+            rows[torch.arange(len(came)), torch.from_numpy(came)] = length
+            clip = state.clip
+            released, state = mechanism.release(rows, state, rng.child("release", t))
+            releases[t] = released.double().numpy() * people.expected / clip
+            truth[t, came] = 1.0
+            could[t, own if people.scheme == "cyclic" else slice(None)] = 1.0
+            sizes.append(len(chosen))
+        releases, truth, could = self._independent(releases), self._independent(truth), self._independent(could)
+        seen = Transcript(
+            releases=releases,
+            truth=truth,
+            noise=self._noise(mechanism.bit_noise),
+            taking_part=np.array(sizes) if self.claim and self.claim.sampling == "poisson" else None,
+            clients=people.total,
+            rate=people.expected / people.total,
+        )
+        return (releases * could).sum(axis=0) / np.sqrt(np.maximum((could**2).sum(axis=0), 1e-9)), seen
+
+    def _noise(self, bit_noise: float) -> float:
+        """z_d by the auditor's own arithmetic: what is left of z^-2 when the count behind an adaptive clip has its share."""
+        return float((self.mechanism.noise_multiplier**-2 - (2 * bit_noise) ** -2) ** -0.5)
+
+    def _people(self, canaries: int) -> Participation:
+        """As many clients as canaries, or the next number of which the same share is a whole number."""
+        expected, total = self.clients.expected, self.clients.total
+        step = total // math.gcd(expected, total)
+        people = step * -(-canaries // step)
+        return replace(self.clients, total=people, per_round=people * expected // total)
+
+    def _independent(self, rows: Reals) -> Reals:
+        """float64 ``[rounds, d]``: C times the rows, whose noise is C^-1 Z."""
+        found = np.zeros_like(rows)
+        for j in range(min(self.mechanism.bands, len(rows))):
+            found[j:] += binom(2 * j, j) / 4**j * rows[: len(rows) - j]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordLevel:
+    """DP-SGD in a client, whose examples are the canaries: softmax regression of two classes, one input for each canary.
+
+    At p = 1/2 a canary's gradient is ``(-1, 1) / sqrt(2)`` in its input's two weights, whatever the step. The learning rate is
+    so small that it stays there. The sum of the two weights then moves by noise alone, which is what the residuals are.
+
+    Args:
+        train: the code under audit; the model has 2 (m + 1) parameters, weights first.
+        batches: the sampling under audit, with which ``train`` chooses its batches.
+        plan: its ``batch_size``, ``steps`` and ``private`` count, with the first level of ``private``.
+        claim, curve: epsilon of so many rounds, as claimed; at other deltas, as claimed.
+    """
+
+    name: str = "record-level DP-SGD"
+    train: Train
+    batches: Batches
+    plan: LocalPlan
+    rounds: int
+    claim: Epsilon | None
+    curve: Curve | None = None
+
+    def observe(self, included: Flags, rng: Rng) -> tuple[Reals, Transcript]:
+        private, divisor = self.plan.private, self.plan.batch_size
+        assert private is not None and divisor is not None  # else `train` refuses
+        (clip, noise), q, m = private.level(0), private.sample_rate, len(included)
+        plan = replace(self.plan, lr=TINY * divisor / clip, momentum=0.0)
+        which = torch.from_numpy(np.flatnonzero(included))
+        x = torch.zeros(len(which), m)
+        x[torch.arange(len(which)), which] = LONG
+        examples, model = Examples(x, torch.zeros(len(which), dtype=torch.int64)), torch.zeros(2 * (m + 1))
+        moved, sizes = np.zeros((self.rounds, 2, m)), []
+        for t in range(self.rounds):
+            draws = rng.child("round", t)
+            moved[t] = self.train(examples, model, plan, draws)[: 2 * m].double().view(2, m).numpy() / TINY
+            taken = self.batches(plan, len(which), draws.child("client", 0).numpy())
+            sizes += (taken >= 0).sum(axis=1).tolist()
+        seen = Transcript(
+            releases=moved.sum(axis=1) / math.sqrt(2),
+            truth=np.zeros((self.rounds, m)),
+            noise=noise * math.sqrt(plan.private_steps(q)),
+            taking_part=np.array(sizes) if q < 1 else None,
+            clients=len(which),
+            rate=q,
+        )
+        return (moved[:, 0] - moved[:, 1]).sum(axis=0) / math.sqrt(2), seen

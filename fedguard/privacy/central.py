@@ -1,0 +1,168 @@
+"""Client-level differential privacy at a trusted server: DP-FedAvg (McMahan et al., ICLR 2018).
+
+    R = (sum_i min(1, C / |x_i|) x_i + N(0, (z C)^2 I)) / (q N)
+
+The sum is divided by the public q N and never by the number of updates that came; who is silent, or sends what is not
+finite, counts as zeros. A round to which nobody came shows noise. What hostile clients send is clipped like all else.
+
+A clip may follow a quantile gamma of the lengths (Andrew et al., NeurIPS 2021):
+
+    C <- C exp(-lr (b - gamma)),  b = 1/2 + (sum_i (1[|x_i| <= C] - 1/2) + N(0, s_b^2)) / (q N)
+
+One client moves the sum by C and the count by 1/2. So noise of z_d C on the sum with z_d = (z^-2 - (2 s_b)^-2)^(-1/2) makes
+both together one Gaussian mechanism with the multiplier z.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import AdaptiveClip, ClientNoise, Gram, Mixing, Participation, RuleContext, Sight
+from fedguard.errors import require
+from fedguard.privacy.accounting import Epsilon, Event
+from fedguard.privacy.gaussian import gaussian_event
+from fedguard.privacy.matrix import correlated, sensitivity, square_root
+from fedguard.privacy.planned import ASSUMPTIONS, least_noise
+from fedguard.privacy.planned import spent as spent_on
+from fedguard.rng import Rng
+
+
+class _Schedule(TypedDict):
+    sample_rate: float
+    steps: int
+    sampling: str
+
+
+@dataclass(frozen=True)
+class CentralState:
+    """What the server carries to the next round: the clip, and the noise of the last rounds over the clip, the latest first."""
+
+    clip: float
+    past: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralDP:
+    """The server's side of DP-FedAvg.
+
+    Args:
+        noise_multiplier: z, standard deviation over the clip of the noise that is drawn in a round.
+        expected: q N, the expected number of clients in a round.
+        clip: C, or how it is found.
+        bands: b, over how many rounds noise is correlated; with more than one the clip is fixed.
+    """
+
+    noise_multiplier: float
+    expected: int
+    clip: float | AdaptiveClip
+    bands: int = 1
+
+    @property
+    def bit_noise(self) -> float:
+        """s_b, for an adaptive clip."""
+        given = self.clip.bit_noise if isinstance(self.clip, AdaptiveClip) else math.inf
+        return max(self.expected / 20, self.noise_multiplier) if given is None else given
+
+    @property
+    def sum_noise(self) -> float:
+        """z_d, for an adaptive clip; z for a fixed one.
+
+        Raises:
+            ConfigError: the count alone takes more than the noise multiplier allows.
+        """
+        left = self.noise_multiplier**-2 - (2 * self.bit_noise) ** -2
+        require(
+            left > 0,
+            f"clip.bit_noise: expected more than half of the noise multiplier {self.noise_multiplier:.4g}, for the count is "
+            f"charged too; got {self.bit_noise:g}.",
+        )
+        return 1 / math.sqrt(left)
+
+    def start(self) -> CentralState:
+        return CentralState(self.clip.initial if isinstance(self.clip, AdaptiveClip) else self.clip)
+
+    def release(self, updates: Tensor, state: CentralState, rng: Rng) -> tuple[Tensor, CentralState]:
+        """The noisy mean of a round (float32 ``[d]``), and what is carried on.
+
+        Args:
+            updates: float32 ``[n, d]``, finite; n may be 0.
+        """
+        lengths = updates.double().norm(dim=1)
+        noise = self.sum_noise * torch.randn(updates.shape[1], generator=rng.child("noise").torch())
+        noise = correlated(noise, state.past, square_root(self.bands))
+        total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float() @ updates
+        carried = CentralState(self._next_clip(lengths, state.clip, rng), (noise, *state.past)[: self.bands - 1])
+        return (total + state.clip * noise) / self.expected, carried
+
+    def _next_clip(self, lengths: Tensor, clip: float, rng: Rng) -> float:
+        if not isinstance(self.clip, AdaptiveClip):
+            return clip
+        count = float((lengths <= clip).double().sum()) - len(lengths) / 2
+        below = 0.5 + (count + self.bit_noise * rng.child("count").numpy().standard_normal()) / self.expected
+        return clip * math.exp(-self.clip.lr * (below - self.clip.quantile))
+
+    def event(self, clients: Participation, rounds: int) -> Event:
+        """So many rounds; correlated ones are a single release."""
+        assumptions: tuple[str, ...] = (*ASSUMPTIONS, "the server is trusted: nobody else sees an update")
+        if self.bands > 1:
+            k = clients.participations(rounds)
+            assumptions += (f"a client takes part in at most {k} rounds, {self.bands} or more from one to the next",)
+        return gaussian_event(
+            noise_multiplier=self.noise_multiplier / sensitivity_over(rounds, clients, self.bands),
+            **_schedule(clients, rounds, self.bands),
+            unit="client",
+            view="the published models",
+            assumptions=assumptions,
+        )
+
+    def spent(self, clients: Participation, rounds: int, delta: float) -> Epsilon:
+        """What so many rounds cost."""
+        (found,) = spent_on([self.event(clients, rounds)], delta)
+        return found
+
+
+@lru_cache(maxsize=64)
+def central(noise: ClientNoise, clients: Participation, rounds: int) -> CentralDP:
+    """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
+
+    Raises:
+        ConfigError: an epsilon that no noise reaches.
+    """
+    multiplier = noise.noise_multiplier
+    if multiplier is None:
+        assert noise.epsilon is not None  # `fedguard.config.protocol.check`
+        schedule = _schedule(clients, rounds, noise.bands)
+        one = least_noise(epsilon=noise.epsilon, delta=noise.delta, **schedule)
+        multiplier = one * sensitivity_over(rounds, clients, noise.bands)
+    return CentralDP(noise_multiplier=multiplier, expected=clients.expected, clip=noise.clip, bands=noise.bands)
+
+
+def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:
+    """How far one client moves what is charged as one release, in clips: a round's sum, or all correlated rounds."""
+    return sensitivity(square_root(bands), clients.participations(rounds)) if bands > 1 else 1.0
+
+
+def _schedule(clients: Participation, rounds: int, bands: int) -> _Schedule:
+    """How the accountant is told who takes part when."""
+    if bands > 1:
+        return {"sample_rate": 1.0, "steps": 1, "sampling": clients.scheme}
+    return {"sample_rate": clients.expected / clients.total, "steps": rounds, "sampling": clients.scheme}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedByServer(Mixing):
+    """What the colluders know of the mechanism: each row is shortened to the clip."""
+
+    name = "clipped_by_server"
+    needs = (Sight.NOTHING,)
+
+    bound: float
+
+    def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
+        return torch.diag((self.bound / gram.norms()).clamp(max=1).nan_to_num(nan=1.0))

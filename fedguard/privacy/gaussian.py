@@ -1,0 +1,206 @@
+"""The Gaussian mechanism on samples: a noisy sum of clipped contributions, of all units or of some drawn at random.
+
+    release = sum over the drawn units of clip(x_u, C) + N(0, (s C)^2)        s: the noise multiplier
+
+What an epsilon is worth depends on how the units were drawn, and on what neighbouring inputs are:
+
+    poisson   each unit on its own with probability q     add/remove    the Rényi divergence is exact (Mironov et al. 2019)
+    fixed     a fixed number without replacement          replace       a bound for whole orders (Wang et al. 2019)
+    none      all of them                                 either        exact
+    cyclic    by a public schedule, as in epochs          either        none, for all but the steps of the unit
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from fedguard.errors import require
+from fedguard.privacy.accountants import accountant_named
+from fedguard.privacy.accounting import Epsilon, Event, Reals, SubsampledGaussian
+
+RELATIONS = {
+    "poisson": ("add/remove",),
+    "fixed": ("replace",),
+    "none": ("add/remove", "replace"),
+    "cyclic": ("add/remove", "replace"),
+}
+_WHY_NOT = {
+    "poisson": "its curve is proven for add/remove. Use relation add/remove, or sampling fixed.",
+    "fixed": "with one unit more the sample is as large as before, and another unit is missing: the bound is proven for "
+    "replace. Use relation replace, or sampling poisson.",
+}
+#: What an adversary may see: all that the mechanism releases.
+VIEWS = {"record": "the model after every step", "client": "the model after every round"}
+
+
+def gaussian_event(
+    *,
+    noise_multiplier: float,
+    sample_rate: float,
+    steps: int,
+    sampling: str,
+    unit: str,
+    relation: str | None = None,
+    view: str,
+    assumptions: tuple[str, ...] = (),
+) -> Event:
+    """``steps`` noisy sums of clipped contributions.
+
+    Args:
+        noise_multiplier: s, standard deviation of the noise divided by C, whatever the relation; a replaced unit moves the
+            sum by 2 C, which is reckoned with here.
+        sample_rate: q: the probability (poisson), the share of all units (fixed, cyclic), or 1 (none).
+        steps: noisy sums that are released.
+        sampling: "poisson", "fixed", "none" or "cyclic".
+        unit: "record" or "client".
+        relation: "add/remove" or "replace"; None for the one that fits, add/remove where both do.
+        view: what the adversary sees.
+        assumptions: what must hold besides.
+
+    Raises:
+        ConfigError: a parameter out of its range, or a relation that does not go with the sampling.
+    """
+    relation = _checked(noise_multiplier, sample_rate, steps, sampling, unit, relation)
+    distance = 2 if relation == "replace" else 1
+    rate, count = (1.0, math.ceil(round(sample_rate * steps, 9))) if sampling == "cyclic" else (sample_rate, steps)
+    one = SubsampledGaussian(noise_multiplier=noise_multiplier / distance, sample_rate=rate)
+    fixed = sampling == "fixed"
+    return Event(
+        mechanism="gaussian",
+        rdp=partial(fixed_size_rdp if fixed else poisson_rdp, one),
+        gaussian=None if fixed else one,
+        count=count,
+        unit=unit,
+        relation=relation,
+        sampling=sampling,
+        view=view,
+        assumptions=(
+            f"each {unit} adds a vector of norm at most C, and the noise has a standard deviation of {noise_multiplier:g} C",
+            *_premises(sampling, relation, unit, sample_rate, f"{count} of {steps}"),
+            *assumptions,
+        ),
+    )
+
+
+def epsilon(
+    noise_multiplier: float = 1.0,
+    sample_rate: float = 0.01,
+    steps: int = 1000,
+    delta: float = 1e-5,
+    accountant: str = "prv",
+    unit: str = "record",
+    sampling: str = "poisson",
+    relation: str | None = None,
+) -> Epsilon:
+    """What so many steps of DP-SGD, or rounds of DP-FedAvg, cost; parameters as in `gaussian_event`.
+
+    Args:
+        delta: in (0, 1).
+        accountant: "rdp", "prv" or "gdp".
+
+    Raises:
+        ConfigError: a parameter out of its range, a relation that does not go with the sampling, or an accountant that
+            does not know it.
+    """
+    event = gaussian_event(
+        noise_multiplier=noise_multiplier,
+        sample_rate=sample_rate,
+        steps=steps,
+        sampling=sampling,
+        unit=unit,
+        relation=relation,
+        view=VIEWS.get(unit, ""),
+    )
+    return accountant_named(accountant).spent([event], delta)
+
+
+def poisson_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
+    """The larger Rényi divergence between the release with and without the unit, by opacus; exact but for rounding.
+
+        D(a) = log E_{x ~ N(0, s^2)} [(1 - q + q exp((2 x - 1) / (2 s^2)))^a] / (a - 1)
+
+    Infinite beyond an order of 1000, where opacus' binomial coefficients overflow. With noise above 100 its series for broken
+    orders takes seconds, so the next whole order stands in: a divergence never falls as the order grows.
+
+    Source: Mironov, Talwar and Zhang 2019, "Rényi differential privacy of the sampled Gaussian mechanism".
+    """
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    s, q = one.noise_multiplier, one.sample_rate
+    if q == 1:
+        return orders / (2 * s**2)
+    used = np.ceil(orders) if s > 100 else orders
+    which, where = np.unique(used[used <= 1000], return_inverse=True)
+    found = np.full_like(orders, np.inf)
+    found[used <= 1000] = compute_rdp(q=q, noise_multiplier=s, steps=1, orders=which)[where]
+    return np.maximum(found, 0.0)  # rounding takes the smallest ones below 0
+
+
+def fixed_size_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
+    """A bound on the Rényi divergence when one unit is replaced and a share q of all is drawn without replacement.
+
+        D(a) <= log(1 + q^2 (a over 2) min{4 (e^r(2) - 1), 2 e^r(2)} + sum_{j=3}^a q^j (a over j) 2 e^((j-1) r(j))) / (a - 1)
+
+    for whole orders, with r(j) = j / (2 s^2) of the Gaussian mechanism itself; a smaller order costs no more than the next
+    whole one, and sampling never costs more than none.
+
+    Source: Wang, Balle and Kasiviswanathan 2019, "Subsampled Rényi differential privacy and analytical moments accountant"
+    (AISTATS), Theorem 9.
+    """
+    s, q = one.noise_multiplier, one.sample_rate
+    which, where = np.unique(np.ceil(orders), return_inverse=True)
+    sampled = np.array([_wang(int(a), s, q) for a in which])[where]
+    bound: Reals = np.minimum(sampled, orders / (2 * s**2))
+    return bound
+
+
+def _wang(a: int, s: float, q: float) -> float:
+    from scipy.special import gammaln, logsumexp
+
+    j = np.arange(2, a + 1)
+    r = j / (2 * s**2)
+    logs = gammaln(a + 1) - gammaln(j + 1) - gammaln(a - j + 1) + j * math.log(q) + math.log(2) + (j - 1) * r
+    if r[0] < math.log(2):  # then 4 (e^r - 1) < 2 e^r
+        logs[0] += math.log(2 * math.expm1(r[0])) - r[0]
+    return float(np.logaddexp(0, logsumexp(logs))) / (a - 1)
+
+
+def _checked(s: float, q: float, steps: int, sampling: str, unit: str, relation: str | None) -> str:
+    """The relation, if all goes together."""
+    require(
+        sampling != "shuffle",
+        "sampling: no amplification is proven for shuffled batches as they are used; got 'shuffle'. Use 'cyclic', which counts "
+        "one step per epoch without amplification, or sample by 'poisson'.",
+    )
+    require(sampling in RELATIONS, f"sampling: expected one of {', '.join(RELATIONS)}; got {sampling!r}.")
+    require(unit in VIEWS, f"unit: expected one of {', '.join(VIEWS)}; got {unit!r}.")
+    require(
+        0 < s < math.inf,
+        f"noise_multiplier: expected a positive number; got {s}. Without noise nothing is private, and epsilon is infinite.",
+    )
+    require(0 < q <= 1, f"sample_rate: expected more than 0 and at most 1; got {q}.")
+    require(sampling != "none" or q == 1, f"sample_rate: expected 1 with sampling none, where all take part; got {q}.")
+    require(steps >= 1 and steps == int(steps), f"steps: expected a whole number, 1 or more; got {steps}.")
+    chosen = relation or RELATIONS[sampling][0]
+    require(chosen in ("add/remove", "replace"), f"relation: expected one of add/remove, replace; got {relation!r}.")
+    require(
+        chosen in RELATIONS[sampling], f"relation: got {chosen} with sampling {sampling}, but {_WHY_NOT.get(sampling)}"
+    )
+    return chosen
+
+
+def _premises(sampling: str, relation: str, unit: str, rate: float, share: str) -> list[str]:
+    """What the sampling promises."""
+    absent = [f"a {unit} that is removed still counts, as zeros: who takes part is public"] * (relation == "add/remove")
+    return {
+        "poisson": [
+            f"each {unit} is in each step with probability {rate:g}, on its own, and who is in stays secret",
+            f"the sum is divided by a public number, never by how many {unit}s were drawn",
+        ],
+        "fixed": [f"each step draws a share of {rate:g} without replacement, uniformly, and who is in stays secret"],
+        "none": absent,
+        "cyclic": [f"a public schedule puts each {unit} into at most {share} steps", *absent],
+    }[sampling]

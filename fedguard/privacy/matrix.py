@@ -1,0 +1,61 @@
+"""Correlated noise: what is added in one round is partly taken back in the next ones.
+
+The models that a training shows are prefix sums of its aggregates. With the lower triangular matrix A of ones and a
+factorisation A = B C, adding C^-1 Z to the aggregates of all rounds, Z of independent rows, is B (C X + Z) for the models:
+a Gaussian release of C X, and B is post-processing. The banded square root takes the Toeplitz matrix C with
+
+    c_j = binom(2j, j) / 4^j  for j < b, and 0 beyond,
+
+the first b coefficients of (1 - x)^(-1/2), the square root of 1 / (1 - x) that stands for A. Row t of C^-1 Z comes from
+
+    z~_t = z_t - sum_{0 < j < b} c_j z~_{t-j}.
+
+b = 1 is independent noise, and b = rounds the whole square root, DP-FTRL without restarts. The noise is Gaussian, so that
+the rounds may be chosen adaptively (Denisov et al., NeurIPS 2022).
+
+Source: Kalinin and Lampert, Banded square root matrix factorization for differentially private model training, NeurIPS 2024;
+Choquette-Choo et al., (Amplified) banded matrix factorization, NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+
+def square_root(bands: int) -> tuple[float, ...]:
+    """``c_0 ... c_{bands - 1}``, by ``c_j = c_{j-1} (2j - 1) / 2j``."""
+    coefficients = [1.0]
+    for j in range(1, bands):
+        coefficients.append(coefficients[-1] * (2 * j - 1) / (2 * j))
+    return tuple(coefficients)
+
+
+def sensitivity(coefficients: Sequence[float], participations: int) -> float:
+    """How far one client can move ``C X``, in clips: ``sqrt(k sum_j c_j^2)``.
+
+    A client that sends x_t in the rounds t of a set P adds sum_{t in P} C[:, t] x_t^T. Column t of C has its b non-zero
+    entries in rows t ... t + b - 1. Where any two rounds of P are at least b apart no two of these columns share a row, so
+    they are orthogonal, and the squared Frobenius norm is sum_{t in P} |C[:, t]|^2 |x_t|^2 <= k sum_j c_j^2 for |x_t| <= 1 and
+    |P| <= k. (Columns that reach beyond the last round are shorter.)
+
+    Args:
+        coefficients: c_0 ... c_{b-1}.
+        participations: k, the most rounds in which a client takes part; at least b lie from one to the next.
+    """
+    return math.sqrt(participations * math.fsum(c * c for c in coefficients))
+
+
+def correlated(fresh: Tensor, past: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
+    """Row t of ``C^-1 Z``, float32 ``[d]``.
+
+    Args:
+        fresh: z_t, float32 ``[d]``.
+        past: the rows t - 1, t - 2 ... of ``C^-1 Z``, as many as there are of the last b - 1.
+    """
+    noise = fresh.clone()
+    for coefficient, row in zip(coefficients[1:], past, strict=False):
+        noise.sub_(row, alpha=coefficient)
+    return noise

@@ -1,0 +1,244 @@
+"""Gradient inversion outside of a suite: a model, a gradient from anywhere, and what an attack makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.contracts import (
+    Examples,
+    Inference,
+    InferenceAttack,
+    Labels,
+    LocalPlan,
+    Reconstruction,
+    Sight,
+    first_met,
+    needs_in_words,
+)
+from fedguard.errors import ContractError, InputError, NotAllowed
+from fedguard.inference import inference_view
+from fedguard.metrics.labels import checked_labels
+from fedguard.metrics.reconstruction import checked_inputs, score
+from fedguard.registry import registry
+from fedguard.rng import Rng
+
+Gradient = Tensor | Sequence[Tensor]
+
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+def reconstruct(
+    attack: str | InferenceAttack,
+    model: nn.Module,
+    gradient: Gradient,
+    *,
+    shape: Sequence[int],
+    classes: int | None = None,
+    batch_size: int = 1,
+    labels: Tensor | None = None,
+    value_range: tuple[float, float] = (0.0, 1.0),
+    root: Examples | None = None,
+    plan: LocalPlan | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Reconstruction | Labels:
+    """What an attack makes of one client's gradient: inputs, or labels alone.
+
+    Args:
+        attack: a name or an object; ``parameters`` go with a name.
+        model: the network with the weights at which the gradient was taken; float32, on the CPU.
+        gradient: of the mean cross-entropy over the batch, as `torch.autograd.grad` gives it for ``model.parameters()``, or
+            ``[d]``. With ``plan``: the model before the client's training less the model after it.
+        shape: of one input.
+        classes: number of classes; by default as many as the model has outputs.
+        batch_size: B, the number of examples behind the gradient.
+        labels: int64 ``[B]``, for an attacker who is told them.
+        value_range: smallest and largest value of an input.
+        root: clean examples of the attacker's own.
+        plan: how the client trained, where it took more than one step.
+        seed: of the attack's draws.
+
+    Raises:
+        InputError: sizes that do not fit, values that are not finite, or a model whose gradient depends on more than its
+            parameters and the batch.
+        NotAllowed: the attack needs what cannot be given here, such as candidates or a server that sends another model.
+        PreconditionError: the attack cannot work on this network or training.
+        ConfigError: an unknown attack or parameter.
+        ContractError: the attack returned what it must not.
+    """
+    built = _built(attack, parameters)
+    sees = _seen_by(built, root)
+    _check_model(model)
+    shape, classes = tuple(shape), _classes(model, tuple(shape), classes)
+    if batch_size < 1:
+        raise InputError(f"batch_size: expected at least 1; got {batch_size}.")
+    start, sent = _vector(list(model.parameters()), model, "model"), _vector(gradient, model, "gradient")
+    view = inference_view(
+        "the server",
+        sees,
+        model,
+        models=torch.stack([start, start - sent]),
+        updates=-sent[None, None],
+        shape=shape,
+        classes=classes,
+        plan=plan or LocalPlan(lr=1.0, steps=1),
+        counts=(batch_size,),
+        value_range=value_range,
+        labels=None if labels is None else _labels(labels, batch_size, classes),
+        root=root,
+        rng=Rng(seed),
+    )
+    built.check(view)
+    return _claim(built, built.infer(view), shape, batch_size)
+
+
+def score_reconstruction(
+    claim: Reconstruction,
+    truth_x: Tensor,
+    truth_y: Tensor | None = None,
+    *,
+    value_range: tuple[float, float] = (0.0, 1.0),
+    reference: Examples | None = None,
+) -> dict[str, Any]:
+    """Compare a reconstruction with the truth: PSNR, SSIM, exact recoveries, labels, and the gain over trivial guesses.
+
+    Args:
+        truth_x: float32 ``[B, *shape]``.
+        truth_y: int64 ``[B]``.
+        value_range: smallest and largest value of an input.
+        reference: examples that are not the truth, whose means are trivial guesses too.
+
+    Returns:
+        what `fedguard.metrics.reconstruction.score` tells.
+
+    Raises:
+        InputError: there is no truth, or it is no such tensor.
+        ContractError: the claim has another shape than the truth, or is of more inputs.
+    """
+    for name, values in (("truth_x", truth_x), ("truth_y", truth_y)):
+        if values is not None and (not isinstance(values, Tensor) or len(values) != len(truth_x) or not len(values)):
+            raise InputError(
+                f"{name}: expected a tensor of one row for each example, and at least one; got {_told(values)}."
+            )
+    low, high = value_range
+    if not low < high:
+        raise InputError(f"value_range: expected (smallest, largest); got {value_range}.")
+    return score(claim, truth_x, truth_y, value_range=value_range, reference=reference)
+
+
+def _built(attack: str | InferenceAttack, parameters: dict[str, Any]) -> InferenceAttack:
+    if isinstance(attack, str):
+        built: InferenceAttack = registry().build("inference", {"name": attack, **parameters} if parameters else attack)
+        return built
+    if not isinstance(attack, InferenceAttack):
+        raise InputError(f"attack: expected a name or an InferenceAttack; got {attack!r}.")
+    if parameters:
+        raise InputError(
+            f"parameters go with the name of an attack; got {', '.join(parameters)} beside the object {attack}."
+        )
+    return attack
+
+
+def _seen_by(attack: InferenceAttack, root: Examples | None) -> Sight:
+    """What the attack sees of what was given.
+
+    Raises:
+        NotAllowed: too little for it.
+    """
+    granted = Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA)
+    sees = first_met(attack.needs, granted)
+    reason = None
+    if attack.goal not in ("reconstruction", "labels"):
+        reason = f"tells {attack.goal} of candidates, not inputs or labels"
+    elif attack.active:
+        reason = "sends the client a model of its own"
+    elif attack.watches != "round":
+        reason = f"watches a whole {attack.watches}" if attack.watches == "training" else "needs the final model"
+    elif sees is None:
+        reason = f"needs {needs_in_words(attack.needs)}; here it sees {granted.words()}"
+    if reason is not None or sees is None:
+        raise NotAllowed(f"{attack.name} {reason}. Such attacks run in a suite: fedguard.run.")
+    return sees
+
+
+def _check_model(model: nn.Module) -> None:
+    """Raise `InputError` for a model whose gradient nobody could repeat."""
+    if any(parameter.dtype != torch.float32 or parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise InputError("model: expected float32 parameters on the CPU. Use model.float().cpu().")
+    for name, module in model.named_modules():
+        moving = bool(list(module.buffers(recurse=False))) or (isinstance(module, DROPOUTS) and module.p > 0)
+        if module.training and moving:
+            raise InputError(
+                f"model: {name} ({type(module).__name__}) computes something else at each call in training mode. "
+                "Take the gradient after model.eval(), or use GroupNorm instead of BatchNorm and no dropout."
+            )
+
+
+def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> int:
+    """C, from logits ``[2, C]`` for two inputs."""
+    try:
+        with torch.no_grad():
+            logits: tuple[int, ...] = tuple(model(torch.zeros(2, *shape)).shape)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"model: expected to take inputs of shape [B, {', '.join(map(str, shape))}]: {str(error).splitlines()[0]}"
+        ) from None
+    if len(logits) != 2 or logits[0] != 2 or expected not in (None, logits[1]):
+        wanted = "classes" if expected is None else expected
+        raise InputError(f"model: expected logits of shape [2, {wanted}] for two inputs; got {list(logits)}.")
+    return logits[1]
+
+
+def _vector(parts: Gradient, model: nn.Module, what: str) -> Tensor:
+    """float32 ``[d]`` of one tensor for each parameter, or of one vector."""
+    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+    if isinstance(parts, Tensor):
+        dim = sum(parameter.numel() for parameter in model.parameters())
+        if tuple(parts.shape) != (dim,):
+            raise InputError(
+                f"{what}: expected the shape [{dim}], one number for each of the model's; got {list(parts.shape)}."
+            )
+        parts = [parts]
+    elif any(not isinstance(part, Tensor) for part in parts) or [tuple(part.shape) for part in parts] != shapes:
+        raise InputError(
+            f"{what}: expected a tensor for each of the model's {len(shapes)} parameters, in their shapes; "
+            f"got {[_told(part) for part in parts]}."
+        )
+    vector = torch.cat([part.detach().to("cpu", torch.float32).reshape(-1) for part in parts])
+    if not bool(vector.isfinite().all()):
+        raise InputError(f"{what}: expected finite numbers; got NaN or infinity.")
+    return vector
+
+
+def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
+    if (
+        tuple(labels.shape) != (count,)
+        or labels.dtype != torch.int64
+        or not bool(((labels >= 0) & (labels < classes)).all())
+    ):
+        raise InputError(
+            f"labels: expected int64 of shape [{count}] in 0 to {classes - 1}; got {_told(labels)} of {labels.dtype}. "
+            "Set batch_size to the number of examples."
+        )
+    return labels
+
+
+def _claim(attack: InferenceAttack, claim: Inference, shape: tuple[int, ...], count: int) -> Reconstruction | Labels:
+    """The claim, if it is one of what the attack is for."""
+    if attack.goal == "labels" and isinstance(claim, Labels):
+        checked_labels(claim.y, count)
+        return claim
+    if attack.goal == "reconstruction" and isinstance(claim, Reconstruction):
+        checked_inputs(claim.x, shape, count)
+        if claim.y is not None:
+            checked_labels(claim.y, count)
+        return claim
+    raise ContractError(f"{attack.name}.infer: expected a claim of {attack.goal}; got {type(claim).__name__}.")
+
+
+def _told(values: Any) -> str:
+    return f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__

@@ -1,0 +1,74 @@
+"""DP-SGD (Abadi et al., CCS 2016): per-sample gradients, clipping and noise by Opacus, client by client."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.grad_sample import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedguard.contracts import Examples, LocalPlan
+from fedguard.errors import ConfigError
+from fedguard.rng import Rng
+from fedguard.tasks.network import Network, flatten
+
+
+class PrivateEngine:
+    """DP-SGD: ``g = (sum_j min(1, C / |g_j|) g_j + N(0, (z C)^2 I)) / B`` over the examples of a batch, then plain SGD on g.
+
+    The sum is divided by the plan's ``batch_size`` B, which is public, and never by a number of examples. So neither noise
+    nor step size tells how much data a client has, and a step on an empty batch is one of noise alone. Momentum works on
+    what is private already. Opacus clips to a millionth less than C.
+    """
+
+    def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
+        module = copy.deepcopy(network.module)  # the hooks of per-sample gradients are for nobody else
+        self._flat, self._parts = flatten(module), parts
+        self._module = GradSampleModule(module, loss_reduction="sum")
+
+    def train(
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        schedules: Sequence[NDArray[np.int64]],
+        plan: LocalPlan,
+        out: Tensor,
+        rng: Rng,
+    ) -> None:
+        """Write what each client moved by into the rows of ``out``; its noise is drawn from ``rng.child("client", i)``."""
+        if plan.private is None or plan.batch_size is None or plan.adjust is not None or plan.project is not None:
+            raise ConfigError(
+                "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
+            )
+        sgd = torch.optim.SGD(self._module.parameters(), lr=plan.lr, momentum=plan.momentum)
+        for row, client, schedule in zip(out, clients, schedules, strict=True):
+            clip, noise_multiplier = plan.private.level(client)
+            sgd.state.clear()  # momentum starts from 0
+            optimizer = DPOptimizer(
+                sgd,
+                noise_multiplier=noise_multiplier,
+                max_grad_norm=clip,
+                expected_batch_size=plan.batch_size,
+                generator=rng.child("client", client, "noise").torch(),
+            )
+            self._flat.copy_(model)
+            self._descend(self._parts[client], schedule, optimizer)
+            torch.sub(self._flat, model, out=row)
+
+    def _descend(self, examples: Examples, schedule: NDArray[np.int64], optimizer: DPOptimizer) -> None:
+        with warnings.catch_warnings():  # that the inputs need no gradient
+            warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
+            for batch in schedule:
+                rows = torch.from_numpy(batch[batch >= 0])
+                optimizer.zero_grad(set_to_none=True)
+                torch.autograd.backward(
+                    cross_entropy(self._module(examples.x[rows]), examples.y[rows], reduction="sum")
+                )
+                optimizer.step()

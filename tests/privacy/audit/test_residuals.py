@@ -1,0 +1,102 @@
+"""Tests of the residual noise: p-values are p-values, and each fault is seen by the check that is made for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedguard.privacy.audit.contract import SIGNIFICANCE, Transcript
+from fedguard.privacy.audit.residuals import residual_checks
+
+
+def transcript(seed=0, rounds=6, dim=600, *, noise=2.0, clients=400, q=0.25):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 2, (rounds, dim)) * 1.0
+    return Transcript(
+        releases=truth + noise * rng.standard_normal((rounds, dim)),
+        truth=truth,
+        noise=noise,
+        taking_part=rng.binomial(clients, q, rounds),
+        clients=clients,
+        rate=q,
+    )
+
+
+def changed(one, **changes):
+    return Transcript(**{**{name: getattr(one, name) for name in one.__dataclass_fields__}, **changes})
+
+
+def p_values(one):
+    return {check.name: check.p_value for check in residual_checks(one)}
+
+
+def failed(one):
+    return {check.name for check in residual_checks(one) if not check.passed}
+
+
+def test_p_values_of_right_code_are_no_smaller_than_uniform():
+    found = [p_values(transcript(seed)) for seed in range(300)]
+    assert set(found[0]) == {"noise", "normaliser", "rounds", "coordinates", "sampling"}
+    for name in found[0]:
+        values = [one[name] for one in found]
+        for level in (0.02, 0.1, 0.3):
+            allowed = stats.binom.ppf(0.999, len(values), level)
+            assert sum(value < level for value in values) <= allowed, (name, level)
+    # The normaliser's is exact.
+    assert stats.kstest([one["normaliser"] for one in found], "uniform").pvalue > 0.001
+
+
+def test_right_code_fails_no_check():
+    assert sum(bool(failed(transcript(seed))) for seed in range(300)) <= 2  # 5 checks at 0.0001: 0.15 expected
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 2.0])
+def test_noise_of_another_size(factor):
+    one = transcript()
+    assert failed(changed(one, releases=one.truth + factor * (one.releases - one.truth))) == {"noise"}
+
+
+def test_noise_that_is_missing_in_one_round():
+    one = transcript(rounds=20)
+    releases = one.releases.copy()
+    releases[7] = one.truth[7] + 0.7 * (one.releases - one.truth)[7]
+    assert failed(changed(one, releases=releases)) == {"noise"}
+
+
+def test_noise_that_is_used_again_at_any_distance():
+    one = transcript(rounds=12)
+    releases = one.releases.copy()
+    releases[9] += (one.releases - one.truth)[2] - (one.releases - one.truth)[9]
+    assert failed(changed(one, releases=releases)) == {"rounds"}
+    assert failed(changed(one, releases=one.truth + (one.releases - one.truth)[0])) == {"rounds"}
+
+
+def test_a_generator_that_starts_anew_for_each_layer():
+    one = transcript(dim=800)
+    noise = one.releases - one.truth
+    noise[:, 500:] = noise[:, :300]
+    assert failed(changed(one, releases=one.truth + noise)) == {"coordinates"}
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.2, 2.0])
+def test_a_sum_that_is_scaled(factor):
+    """As by a divisor that follows who came, or a clip that is another."""
+    one = transcript(rounds=30)
+    assert "normaliser" in failed(changed(one, releases=one.releases + (factor - 1) * one.truth))
+    assert not failed(changed(one, releases=one.releases + (factor - 1) * one.truth)) & {"rounds", "coordinates"}
+
+
+@pytest.mark.parametrize("counts", [[100] * 20, [200] * 20, [0] * 10 + [200] * 10])
+def test_sampling_of_another_law(counts):
+    one = transcript(rounds=20)
+    assert failed(changed(one, taking_part=np.array(counts))) == {"sampling"}
+
+
+def test_only_what_applies_is_checked():
+    one = changed(transcript(rounds=1), taking_part=None)
+    assert set(p_values(one)) == {"noise", "normaliser", "coordinates"}
+    silent = changed(one, releases=one.releases - one.truth, truth=np.zeros_like(one.truth))
+    assert p_values(silent)["normaliser"] == 1.0
+    assert not failed(silent)
+    assert SIGNIFICANCE == 1e-4
