@@ -146,8 +146,7 @@ class Curious:
         if self._attack.goal != "membership":
             return Target(clients, truth)
         rng = self._rng.child("candidates", number)
-        test, most = self._task.dataset.test, self._wants.candidates
-        inside, outside = drawn(truth, most, rng.child("in")), drawn(test, most, rng.child("out"))
+        inside, outside = alike(truth, self._task.dataset.test, self._wants.candidates, rng)
         order = torch.randperm(len(inside) + len(outside), generator=rng.child("order").torch())
         return Target(clients, truth, joined([inside, outside])[order], order < len(inside))
 
@@ -308,9 +307,24 @@ def joined(parts: Sequence[Examples]) -> Examples:
     return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 
-def drawn(examples: Examples, most: int, rng: Rng) -> Examples:
-    """At most so many of them, at random."""
-    return examples[torch.randperm(len(examples), generator=rng.torch())[:most]]
+def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Examples, Examples]:
+    """Members and others with the same shares of each class, at most so many of either.
+
+    A client's labels differ from those of all examples; whoever is asked about both as they are tells them apart by the class
+    alone, which is no membership. Of class c there are ``m_c = min(members, others)`` members, and ``floor(r m_c)`` others,
+    with the largest r that all classes allow.
+    """
+    classes = members.y.unique().tolist()
+    counts = {c: (int((members.y == c).sum()), int((others.y == c).sum())) for c in classes}
+    kept = {c: min(both) for c, both in counts.items()}
+    ratio = min((counts[c][1] / kept[c] for c in classes if kept[c]), default=0.0)
+
+    def drawn(examples: Examples, share: Mapping[int, int], name: str) -> Examples:
+        order = torch.randperm(len(examples), generator=rng.child(name).torch())
+        rows = torch.cat([order[examples.y[order] == c][: share[c]] for c in classes])
+        return examples[rows[torch.randperm(len(rows), generator=rng.child(name, "cut").torch())[:most]]]
+
+    return drawn(members, kept, "in"), drawn(others, {c: int(ratio * kept[c]) for c in classes}, "out")
 
 
 def victim_first(watched: Sequence[Watched], victim: int) -> Tensor:

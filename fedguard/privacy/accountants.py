@@ -35,8 +35,8 @@ class PRVAccountant(Accountant):
 
         delta(e) = E[max(0, 1 - exp(e - L))],      L = L_1 + ... + L_T,    L_i = log of the two densities' ratio
 
-    A removed unit and an added one have losses of different laws, and neither is known to be the worse one after
-    composition; opacus counts the removed unit only, here the larger epsilon of both is taken.
+    A removed unit and an added one have losses of different laws. Opacus composes the removed one's alone; here the larger
+    epsilon of both is taken.
 
     Source: Gopi, Lee and Wutschitz 2021, "Numerical composition of differential privacy" (NeurIPS); both directions: Zhu,
     Dong and Wang 2022 (AISTATS).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from fedguard.errors import ConfigError, require
 from fedguard.privacy.accountants import accountant_named
@@ -43,7 +44,10 @@ def gaussian_noise(
     _check(epsilon, steps)
     account = accountant_named(accountant).spent
 
-    def enough(noise: float) -> bool:
+    @cache
+    def excess(logarithm: float) -> float:
+        """How far epsilon is above the target, in logarithms, at the noise ``exp(logarithm)``."""
+        noise = math.exp(logarithm)
         event = gaussian_event(
             noise_multiplier=noise,
             sample_rate=sample_rate,
@@ -54,26 +58,26 @@ def gaussian_noise(
             view=VIEWS.get(unit, ""),
         )
         try:
-            return account([event], delta).value <= epsilon
+            return math.log(max(account([event], delta).value, 1e-30) / epsilon)
         except OutOfRange:  # too little noise for its arithmetic, unless it is something else
             if noise >= LARGEST:
                 raise
-            return False
+            return math.log(1e3)
 
-    high = 1.0
-    while not enough(high):
-        high *= 2
+    high = 0.0
+    while excess(high) > 0:
+        high += math.log(2)
         require(
-            high <= LARGEST,
+            high <= math.log(LARGEST),
             f"epsilon: {epsilon:g} at delta = {delta:g} is out of reach for {steps} steps by the accountant {accountant}, with "
             "any noise. Raise epsilon, or use another accountant.",
         )
-    low = high / 2
-    while enough(low):
-        if low < SMALLEST:
-            return low
-        low, high = low / 2, low
-    return _bisected(enough, low, high, 1e-4)
+    low = high - math.log(2)
+    while excess(low) <= 0:
+        if low < math.log(SMALLEST):
+            return math.exp(low)
+        low, high = low - math.log(2), low
+    return math.exp(_root(excess, low, high, 1e-4))
 
 
 def calibrate(
@@ -138,6 +142,16 @@ def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, 
         middle = (low + high) // 2
         low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
     return high
+
+
+def _root(excess: Callable[[float], float], low: float, high: float, precision: float) -> float:
+    """Where a falling function crosses 0, from above; it is positive at ``low`` and not at ``high``."""
+    from scipy.optimize import brentq
+
+    found = float(brentq(excess, low, high, xtol=precision / 4))
+    while excess(found) > 0:
+        found += precision / 4
+    return min(found, high)
 
 
 def _bisected(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:

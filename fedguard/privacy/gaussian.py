@@ -7,7 +7,7 @@ What an epsilon is worth depends on how the units were drawn, and on what neighb
     poisson   each unit on its own with probability q     add/remove    the Rényi divergence is exact (Mironov et al. 2019)
     fixed     a fixed number without replacement          replace       a bound for whole orders (Wang et al. 2019)
     none      all of them                                 either        exact
-    cyclic    by a public schedule, as in epochs          either        none, for all but the steps of the unit
+    cyclic    by a public schedule, as in epochs          either        no amplification: its own steps in full
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fedguard as fg
+from fedguard.bench.inference import alike
 from fedguard.bench.pictures import load
 from fedguard.bench.record import reproducible
 from fedguard.bench.rehearsal import refusals
@@ -184,6 +185,32 @@ def test_members_and_others_are_told_apart_by_the_core_alone():
     (target,) = found["targets"]
     assert (target["members"], target["non_members"]) == (150, 150)
     assert found["score"]["auc"] == pytest.approx(1.0, abs=0.02)  # digits has a few images twice
+
+
+def test_members_and_others_have_the_same_classes():
+    """A client with classes of its own is not told from the test set by these: who scores by class alone has an AUC of 0.5."""
+    y = torch.tensor([0] * 30 + [1] * 10 + [2] * 50)
+    members = Examples(torch.arange(90.0)[:, None], y)
+    others = Examples(torch.arange(100.0, 220.0)[:, None], torch.arange(120) % 3)
+    inside, outside = alike(members, others, 1000, Rng(0))
+    assert inside.y.bincount().tolist() == [30, 10, 40] and outside.y.bincount().tolist() == [30, 10, 40]
+    few = Examples(members.x[25:40], members.y[25:40])
+    inside, outside = alike(few, others, 1000, Rng(0))
+    assert inside.y.bincount().tolist() == [5, 10] and outside.y.bincount().tolist() == [20, 40]
+    assert len(set(outside.x.flatten().tolist())) == 60 and outside.x.min() >= 100
+    assert [len(part) for part in alike(members, others, 7, Rng(0))] == [7, 7]
+
+
+def test_a_class_alone_tells_no_membership():
+    class ByClass(InferenceAttack):
+        name, goal, watches = "by_class", "membership", "training"
+
+        def infer(self, view):
+            return Membership(-(view.candidates.y - 3.0).abs())
+
+    skewed = cell(task={"partition": "dirichlet(alpha=0.3)"}, observer={"victims": 10})
+    found = inferred(dataclasses.replace(skewed, inference=ByClass()))
+    assert found["score"]["auc"] == pytest.approx(0.5, abs=0.02)
 
 
 def test_shadow_models_learn_from_what_they_are_given_and_know_nothing_else():

@@ -6,7 +6,7 @@ with Clopper-Pearson upper bounds for both rates. Several thresholds are tried, 
 A threshold is a score of a canary that was out, taken by its rank: the false positive rate above the k-th largest of n is
 Beta(k, n - k + 1) distributed, which is the Clopper-Pearson bound for k - 1 of n, so that looking at the scores costs nothing.
 
-Weak: n canaries show no rate below about 4 / n, so the bound stays near log n whatever the code does.
+Weak: n canaries show no rate below about 6 / n here, so the bound stays below log(n / 6) whatever the code does.
 
 Source: Jagielski et al. 2020 (NeurIPS); Nasr et al. 2023 (USENIX Security); the relation of Kairouz et al. 2015 (ICML).
 """
