@@ -215,7 +215,7 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="attack, defense, protocol, trigger, data, partition, model or architecture. Default: all.",
+            help="attack, inference, defense, protocol, trigger, data, partition, model or architecture. Default: all.",
             metavar="[KIND]",
         ),
     ] = None,

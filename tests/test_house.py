@@ -185,6 +185,9 @@ DOCUMENTS = [
     "benchmarks/README.md",
     "docs/quantisation.md",
     "docs/secure_aggregation.md",
+    "docs/differential_privacy.md",
+    "docs/inference.md",
+    "docs/audit.md",
 ]
 
 
@@ -202,7 +205,15 @@ SHORT = {
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "docs/quantisation.md", "docs/secure_aggregation.md"]
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/quantisation.md",
+        "docs/secure_aggregation.md",
+        "docs/differential_privacy.md",
+        "docs/inference.md",
+    ],
 )
 def test_python_in_documents_runs(document, tmp_path, monkeypatch):
     found = blocks(document, "python")
@@ -240,7 +251,7 @@ def test_commands_that_documents_show_exist(document):
         assert done.returncode == 0, command
 
 
-@pytest.mark.parametrize("name", ["rules", "simulation", "probes", "secagg"])
+@pytest.mark.parametrize("name", ["rules", "simulation", "probes", "secagg", "inversion"])
 def test_benchmarks_run(name, tmp_path):
     import json
 
@@ -251,6 +262,14 @@ def test_benchmarks_run(name, tmp_path):
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]
     assert len(figures) >= 4
     assert all(figure.get("passes", figure.get("ratio")) > 0 for figure in figures)
+
+
+def test_the_study_of_audits_runs(tmp_path):
+    import json
+
+    script, out = ROOT / "benchmarks" / "audit.py", tmp_path / "out.json"
+    subprocess.run([sys.executable, str(script), "--smoke", "--json", str(out)], check=True, capture_output=True)
+    assert len(json.loads(out.read_text())["figures"]) >= 4
 
 
 def test_the_study_of_the_worst_case_runs(tmp_path):

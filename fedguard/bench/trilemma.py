@@ -87,12 +87,22 @@ class Trilemma:
 
     def _table(self, figures: Sequence[str]) -> Table:
         table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("setting", "defense", "epsilon", "worst accuracy", *figures):
-            table.add_column(heading, justify="left" if heading in ("setting", "defense") else "right")
-        for point in self.points:
-            cells = [_text("final_accuracy", point.accuracy)]
-            cells += [_text(figure, point.leakage.get(figure)) for figure in figures]
-            table.add_row(point.setting, point.defense, _epsilon(point.epsilon), *cells)
+        shown = {"worst accuracy, %": [point.accuracy for point in self.points]}
+        for figure in figures:
+            unit = FIGURES[figure].unit
+            shown[f"{figure}, {unit}" if unit else figure] = [point.leakage.get(figure) for point in self.points]
+        named = [len({one.attack for one in column if one}) > 1 for column in shown.values()]
+        for heading in ("setting", "defense", "epsilon"):
+            table.add_column(heading, justify="right" if heading == "epsilon" else "left")
+        for (heading, column), apart in zip(shown.items(), named, strict=True):
+            attack = next((one.attack for one in column if one), "")
+            table.add_column(heading if apart else f"{heading}\n{attack}", justify="right")
+        for number, point in enumerate(self.points):
+            texts = [
+                _text(figure, column[number], apart)
+                for figure, column, apart in zip(("final_accuracy", *figures), shown.values(), named, strict=True)
+            ]
+            table.add_row(point.setting, point.defense, _epsilon(point.epsilon), *texts)
         return table
 
     def _chart(self, figure: str, width: int) -> Iterator[Text]:
@@ -158,12 +168,12 @@ def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> Worst | None:
     return min(worst, key=lambda one: sign * one.estimate.mean, default=None)
 
 
-def _text(figure: str, worst: Worst | None) -> str:
+def _text(figure: str, worst: Worst | None, named: bool) -> str:
     if worst is None:
         return "-"
     known, half = FIGURES[figure], worst.estimate.half_width
     interval = "" if half is None else f" ±{known.text(half)}"
-    return f"{known.text(worst.estimate.mean)}{interval} ({worst.attack})"
+    return f"{known.text(worst.estimate.mean)}{interval}" + (f" ({worst.attack})" if named else "")
 
 
 def _epsilon(value: float | None) -> str:

@@ -69,7 +69,8 @@ def _tell(found: Sequence[CellAudit]) -> None:
         colour = _COLOURS.get(audited.verdict, "yellow")
         console.print(f"[bold]{escape(audited.subject)}[/]: [{colour}]{audited.verdict}[/]", highlight=False)
         _say(f"  {audited.words}")
-        _say(f"  audited for: {'; '.join(one.cells)}")
+        alike = f", and {len(one.cells) - 1} alike" if len(one.cells) > 1 else ""
+        _say(f"  audited for: {one.cells[0]}{alike}")
         sure = "an estimate" if bound.confidence is None else f"{bound.confidence:.0%} confidence"
         _say(f"  lower bound: {bound.epsilon:.4g} by {bound.method}, {sure}, {audited.canaries} canaries")
         if bound.assumes:

@@ -15,11 +15,23 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.explain.toy import picture_of
-from fedguard.contracts import Algorithm, Architecture, Defense, PoisonAttack, first_met, needs_in_words
+from fedguard.contracts import (
+    Algorithm,
+    Architecture,
+    Defense,
+    InferenceAttack,
+    PoisonAttack,
+    first_met,
+    needs_in_words,
+)
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
 from fedguard.registry import KINDS, iterate, registry
 from fedguard.visibility import PROTOCOLS, exposed
+
+
+#: The kinds that need to see something of a training.
+SEEING = ("attack", "inference", "defense")
 
 
 def kinds_named(kind: str | None) -> list[str]:
@@ -89,19 +101,21 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
             "breakdown": cls.breakdown,
             "cost": cls.cost,
         }
-    if issubclass(cls, PoisonAttack):
+    if issubclass(cls, PoisonAttack | InferenceAttack):
         entry["goal"] = cls.goal
+    if issubclass(cls, InferenceAttack):
+        entry |= {"watches": cls.watches, "server": "malicious" if cls.active else "curious"}
     return entry
 
 
 def _table(kind: str) -> Table:
     table = Table(title=f"\n{kind}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
-    if kind in ("attack", "defense"):
+    if kind in SEEING:
         table.add_column("needs to see")
     table.add_column("what it does", ratio=1)
     for _, cls in iterate([kind]):
-        needs = [_short_needs(cls)] if kind in ("attack", "defense") else []
+        needs = [_short_needs(cls)] if kind in SEEING else []
         origin = registry().origin(kind, cls.name)
         brought = "" if origin == "built in" else f" ({origin})"
         table.add_row(cls.name, *needs, cls.summary() + brought)
@@ -132,8 +146,8 @@ def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
         yield table
     if picture := picture_of(cls):
         yield from (Text(""), picture, Text(""))
-    if cls.kind in ("attack", "defense"):
-        yield Markdown(f"In a suite: `{cls.kind}: {cls.name}`")
+    if cls.kind in SEEING:
+        yield Markdown(f"In a suite: `{'attack' if cls.kind == 'inference' else cls.kind}: {cls.name}`")
 
 
 def _reflowed(docstring: str) -> str:
@@ -151,11 +165,15 @@ def _reflowed(docstring: str) -> str:
 
 def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
     yield "source", cls.source or "-"
-    if cls.kind in ("attack", "defense"):
+    if cls.kind in SEEING:
         yield "needs to see", needs_in_words(cls.needs)
         yield "under masks", _under_masks(cls)
-    if issubclass(cls, PoisonAttack):
+    if issubclass(cls, PoisonAttack | InferenceAttack):
         yield "goal", cls.goal
+    if issubclass(cls, InferenceAttack):
+        watched = {"round": "one round", "training": "every round", "model": "the final model"}
+        yield "watches", watched[cls.watches]
+        yield "server", "malicious: it sends another model" if cls.active else "curious"
     if issubclass(cls, Defense):
         yield "stage", stage_of(cls)
         slope, offset = cls.min_rows
@@ -187,7 +205,8 @@ def _under_masks(cls: type[Algorithm]) -> str:
             runs[mode] = sees
     if not runs:
         return "refused: they hide what it needs"
-    seen = f"; it sees {next(iter(runs.values())).words()}" if issubclass(cls, PoisonAttack) else ""
+    attack = issubclass(cls, PoisonAttack | InferenceAttack)
+    seen = f"; it sees {next(iter(runs.values())).words()}" if attack else ""
     return f"runs under {', '.join(runs)}{seen}"
 
 
