@@ -233,7 +233,7 @@ def aggregate(
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
     except NotObservable:
         raise NotAllowed(
-            f"{pipeline} asks the network or the clients' data, which are there in a suite only: fedguard.run."
+            f"{pipeline} asks the network, the clients' data or their noise, which are there in a suite only: fedguard.run."
         ) from None
     return result
 

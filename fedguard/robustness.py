@@ -169,6 +169,7 @@ class _Search:
             state={},
             clients=tuple(range(n)),
             samples=torch.ones(n, dtype=torch.float64),
+            noise=torch.ones(n, dtype=torch.float64),
             shape=(),
             layers=(),
             server_lr=1.0,

@@ -137,6 +137,7 @@ def test_list(folder):
         "model",
         "architecture",
         "protocol",
+        "inference",
     }
     for entry in listed:
         assert {"name", "kind", "needs", "source", "summary", "parameters"} <= set(entry)

@@ -103,8 +103,9 @@ def test_every_position_has_a_row(finished):
 def test_columns_of_the_frame(finished):
     frame = finished[0].frame()
     assert list(frame.columns) == [
-        "cell", "attack", "defense", "seed", "status", "reason", "final_accuracy", "best_accuracy", "worst_class_accuracy",
+        "cell", "attack", "defense", "seed", "status", "reason", "goal", "final_accuracy", "best_accuracy", "worst_class_accuracy",
         "accuracy_drop", "attack_success", "durability", "filter_precision", "filter_recall", "honest_excluded", "kappa",
+            "psnr", "psnr_gain", "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc",
         "epsilon", "seconds", "flags",
     ]  # fmt: skip
 

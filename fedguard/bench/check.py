@@ -35,18 +35,20 @@ def checked(plan: Plan, refused: Mapping[str, str]) -> RenderableType:
 def estimate_seconds(plan: Plan, refused: Mapping[str, str], jobs: int, samples: int = 6) -> float:
     """Wall seconds for the whole plan on ``jobs`` workers, without regard to what is stored already.
 
-    Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread.
+    Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread; an attack on the
+    clients' privacy is made once more by itself, since its cost is not that of a round.
     """
     legal = [cell for cell in plan.cells if cell.id not in refused]
     chosen = legal[:: max(1, len(legal) // samples)][:samples]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        per_round = sum(_seconds_per_round(cell, plan.suite.seeds[0]) for cell in chosen) / len(chosen)
+        costs = [_costs(cell, plan.suite.seeds[0]) for cell in chosen]
     finally:
         torch.set_num_threads(threads)
-    rounds = sum(cell.config.training.rounds * (len(plan.suite.seeds) + _selecting(cell)) for cell in legal)
-    return START + per_round * rounds / jobs
+    per_round, once = (sum(one[part] for one in costs) / len(costs) for part in (0, 1))
+    trials = [(cell.config.training.rounds, len(plan.suite.seeds) + _selecting(cell)) for cell in legal]
+    return START + sum(many * (rounds * per_round + once) for rounds, many in trials) / jobs
 
 
 def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
@@ -99,10 +101,18 @@ def _clients(cell: Cell) -> str:
     )
 
 
-def _seconds_per_round(cell: Cell, seed: int, rounds: int = 2) -> float:
+def _costs(cell: Cell, seed: int, rounds: int = 2) -> tuple[float, float]:
+    """Seconds for a round, and for what is done once in a trial."""
     training = dataclasses.replace(cell.config.training, rounds=rounds)
-    short = dataclasses.replace(cell, config=cell.config.model_copy(update={"training": training}))
-    run_trial(short, seed, {})  # the first time loads and deals the data
+    changed = {"training": training, "observer": cell.config.observer.model_copy(update={"round": 1})}
+    short = dataclasses.replace(cell, config=cell.config.model_copy(update=changed))
+    alone = dataclasses.replace(short, inference=None)
+    run_trial(alone, seed, {})  # the first time loads and deals the data
+    trained = _timed(alone, seed)
+    return trained / rounds, max(0.0, _timed(short, seed) - trained) if cell.inference else 0.0
+
+
+def _timed(cell: Cell, seed: int) -> float:
     begun = time.perf_counter()
-    run_trial(short, seed, {})
-    return (time.perf_counter() - begun) / rounds
+    run_trial(cell, seed, {})
+    return time.perf_counter() - begun

@@ -108,7 +108,8 @@ class Curious:
         """
         watched = [report.watched for report in reports if report.watched is not None]
         targets = [self._behind(target, watched) for target in self._targets]
-        found, given = [], {}
+        found: list[dict[str, Any]] = []
+        given: dict[str, Any] = {}
         for number, target in enumerate(target for target in targets if target.clients and len(target.truth)):
             view = self._view(target, watched, model, number)
             given = given or self._given(view, watched, model)
@@ -173,30 +174,43 @@ class Curious:
         return target if there == target.clients else self._target(there, 0) if there else Target((), target.truth)
 
     def _view(self, target: Target, watched: Sequence[Watched], model: Tensor, number: int) -> InferenceView:
-        seen = [one for one in watched if not self._alone or target.clients[0] in one.clients]
-        updates = aggregates = None
-        if seen and self._alone:
-            updates = victim_first(seen, target.clients[0])
-        if seen:
-            aggregates = torch.stack([self._hiding(one, target.clients) for one in seen])
+        """Of the watched rounds those from which the server has something of the target."""
+        client = target.clients[0]
+        seen = [
+            one for one in watched if (client in one.clients if self._alone else self._hiding(one, client) is not None)
+        ]
+        updates = victim_first(seen, client) if seen and self._alone else None
+        means = [mean for one in seen if (mean := self._hiding(one, client)) is not None]
+        aggregates = torch.stack(means) if means else None
         models = [one.sent for one in seen] + [seen[-1].after if seen else model]
-        return self._made(target, torch.stack(models), number, updates=updates, aggregates=aggregates)
+        return self._made(target, torch.stack(models), number, updates, aggregates)
 
-    def _hiding(self, one: Watched, clients: Sequence[int]) -> Tensor:
-        """float32 ``[d]``: what the server sees that has these clients' updates in it."""
+    def _hiding(self, one: Watched, client: int) -> Tensor | None:
+        """float32 ``[d]``: what the server sees that has a client's update in it; None where a round came to nothing.
+
+        Over sums of several clients it is the first client's.
+        """
         if self._cell.trusted_server:
-            return torch.zeros_like(one.sent) if one.aggregate is None else one.aggregate
+            return one.aggregate
         if self._setup.protocol.masked:
-            rows = [index for index, row in enumerate(one.behind) if clients[0] in row]
-            return one.rows[rows[0]] if rows else torch.zeros_like(one.sent)
-        return one.updates.mean(0)
+            return next((mean for mean, row in zip(one.rows, one.behind, strict=True) if client in row), None)
+        return one.updates.mean(0) if len(one.updates) else None
 
-    def _made(self, target: Target, models: Tensor, number: int, **seen: Tensor | None) -> InferenceView:
+    def _made(
+        self,
+        target: Target,
+        models: Tensor,
+        number: int,
+        updates: Tensor | None = None,
+        aggregates: Tensor | None = None,
+    ) -> InferenceView:
         return inference_view(
             "the server",
             self._sees,
             self._network.module,
             models=models,
+            updates=updates,
+            aggregates=aggregates,
             shape=self._task.shape,
             classes=self._task.classes,
             value_range=self._task.value_range,
@@ -208,7 +222,6 @@ class Curious:
             adapt=self._setup.pipeline.adapt(self._network.module),
             train=self._shadows,
             rng=self._rng.child("attack", number),
-            **seen,
         )
 
     def _tampered(self, model: Tensor) -> Tensor:
@@ -314,7 +327,7 @@ def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Exa
     alone, which is no membership. Of class c there are ``m_c = min(members, others)`` members, and ``floor(r m_c)`` others,
     with the largest r that all classes allow.
     """
-    classes = members.y.unique().tolist()
+    classes = sorted(set(members.y.tolist()))
     counts = {c: (int((members.y == c).sum()), int((others.y == c).sum())) for c in classes}
     kept = {c: min(both) for c, both in counts.items()}
     ratio = min((counts[c][1] / kept[c] for c in classes if kept[c]), default=0.0)

@@ -102,7 +102,8 @@ class Trilemma:
                 _text(figure, column[number], apart)
                 for figure, column, apart in zip(("final_accuracy", *figures), shown.values(), named, strict=True)
             ]
-            table.add_row(point.setting, point.defense, _epsilon(point.epsilon), *texts)
+            said = number > 0 and point.setting == self.points[number - 1].setting
+            table.add_row("" if said else point.setting, point.defense, _epsilon(point.epsilon), *texts)
         return table
 
     def _chart(self, figure: str, width: int) -> Iterator[Text]:

@@ -231,7 +231,7 @@ def test_a_client_that_drops_out_is_absent_from_the_round():
         assert report.told == 2  # the assumed share, 3 of 9, of the 6 that sent
 
     class Others(Participation):
-        def choose(self, rng):
+        def choose(self, rng, round):
             return others
 
     alone = set_up(task, FEDSGD, participation=Others(total=9), told=3, pipeline="trimmed_mean")

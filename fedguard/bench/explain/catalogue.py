@@ -29,7 +29,6 @@ from fedguard.errors import UnknownName
 from fedguard.registry import KINDS, iterate, registry
 from fedguard.visibility import PROTOCOLS, exposed
 
-
 #: The kinds that need to see something of a training.
 SEEING = ("attack", "inference", "defense")
 

@@ -91,6 +91,7 @@ def _context(n: int, sees: Sight = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_
         server_lr=1.0,
         clients=tuple(range(n)),
         samples=torch.ones(n, dtype=torch.float64),
+        noise=torch.ones(n, dtype=torch.float64),
         root=root,
         root_loss=lambda model: float((model - root).square().sum()),
         model=torch.zeros(2),
