@@ -83,7 +83,8 @@ def _sums(cards: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) ->
     modes: dict[str, list[dict[str, Any]]] = {}
     for card, result in zip(cards, results, strict=True):
         if result.get("secure_aggregation"):
-            modes.setdefault(card["secure_aggregation"], []).append(result["secure_aggregation"])
+            mode = card["secure_aggregation"] + (", with noise" if card["privacy"] != "none" else "")
+            modes.setdefault(mode, []).append(result["secure_aggregation"])
     for mode, found in modes.items():
         hidden = min((one["anonymity"] for one in found if one["anonymity"] is not None), default=None)
         errors = [one["error"]["mean"] for one in found if one["error"]]
