@@ -340,6 +340,7 @@ def test_a_client_does_not_look_at_its_examples_once_noise_hides_them():
         ({**CLIENT, "noise": {"bands": 3}}, {"clients": {"total": 6, "per_round": 2, "sampling": "poisson"}}, "bands: expected at most the 1 rounds"),
         ({**CLIENT, "clip": {"initial": 1.0}, "noise": {"bands": 2}}, {"clients": {"total": 6, "per_round": 2, "sampling": "cyclic"}}, "correlated noise takes a fixed clip"),
         ({**CLIENT, "clip": {"bit_noise": 0.5}}, {}, "bit_noise: expected more than half of the noise multiplier 1"),
+        ({"kind": "client", "epsilon": 2.0, "clip": {"bit_noise": 0.3}}, {}, "bit_noise: expected more than half of the noise"),
     ],
 )  # fmt: skip
 def test_noise_that_cannot_be_made_is_an_error(privacy, others, message):
@@ -430,6 +431,29 @@ def test_colluders_who_see_honest_updates_leave_no_guarantee():
     assert "Take honest_updates from threat.knowledge" in record["result"]["privacy"]["why"]
     blind, _ = run_trial(cell(attack="sign_flip", **settings, threat={"knowledge": ["own_data", "model"]}), 0, {})
     assert blind["result"]["privacy"]["epsilon"] > 0 and blind["result"]["privacy"]["why"] is None
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_colluders_who_know_how_many_take_part_leave_no_amplification(sampling):
+    """What they send may depend on the number, and so on whether one client was drawn: alie does, by n and f."""
+    clients = {"total": 12, "per_round": 6, "sampling": sampling, "malicious": 2}
+    settings = {"protocol": {"privacy": CLIENT}, "clients": clients, "threat": {"knowledge": ["own_data", "model"]}}
+    attacked, _ = run_trial(cell(attack="alie", **settings), 0, {})
+    assert attacked["result"]["privacy"]["epsilon"] is None
+    assert "the colluders know how many take part" in attacked["result"]["privacy"]["why"]
+    peaceful, _ = run_trial(cell(**settings), 0, {})
+    assert peaceful["result"]["privacy"]["epsilon"] > 0
+
+
+def test_a_model_whose_gradients_depend_on_the_batch_is_refused():
+    """PRECODE weighs its KL term by beta over the size of the batch, so one example changes the gradients of the others."""
+    private = {"protocol": {"privacy": RECORD}}
+    reasons = cell(task={"model": {"name": "precode", "hidden": [16], "bottleneck": 8}}, **private).verdict.reasons
+    assert any("gives an example another gradient in another batch" in reason for reason in reasons)
+    assert not cell(
+        task={"model": {"name": "precode", "hidden": [16], "bottleneck": 8, "beta": 0.0}}, **private
+    ).verdict.reasons
+    assert not cell(task={"model": {"name": "precode", "hidden": [16], "bottleneck": 8}}).verdict.reasons
 
 
 def test_a_target_finds_the_noise_that_clients_share_out():

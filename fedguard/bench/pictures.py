@@ -42,7 +42,7 @@ def save(
         ContractError: the claim has another shape than the truth.
         OSError: the folder cannot be written.
     """
-    found, _ = aligned(claim.x, truth.x, value_range)
+    found, _ = aligned(claim.x, truth.x, value_range, max(len(claim.x), len(truth)))
     x, found = truth.x[:IMAGES], found[:IMAGES]
     path = folder.path / "artifacts" / f"{cell}-seed-{seed:03d}-{name}.npz"
     arrays = io.BytesIO()

@@ -199,7 +199,14 @@ def _of_clients(cell: Cell, noise: ClientNoise, reports: Sequence[RoundReport]) 
     private = central(noise, cell.participation, cell.config.training.rounds)
     spent = private.spent(cell.participation, len(reports), noise.delta) if reports else None
     found = _proven("client", spent)
-    if Sight.HONEST_UPDATES in cell.verdict.attack_sees and any(one.hostile for one in reports):
+    hostile = cell.attack is not None and cell.hostile > 0
+    if hostile and cell.participation.scheme in ("poisson", "fixed"):
+        found |= {
+            "epsilon": None,
+            "why": "no guarantee: the colluders know how many take part, and what they send may tell of it, while the "
+            "amplification rests on its secrecy. Let all clients take part, or take turns",
+        }
+    if hostile and Sight.HONEST_UPDATES in cell.verdict.attack_sees:
         found |= {
             "epsilon": None,
             "why": "no guarantee: the colluders put what they see of the honest updates into their own, which the noise is not "

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 
 from fedguard.architectures.masking import masking
-from fedguard.bench.inference import Curious
+from fedguard.bench.inference.curious import Curious
 from fedguard.bench.trial import colluders, deal, set_up
 from fedguard.config import Cell
 from fedguard.contracts import ROOT, DataView, Sight, State

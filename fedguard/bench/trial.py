@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedguard.bench.card import threat_card
 from fedguard.bench.environment import environment, peak_memory
-from fedguard.bench.inference import Album, Curious
+from fedguard.bench.inference.curious import Album, Curious
 from fedguard.bench.protocol import privacy_spent, sums
 from fedguard.bench.record import Record, identified
 from fedguard.bench.references import references

@@ -160,7 +160,7 @@ class Cell:
                 self.inference, exposure, self.config.observer.server == "malicious", mode, self.trusted_server
             )
             reasons += of_inference
-        reasons += privacy_reasons(self.config.protocol, self.pipeline)
+        reasons += privacy_reasons(self.config.protocol, self.pipeline, self.model)
         if self.adversary is not None and self.hostile == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:

@@ -15,6 +15,7 @@ from fedguard.contracts import (
     GroupTested,
     GroupTesting,
     Level,
+    Model,
     Participation,
     Pipeline,
     Protocol,
@@ -70,8 +71,8 @@ def session(protocol: Protocol, clients: Participation) -> Parameters:
     return chosen
 
 
-def privacy_reasons(protocol: Protocol, pipeline: Pipeline) -> list[str]:
-    """Why the noise does not go with a defense: a line for each reason."""
+def privacy_reasons(protocol: Protocol, pipeline: Pipeline, model: Model) -> list[str]:
+    """Why the noise does not go with a defense or a model: a line for each reason."""
     noise, rule, reasons = protocol.privacy, pipeline.rule, []
     levels = isinstance(noise, RecordNoise) and bool(noise.levels)
     if rule.by_noise and not levels:
@@ -83,6 +84,11 @@ def privacy_reasons(protocol: Protocol, pipeline: Pipeline) -> list[str]:
         reasons.append(f"the noise is made for clients that count alike, and {rule.name} weighs them. Use mean.")
     if isinstance(noise, RecordNoise):
         reasons += _reveals(pipeline)
+        if not model.by_example:
+            reasons.append(
+                f"{model} gives an example another gradient in another batch, so that clipping does not bound what one adds. "
+                "Use another model."
+            )
     if isinstance(noise, ClientNoise):
         if protocol.masked:
             reasons.append(
@@ -201,7 +207,7 @@ def _check_noise(protocol: Protocol, clients: Participation, training: Training)
     if isinstance(noise, ClientNoise):
         _check_one(noise, "privacy")
         _check_bands(noise, clients)
-        if noise.noise_multiplier is not None:
+        if isinstance(noise.clip, AdaptiveClip):
             central(noise, clients, training.rounds).sum_noise  # noqa: B018  raises where the count takes too much
 
 

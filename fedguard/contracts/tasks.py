@@ -82,6 +82,11 @@ class Model(Algorithm):
 
     kind: ClassVar[str] = "model"
 
+    @property
+    def by_example(self) -> bool:
+        """Whether the loss of an example, and so its gradient, is the same whatever else is in its batch."""
+        return True
+
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """A network that takes ``[B, *shape]`` to logits ``[B, classes]``, without buffers (no BatchNorm)."""

@@ -11,24 +11,28 @@ from fedguard.contracts import Labels
 from fedguard.errors import ContractError
 
 
-def label_score(claim: Labels | Tensor, truth: Tensor, *, classes: int, prior: Tensor | None = None) -> dict[str, Any]:
+def label_score(
+    claim: Labels | Tensor, truth: Tensor, *, classes: int, prior: Tensor | None = None, most: int | None = None
+) -> dict[str, Any]:
     """Compare claimed labels with the true ones, as multisets.
 
     Args:
-        claim: int64, at most B labels; the missing ones count as wrong.
+        claim: int64, at most B labels, or ``most``; the missing ones count as wrong, and so do those above B.
         truth: int64 ``[B]``, each in 0 ... classes - 1.
         prior: float ``[classes]``: the shares of the classes that are known without the update; uniform by default.
+        most: where the attacker was told of more examples than there are, how many.
 
     Returns:
         examples: B; claimed: how many labels were;
-        accuracy: size of the intersection over B; exact: whether it is all of them, and no other;
+        accuracy: size of the intersection over B, or over the claims where these are more; exact: whether it is all of them,
+            and no other;
         count_error: for each class the claimed number less the true one;
         trivial: the accuracy of `blind_guess` on the same labels; gain: accuracy - trivial.
 
     Raises:
         ContractError: more than B labels, or others than 0 ... classes - 1.
     """
-    claimed = checked_labels(claim.y if isinstance(claim, Labels) else claim, len(truth))
+    claimed = checked_labels(claim.y if isinstance(claim, Labels) else claim, max(len(truth), most or 0))
     if len(claimed) and not 0 <= int(claimed.min()) <= int(claimed.max()) < classes:
         raise ContractError(
             f"claimed labels: expected 0 to {classes - 1}; got {int(claimed.min())} to {int(claimed.max())}."
@@ -48,9 +52,9 @@ def label_score(claim: Labels | Tensor, truth: Tensor, *, classes: int, prior: T
 
 
 def label_accuracy(claimed: Tensor, truth: Tensor) -> float:
-    """Size of the intersection of two multisets of labels over that of the second."""
+    """Size of the intersection of two multisets of labels over that of the second, or of the first where this is larger."""
     found = sum(min(int((claimed == label).sum()), int((truth == label).sum())) for label in set(truth.tolist()))
-    return found / len(truth)
+    return found / max(len(claimed), len(truth))
 
 
 def blind_guess(truth: Tensor, prior: Tensor) -> float:

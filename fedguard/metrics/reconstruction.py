@@ -30,6 +30,7 @@ def score(
     *,
     value_range: Range,
     reference: Examples | None = None,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """Compare a reconstruction with the truth, each true input with the claim that `aligned` finds for it.
 
@@ -37,11 +38,12 @@ def score(
     nothing and costs nothing. An interval is over the inputs of this one claim.
 
     Args:
-        claim: at most B inputs; whoever has more candidates chooses among them.
+        claim: at most B inputs, or ``most``; whoever has more candidates chooses among them.
         x: float32 ``[B, *shape]``: the truth.
         y: int64 ``[B]``: its labels, if the claimed ones are to be compared.
         value_range: smallest and largest value of an input; their distance is the peak of the PSNR.
         reference: examples that are not the truth, for the mean baselines.
+        most: where the attacker was told of more examples than there are, how many; the claims that fit best count then.
 
     Returns:
         images: B; claimed, not_finite: how many were; matching: for each true input the number of its claim, or None;
@@ -53,13 +55,14 @@ def score(
         psnr, ssim and gain are ``{"mean", "half_width": of the 95 % interval, None for one input, "values"}``.
 
     Raises:
-        ContractError: the claim has another shape or type, more than B inputs, or more labels than these.
+        ContractError: the claim has another shape or type, or more inputs or labels than it may have.
     """
-    found, matching = aligned(claim.x, x, value_range)
-    claimed = None if claim.y is None else checked_labels(claim.y, len(x))
+    most = max(len(x), most or 0)
+    found, matching = aligned(claim.x, x, value_range, most)
+    claimed = None if claim.y is None else checked_labels(claim.y, most)
     ratio = psnr(found, x, value_range)
     rivals = {
-        name: psnr(aligned(rows, x, value_range)[0], x, value_range)
+        name: psnr(aligned(rows, x, value_range, most)[0], x, value_range)
         for name, rows in trivial(x, claimed, reference).items()
     }
     best = max(rivals, key=lambda name: float(rivals[name].mean()))
@@ -78,7 +81,7 @@ def score(
     }
 
 
-def aligned(claimed: Tensor, x: Tensor, value_range: Range) -> tuple[Tensor, list[int | None]]:
+def aligned(claimed: Tensor, x: Tensor, value_range: Range, most: int | None = None) -> tuple[Tensor, list[int | None]]:
     """The claims in the order of the truth, by the one-to-one matching with the largest mean PSNR.
 
     The one with the least sum of squared errors would give up exact claims to bring bad ones nearer.
@@ -88,12 +91,12 @@ def aligned(claimed: Tensor, x: Tensor, value_range: Range) -> tuple[Tensor, lis
         for each row the number of its claim, or None.
 
     Raises:
-        ContractError: the claims have another shape or type than the truth, or are more.
+        ContractError: the claims have another shape or type than the truth, or are more than ``most``, B by default.
     """
     from scipy.optimize import linear_sum_assignment
 
-    good = _finite(checked_inputs(claimed, tuple(x.shape[1:]), len(x)))
-    rows = torch.full(x.shape, sum(value_range) / 2)
+    good = _finite(checked_inputs(claimed, tuple(x.shape[1:]), most or len(x)))
+    rows = torch.full((max(len(x), len(claimed)), *x.shape[1:]), sum(value_range) / 2)
     rows[: len(claimed)][good] = claimed.float()[good]
     quality = [psnr(rows, row.expand_as(rows), value_range) for row in x]
     _, order = linear_sum_assignment(torch.stack(quality).numpy(), maximize=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.bench.inference import alike
+from fedguard.bench.inference.targets import alike
 from fedguard.bench.pictures import load
 from fedguard.bench.record import reproducible
 from fedguard.bench.rehearsal import refusals
@@ -99,6 +99,82 @@ def test_a_property_that_all_have_cannot_be_told():
         training={"rounds": 1, "batch_size": None},
     )  # fmt: skip
     assert "4 of 4 have it" in refusals([one], 0)[one.id]
+
+
+def test_a_lost_update_is_seen_by_nobody():
+    """Masks off, and six of ten clients fall silent: the server attacks those whose update arrived, and no other."""
+    one = cell(attack="analytic", protocol={"dropout": {"rate": 0.6}}, observer={"victims": 10})
+    record, _ = run_trial(one, 0, {})
+    silent = Rng(0).child("dropout", 1).numpy().random(10) < 0.6
+    attacked = {client for target in record["result"]["inference"]["targets"] for client in target["clients"]}
+    assert attacked == set(np.flatnonzero(~silent).tolist()) and 0 < len(attacked) < 10
+
+
+def test_a_sum_is_attacked_whoever_dropped_out_of_it():
+    for seed in range(4):
+        one = cell(
+            attack="analytic", clients={"total": 12}, protocol={"secure_aggregation": "full", "dropout": {"rate": 0.3}}
+        )
+        silent = Rng(seed).child("dropout", 1).numpy().random(12) < 0.3
+        found = inferred(one, seed)
+        if silent.sum() <= 3:  # else too few survive
+            assert found["targets"][0]["clients"] == np.flatnonzero(~silent).tolist()
+
+
+def test_a_client_that_never_took_part_is_no_victim():
+    one = cell(attack="fed_mia", clients={"total": 10, "per_round": 3}, observer={"victims": 10})
+    rounds = [one.participation.choose(Rng(0).child("participation", r), r) for r in (1, 2, 3)]
+    attacked = {client for target in inferred(one)["targets"] for client in target["clients"]}
+    assert attacked == {client for present in rounds for client in present} != set(range(10))
+
+
+def test_a_round_without_clients_is_refused_beforehand():
+    one = cell(attack="analytic", clients={"total": 10, "per_round": 1, "sampling": "poisson"})
+    empty = [s for s in range(20) if not one.participation.choose(Rng(s).child("participation", 1), 1)]
+    assert "nobody takes part" in refusals([one], empty[0])[one.id]
+
+
+def test_members_of_a_watched_round_are_those_of_its_batch():
+    one = cell(
+        attack="nasr_active",
+        training={"algorithm": "fedsgd", "rounds": 2, "batch_size": 4},
+        observer={"server": "malicious"},
+    )
+    assert all(target["members"] <= 4 for target in inferred(one)["targets"])
+
+
+def test_what_the_noise_hides_is_not_told_to_the_attacker(monkeypatch):
+    """Under record noise the public batch size, whatever was drawn; of a trusted server the expected clients and no size."""
+    told = []
+    monkeypatch.setattr(
+        Reads,
+        "claims",
+        staticmethod(lambda view: (told.append(view.counts), Reconstruction(torch.zeros(view.count, 1, 8, 8)))[1]),
+    )
+    training = {"algorithm": "fedsgd", "rounds": 1, "batch_size": 5}
+    record = cell(
+        training=training,
+        protocol={"privacy": {"kind": "record", "clip": 1, "noise_multiplier": 1, "sample_rate": 0.04}},
+    )
+    found = inferred(dataclasses.replace(record, inference=Reads()))
+    assert set(told) == {(5,)} and len({target["images"] for target in found["targets"]}) > 1
+    told.clear()
+    central = cell(
+        training={**training, "algorithm": "fedavg"}, protocol={"privacy": {"kind": "client", "noise_multiplier": 1}}
+    )
+    inferred(dataclasses.replace(central, inference=Reads()))
+    assert len(set(told[0])) == 1 and len(told[0]) == 10
+
+
+def test_worker_momentum_is_undone():
+    plain = inferred(cell(attack="labels_bias_corrected", training={**ONE_EXAMPLE["training"], "batch_size": 8}))
+    heavy = inferred(
+        cell(
+            attack="labels_bias_corrected",
+            training={**ONE_EXAMPLE["training"], "batch_size": 8, "worker_momentum": 0.9},
+        )
+    )
+    assert heavy["score"] == plain["score"] and heavy["given"]["worker_momentum"] == 0.9
 
 
 class Reads(InferenceAttack):

@@ -50,6 +50,11 @@ class PRECODE(Model):
         require(self.bottleneck >= 1, f"precode: bottleneck: expected at least 1; got {self.bottleneck}.")
         require(self.beta >= 0, f"precode: beta: expected 0 or more; got {self.beta}.")
 
+    @property
+    def by_example(self) -> bool:
+        """The weight of the KL term is beta over the size of the batch."""
+        return self.beta == 0
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]
         for width_in, width_out in pairwise((prod(shape), *self.hidden)):
