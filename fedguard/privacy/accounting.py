@@ -194,7 +194,8 @@ def converted(rdp: Reals, delta: float) -> float:
 def parallel(parties: Sequence[Epsilon]) -> Epsilon:
     """What parties with disjoint data spend together: the largest of theirs, since no unit is with two of them.
 
-    Their sum would be right for one unit that is with all of them, and says nothing about disjoint ones.
+    Their sum would be right for one unit that is with all of them, and says nothing about disjoint ones. Bounds by several
+    accountants are bounds alike, and all of these are named.
 
     Args:
         parties: what each spent on its own data over the whole training.
@@ -204,15 +205,19 @@ def parallel(parties: Sequence[Epsilon]) -> Epsilon:
     """
     require(len(parties) > 0, "parties: expected at least one; got none.")
     worst = max(parties, key=lambda one: one.value)
-    alike = {replace(one, value=0.0, assumptions=()) for one in parties}
+    alike = {replace(one, value=0.0, accountant="", assumptions=()) for one in parties}
     require(
         len(alike) == 1,
-        "parties: expected the same delta, unit, relation, sampling, view and accountant for all; got "
+        "parties: expected the same delta, unit, relation, sampling and view for all, and no estimates among bounds; got "
         f"{'; '.join(sorted(one.describe().partition(' at ')[2].replace(chr(10), ', ') for one in alike))}. "
         "Report each kind by itself.",
     )
     apart = f"no {worst.unit} is with two of the {len(parties)} parties"
-    return replace(worst, assumptions=(*_distinct(text for one in parties for text in one.assumptions), apart))
+    return replace(
+        worst,
+        accountant=" and ".join(_distinct(one.accountant for one in parties)),
+        assumptions=(*_distinct(text for one in parties for text in one.assumptions), apart),
+    )
 
 
 def _distinct(texts: Iterable[str]) -> tuple[str, ...]:

@@ -24,12 +24,15 @@ def accountant(sampling: str, delta: float) -> str:
 
 
 def spent(events: Sequence[Event], delta: float) -> list[Epsilon]:
-    """What each of the events costs by itself, all by one accountant; by RDP where the tightest cannot count one of them."""
-    name = "rdp" if any(accountant(event.sampling, delta) == "rdp" for event in events) else "prv"
+    """What each of the events costs by itself: by the tightest accountant, or by RDP where that cannot count it."""
+    return [_spent(event, delta) for event in events]
+
+
+def _spent(event: Event, delta: float) -> Epsilon:
     try:
-        return [accountant_named(name).spent([event], delta) for event in events]
+        return accountant_named(accountant(event.sampling, delta)).spent([event], delta)
     except OutOfRange:
-        return [accountant_named("rdp").spent([event], delta) for event in events]
+        return accountant_named("rdp").spent([event], delta)
 
 
 @lru_cache(maxsize=64)

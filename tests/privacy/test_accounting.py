@@ -264,6 +264,13 @@ def test_disjoint_parties_spend_the_largest_of_theirs_and_never_the_sum():
     assert parallel(apart[:1]).value == apart[0].value
 
 
+def test_bounds_by_two_accountants_are_put_together_and_both_named():
+    tight, loose = accountant_named("prv").spent([poisson(2.0)], 1e-5), accountant_named("rdp").spent([poisson()], 1e-5)
+    together = parallel([tight, loose])
+    assert together.value == loose.value
+    assert tight.accountant in together.accountant and loose.accountant in together.accountant
+
+
 def test_only_what_means_the_same_is_put_together():
     account = accountant_named("rdp").spent
     one = account([poisson()], 1e-5)

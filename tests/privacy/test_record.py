@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedguard.contracts import Level, Participation, RecordNoise, Training
+from fedguard.privacy.accounting import parallel
 from fedguard.privacy.record import dp_sgd, spent, steps_in_a_round
 
 ALL = Participation(total=6)
@@ -57,3 +58,16 @@ def test_clients_that_take_turns_need_less_noise_for_a_target():
     ((_, rarely),) = dp_sgd(noise, Training(rounds=6), turns).levels
     assert rarely < 0.8 * often
     assert 2.95 < spent(noise, Training(rounds=6), turns, dict.fromkeys(range(6), 2))[0].value <= 3.0
+
+
+def test_a_level_out_of_range_of_one_accountant_leaves_the_others_theirs():
+    """Noise of a tenth is beyond numerical composition; the other level keeps its tight figure."""
+    training, settings = Training(rounds=10, local_epochs=2), {"kind": "record", "sample_rate": 0.1}
+    levels = (Level(noise_multiplier=2.0), Level(noise_multiplier=0.05))
+    found = spent(RecordNoise(**settings, levels=levels), training, ALL, dict.fromkeys(range(6), 10))
+    alone = spent(RecordNoise(**settings, noise_multiplier=2.0), training, ALL, dict.fromkeys(range(6), 10))
+    assert found[0].value == alone[0].value and found[0].accountant.startswith("PRV")
+    assert found[1].value > 100 and found[1].accountant.startswith("RDP")
+    together = parallel(list(found.values()))
+    assert together.value == found[1].value
+    assert "PRV" in together.accountant and "RDP" in together.accountant

@@ -9,6 +9,7 @@ No audit proves privacy. One that finds nothing has found nothing with these can
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def audit(
     confidence: float = 0.95,
     delta: float = 1e-5,
     seed: int = 0,
+    training: Sequence[Check] = (),
 ) -> Audit:
     """Run code on canaries and hold what they show against what it claims.
 
@@ -57,6 +59,7 @@ def audit(
         confidence: of the bound.
         delta: at which epsilon is bounded where nothing is claimed; else it is the claim's.
         seed: of coins and of all that the subject draws.
+        training: checks of a training that this code is part of, see `fedguard.privacy.audit.training`.
 
     Raises:
         UnknownName: no such method.
@@ -72,7 +75,7 @@ def audit(
     scores = Scores(values=np.asarray(values, float), included=included)
     claim = subject.claim
     bound = METHODS[method](scores, claim.delta if claim else delta, confidence)
-    checks = residual_checks(seen) if seen else ()
+    checks = (*(residual_checks(seen) if seen else ()), *training)
     claimed = claim.value if claim and math.isfinite(claim.value) else None
     refutation = "" if claim is None or claimed is None else _refuted(claim, subject.curve, bound)
     verdict, words = _judged(claim if claimed is not None else None, bound, refutation, checks)

@@ -17,7 +17,7 @@ from fedguard.rng import Rng
 Reals: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
 
-#: A check fails below this p-value. With five checks, right code fails one of them in about 0.05 % of audits.
+#: A check fails below this p-value. With fifteen checks, right code fails one of them in at most 0.15 % of audits.
 SIGNIFICANCE = 1e-4
 
 
@@ -109,16 +109,19 @@ class Transcript:
         releases: float64 ``[T, d]``.
         truth: float64 ``[T, d]``: what they would be without noise, by the auditor's own arithmetic.
         noise: standard deviation of the noise on each coordinate, as claimed.
-        taking_part: int64 ``[T]``: how many of ``clients`` took part; None where nobody was sampled.
+        counts: float64 ``[k]``: the noise of the counts behind an adaptive clip, over the claimed one; None for none.
+        drawn: bool ``[k, n]``: who of n was in each of k draws, in their order; None where nobody was drawn.
         rate: q, the chance of each, as claimed.
+        fixed: whether each draw is of q n, and not by a toss for each.
     """
 
     releases: Reals
     truth: Reals
     noise: float
-    taking_part: NDArray[np.int64] | None = None
-    clients: int = 0
+    counts: Reals | None = None
+    drawn: Flags | None = None
     rate: float = 1.0
+    fixed: bool = False
 
 
 class Subject(Protocol):

@@ -6,7 +6,9 @@
 - normaliser: the part of r_t along truth_t is N(0, 1); a divisor that depends on who took part.
 - rounds: the cosine of r_s and r_t is that of independent directions; noise that is used again.
 - coordinates: no release repeats itself, at any distance; a generator that starts anew for each layer.
+- counts: so is the noise of the counts behind an adaptive clip; count noise that is missing, or too small.
 - sampling: the clients of a round are Binomial(n, q) many, in mean and in spread; a fixed size, another rate.
+- draws: two in a row of a and b have a hypergeometric overlap; a draw that is used again, or that spares who was in the last.
 
 They see a few per cent of missing noise, where canaries need half of it to be missing; but they know the truth, and test what
 the mechanism says instead of what epsilon promises.
@@ -15,21 +17,30 @@ the mechanism says instead of what epsilon promises.
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import binom, binomtest, chi2, norm, t
+from scipy.stats import binomtest, chi2, hypergeom, norm, t
 
-from fedguard.privacy.audit.contract import Check, Reals, Transcript
+from fedguard.privacy.audit.contract import Check, Flags, Reals, Transcript
+
+#: Counts of a larger variance are about Gaussian.
+NEARLY_GAUSSIAN = 5.0
 
 
 def residual_checks(seen: Transcript) -> tuple[Check, ...]:
     """The checks that apply, each with its p-value."""
     residuals = (seen.releases - seen.truth) / seen.noise
+    if not np.isfinite(residuals).all():
+        return (Check(name="noise", p_value=0.0, words="what was released is not finite"),)
     aside = _beside(residuals, seen.truth)
     checks = [_noise(residuals), _normaliser(residuals, seen.truth)]
     if len(residuals) > 1:
         checks.append(_rounds(aside))
     checks.append(_coordinates(aside[0]))
-    if seen.taking_part is not None:
-        checks.append(_sampling(seen))
+    if seen.counts is not None and len(seen.counts):
+        checks.append(_counts(seen.counts))
+    if seen.drawn is not None:
+        checks.append(_sampling(seen.drawn, seen))
+        if len(seen.drawn) > 1:
+            checks.append(_draws(seen.drawn))
     return tuple(checks)
 
 
@@ -100,14 +111,42 @@ def _coordinates(residual: Reals) -> Check:
     )
 
 
-def _sampling(seen: Transcript) -> Check:
-    assert seen.taking_part is not None
-    counts, n, q = seen.taking_part, seen.clients, seen.rate
-    mean = binomtest(int(counts.sum()), n * len(counts), q).pvalue
-    spread = float(((counts - n * q) ** 2).sum() / (n * q * (1 - q)))
-    words = f"{counts.mean():.1f} of {n} clients took part in a round, with variance {counts.var():.1f}; expected "
+def _counts(counts: Reals) -> Check:
+    return Check(
+        name="counts",
+        p_value=float(_two_sided((counts**2).sum(), len(counts))),
+        words=f"the noise of the count has {np.sqrt((counts**2).mean()):.3f} times the claimed standard deviation",
+    )
+
+
+def _sampling(drawn: Flags, seen: Transcript) -> Check:
+    (draws, n), q, counts = drawn.shape, seen.rate, drawn.sum(axis=1)
+    if seen.fixed:
+        right = bool((counts == round(n * q)).all())
+        return Check(name="sampling", p_value=float(right), words=f"expected {n * q:.0f} of {n} in each draw")
+    mean, variance = binomtest(int(counts.sum()), n * draws, q).pvalue, n * q * (1 - q)
+    # Counts of so few are not Gaussian, and the mean must do.
+    spread = _two_sided(((counts - n * q) ** 2).sum() / variance, draws) if variance >= NEARLY_GAUSSIAN else 1.0
+    words = f"{counts.mean():.1f} of {n} were in a draw, with variance {counts.var():.1f}; expected "
     return Check(
         name="sampling",
-        p_value=float(min(1.0, 2 * min(mean, _two_sided(spread, len(counts))))),
-        words=words + f"{n * q:.1f}, with {binom.var(n, q):.1f}",
+        p_value=float(min(1.0, 2 * min(mean, spread))),
+        words=words + f"{n * q:.1f}, with {variance:.1f}",
+    )
+
+
+def _draws(drawn: Flags) -> Check:
+    n, pairs = drawn.shape[1], len(drawn) // 2
+    first, second = drawn[: 2 * pairs : 2], drawn[1 : 2 * pairs : 2]
+    both = int((first & second).sum())
+    # Given their sizes, the overlap of two draws is hypergeometric, whatever the scheme; sums of laws by their transforms.
+    length = n * pairs + 1
+    spectrum = np.ones(length // 2 + 1, complex)
+    for a, b in zip(first.sum(axis=1), second.sum(axis=1), strict=True):
+        spectrum *= np.fft.rfft(hypergeom.pmf(np.arange(n + 1), n, a, b), length)
+    law = np.maximum(np.fft.irfft(spectrum, length), 0)
+    return Check(
+        name="draws",
+        p_value=float(min(1.0, 2 * min(law[: both + 1].sum(), law[both:].sum()))),
+        words=f"{both / pairs:.1f} of {n} were in two draws in a row; expected {law @ np.arange(length) / pairs:.1f}",
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import binom
 from torch import Tensor
 
-from fedguard.contracts import Examples, LocalPlan, Participation
+from fedguard.contracts import AdaptiveClip, Examples, LocalPlan, Participation
 from fedguard.privacy.accounting import Epsilon
 from fedguard.privacy.audit.contract import Curve, Flags, Reals, Transcript
 from fedguard.privacy.central import CentralDP
@@ -133,11 +133,11 @@ class CentralLevel:
 
     def observe(self, included: Flags, rng: Rng) -> tuple[Reals, Transcript]:
         people, canaries = self._people(len(included)), len(included)
-        mechanism = replace(self.mechanism, expected=people.expected)
+        mechanism = self._among(people)
         state = mechanism.start()
         length = LONG * state.clip
         releases, truth, could = np.zeros((3, self.rounds, canaries))
-        sizes = []
+        drawn, counts = np.zeros((self.rounds, people.total), bool), []
         for t in range(self.rounds):
             chosen = np.array(people.choose(rng.child("participation", t), t + 1), int)
             own = chosen[chosen < canaries]
@@ -149,21 +149,27 @@ class CentralLevel:
             releases[t] = released.double().numpy() * people.expected / clip
             truth[t, came] = 1.0
             could[t, own if people.scheme == "cyclic" else slice(None)] = 1.0
-            sizes.append(len(chosen))
-        releases, truth, could = self._independent(releases), self._independent(truth), self._independent(could)
+            drawn[t, chosen] = True
+            if isinstance(mechanism.clip, AdaptiveClip):
+                counts.append(count_residual(mechanism.clip, clip, state.clip, rows, people.expected))
+        releases, truth, could = (independent(rows, mechanism.bands) for rows in (releases, truth, could))
         seen = Transcript(
             releases=releases,
             truth=truth,
-            noise=self._noise(mechanism.bit_noise),
-            taking_part=np.array(sizes) if self.claim and self.claim.sampling == "poisson" else None,
-            clients=people.total,
+            noise=sum_noise(mechanism),
+            counts=np.array(counts) / mechanism.bit_noise,
+            drawn=drawn if self.claim and self.claim.sampling in ("fixed", "poisson") else None,
             rate=people.expected / people.total,
+            fixed=people.scheme == "fixed",
         )
         return (releases * could).sum(axis=0) / np.sqrt(np.maximum((could**2).sum(axis=0), 1e-9)), seen
 
-    def _noise(self, bit_noise: float) -> float:
-        """z_d by the auditor's own arithmetic: what is left of z^-2 when the count behind an adaptive clip has its share."""
-        return float((self.mechanism.noise_multiplier**-2 - (2 * bit_noise) ** -2) ** -0.5)
+    def _among(self, people: Participation) -> CentralDP:
+        """The same mechanism among so many: the noise of its counts would follow their number."""
+        clip = self.mechanism.clip
+        if isinstance(clip, AdaptiveClip):
+            clip = replace(clip, bit_noise=self.mechanism.bit_noise)
+        return replace(self.mechanism, expected=people.expected, clip=clip)
 
     def _people(self, canaries: int) -> Participation:
         """As many clients as canaries, or the next number of which the same share is a whole number."""
@@ -172,12 +178,25 @@ class CentralLevel:
         people = step * -(-canaries // step)
         return replace(self.clients, total=people, per_round=people * expected // total)
 
-    def _independent(self, rows: Reals) -> Reals:
-        """float64 ``[rounds, d]``: C times the rows, whose noise is C^-1 Z."""
-        found = np.zeros_like(rows)
-        for j in range(min(self.mechanism.bands, len(rows))):
-            found[j:] += binom(2 * j, j) / 4**j * rows[: len(rows) - j]
-        return found
+
+def sum_noise(mechanism: CentralDP) -> float:
+    """z_d by the auditor's own arithmetic: what is left of z^-2 when the count behind an adaptive clip has its share."""
+    return float((mechanism.noise_multiplier**-2 - (2 * mechanism.bit_noise) ** -2) ** -0.5)
+
+
+def independent(rows: Reals, bands: int) -> Reals:
+    """float64 ``[rounds, d]``: C times the rows, so that noise of C^-1 Z becomes Z; with one band nothing changes."""
+    found = np.zeros_like(rows)
+    for j in range(min(bands, len(rows))):
+        found[j:] += binom(2 * j, j) / 4**j * rows[: len(rows) - j]
+    return found
+
+
+def count_residual(law: AdaptiveClip, before: float, after: float, updates: Tensor, expected: int) -> float:
+    """The noise of the count of short updates (float32 ``[n, d]``), by how the clip went on from ``before`` to ``after``."""
+    below = law.quantile - math.log(after / before) / law.lr
+    true = float((updates.double().norm(dim=1) <= before).sum())
+    return (below - 0.5) * expected + len(updates) / 2 - true
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,18 +230,17 @@ class RecordLevel:
         x = torch.zeros(len(which), m)
         x[torch.arange(len(which)), which] = LONG
         examples, model = Examples(x, torch.zeros(len(which), dtype=torch.int64)), torch.zeros(2 * (m + 1))
-        moved, sizes = np.zeros((self.rounds, 2, m)), []
+        moved, drawn = np.zeros((self.rounds, 2, m)), []
         for t in range(self.rounds):
             draws = rng.child("round", t)
             moved[t] = self.train(examples, model, plan, draws)[: 2 * m].double().view(2, m).numpy() / TINY
             taken = self.batches(plan, len(which), draws.child("client", 0).numpy())
-            sizes += (taken >= 0).sum(axis=1).tolist()
+            drawn += [np.isin(np.arange(len(which)), batch) for batch in taken]
         seen = Transcript(
             releases=moved.sum(axis=1) / math.sqrt(2),
             truth=np.zeros((self.rounds, m)),
             noise=noise * math.sqrt(plan.private_steps(q)),
-            taking_part=np.array(sizes) if q < 1 else None,
-            clients=len(which),
+            drawn=np.stack(drawn) if q < 1 else None,
             rate=q,
         )
         return (moved[:, 0] - moved[:, 1]).sum(axis=0) / math.sqrt(2), seen

@@ -68,6 +68,27 @@ class NoNoise(CentralDP):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoCountNoise(CentralDP):
+    factor = 0.0
+
+    def _next_clip(self, lengths, clip, rng):
+        quiet = replace(self.clip, bit_noise=self.factor * self.bit_noise)
+        return CentralDP._next_clip(replace(self, clip=quiet), lengths, clip, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LittleCountNoise(NoCountNoise):
+    factor = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncorrectedNoise(CentralDP):
+    @property
+    def sum_noise(self):
+        return self.noise_multiplier
+
+
+@dataclass(frozen=True, kw_only=True)
 class TwiceTheRate(Participation):
     def choose(self, rng, round):
         return tuple((rng.numpy().random(self.total) < 2 * self.expected / self.total).nonzero()[0].tolist())

@@ -48,7 +48,8 @@ def test_shared_noise_is_consistent(mechanism):
 def test_private_training_is_consistent():
     found = audit(planted.private())
     assert found.verdict == "consistent", found.words
-    assert {check.name for check in found.checks} == {"noise", "normaliser", "rounds", "coordinates", "sampling"}
+    names = {check.name for check in found.checks}
+    assert names == {"noise", "normaliser", "rounds", "coordinates", "sampling", "draws"}
     assert 0.7 < found.bound.mu < 1.5  # sqrt(32) / 2 * 0.5 = 1.4, were sampling a Gaussian of its mean
 
 
@@ -74,6 +75,23 @@ def test_an_adaptive_clip_is_followed():
     assert audit(subject).verdict == "consistent"
     halved = planted.HalvedNoise(noise_multiplier=1.0, expected=4, clip=AdaptiveClip(initial=0.01))
     assert "noise" in failing(audit(replace(subject, mechanism=halved)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen_by"),
+    [
+        (planted.NoCountNoise, "counts"),
+        (planted.LittleCountNoise, "counts"),
+        (planted.UncorrectedNoise, "noise"),
+    ],
+)
+def test_faults_behind_an_adaptive_clip(fault, seen_by):
+    """The mechanism that is audited is the cell's: the noise of its count stays as it is among more clients."""
+    subject = planted.central(fault, q=0.5, z=1.0, rounds=12)
+    subject = replace(subject, mechanism=replace(subject.mechanism, clip=AdaptiveClip(initial=0.01)))
+    assert subject.mechanism.bit_noise == 1.0
+    for seed in range(3):
+        assert seen_by in failing(audit(subject, canaries=200, seed=seed))
 
 
 # Planted faults.
@@ -153,6 +171,16 @@ def test_batches_of_a_fixed_size(monkeypatch):
 
     monkeypatch.setattr(cohort, "schedule", fixed)
     assert failing(audit(planted.private())) == {"sampling"}
+
+
+def test_the_same_batch_in_each_step(monkeypatch):
+    right = cohort.schedule
+    monkeypatch.setattr(
+        cohort,
+        "schedule",
+        lambda plan, size, draw: np.repeat(right(plan, size, draw)[:1], plan.private_steps(1), axis=0),
+    )
+    assert "draws" in failing(audit(planted.private()))
 
 
 # The verdict.

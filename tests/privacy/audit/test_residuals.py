@@ -17,8 +17,8 @@ def transcript(seed=0, rounds=6, dim=600, *, noise=2.0, clients=400, q=0.25):
         releases=truth + noise * rng.standard_normal((rounds, dim)),
         truth=truth,
         noise=noise,
-        taking_part=rng.binomial(clients, q, rounds),
-        clients=clients,
+        counts=rng.standard_normal(rounds),
+        drawn=rng.random((rounds, clients)) < q,
         rate=q,
     )
 
@@ -37,7 +37,7 @@ def failed(one):
 
 def test_p_values_of_right_code_are_no_smaller_than_uniform():
     found = [p_values(transcript(seed)) for seed in range(300)]
-    assert set(found[0]) == {"noise", "normaliser", "rounds", "coordinates", "sampling"}
+    assert set(found[0]) == {"noise", "normaliser", "rounds", "coordinates", "counts", "sampling", "draws"}
     for name in found[0]:
         values = [one[name] for one in found]
         for level in (0.02, 0.1, 0.3):
@@ -48,7 +48,7 @@ def test_p_values_of_right_code_are_no_smaller_than_uniform():
 
 
 def test_right_code_fails_no_check():
-    assert sum(bool(failed(transcript(seed))) for seed in range(300)) <= 2  # 5 checks at 0.0001: 0.15 expected
+    assert sum(bool(failed(transcript(seed))) for seed in range(300)) <= 2  # 7 checks at 0.0001: 0.21 expected
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 2.0])
@@ -87,14 +87,53 @@ def test_a_sum_that_is_scaled(factor):
     assert not failed(changed(one, releases=one.releases + (factor - 1) * one.truth)) & {"rounds", "coordinates"}
 
 
+def drawn_by_count(counts, clients=400):
+    rng = np.random.default_rng(1)
+    return np.stack([rng.permutation(clients) < count for count in counts])
+
+
 @pytest.mark.parametrize("counts", [[100] * 20, [200] * 20, [0] * 10 + [200] * 10])
 def test_sampling_of_another_law(counts):
     one = transcript(rounds=20)
-    assert failed(changed(one, taking_part=np.array(counts))) == {"sampling"}
+    assert failed(changed(one, drawn=drawn_by_count(counts))) == {"sampling"}
+    fixed = failed(changed(one, drawn=drawn_by_count(counts), fixed=True))
+    assert fixed == (set() if counts == [100] * 20 else {"sampling"})
+
+
+def test_draws_that_are_used_again_or_spare_who_was_in_the_last():
+    one = transcript(rounds=20)
+    again, spared = np.repeat(one.drawn[::2], 2, axis=0), one.drawn.copy()
+    spared[1::2] &= ~spared[::2]
+    assert failed(changed(one, drawn=again)) == {"draws"}
+    assert "draws" in failed(changed(one, drawn=spared))
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_p_values_of_draws_of_few_are_no_smaller_than_uniform(fixed):
+    rng, values = np.random.default_rng(2), []
+    for _ in range(2000):
+        drawn = drawn_by_count([3] * 4, 9) if fixed else rng.random((4, 9)) < 1 / 3
+        if fixed:
+            drawn = np.stack([rng.permutation(row) for row in drawn])
+        values.append(p_values(changed(transcript(dim=40), drawn=drawn, rate=1 / 3, fixed=fixed)))
+    for name in ("sampling", "draws"):
+        for level in (0.01, 0.1, 0.3):
+            assert sum(value[name] < level for value in values) <= stats.binom.ppf(0.999, 2000, level), (name, level)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.1, 0.3, 3.0])
+def test_noise_of_counts_of_another_size(factor):
+    one = transcript(rounds=24)
+    assert failed(changed(one, counts=factor * one.counts)) == {"counts"}
+
+
+def test_what_is_not_finite_is_no_noise():
+    one = transcript()
+    assert failed(changed(one, releases=one.releases * np.nan)) == {"noise"}
 
 
 def test_only_what_applies_is_checked():
-    one = changed(transcript(rounds=1), taking_part=None)
+    one = changed(transcript(rounds=1), drawn=None, counts=None)
     assert set(p_values(one)) == {"noise", "normaliser", "coordinates"}
     silent = changed(one, releases=one.releases - one.truth, truth=np.zeros_like(one.truth))
     assert p_values(silent)["normaliser"] == 1.0

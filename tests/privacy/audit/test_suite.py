@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from fedguard.privacy.central import CentralDP
 from fedguard.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedguard.tasks.engines.private import PrivateEngine
 
+ROOT = Path(__file__).parents[3]
 SUITE = {
     "name": "noisy",
     "seeds": [0],
@@ -72,6 +74,28 @@ def test_shared_noise_of_a_suite():
     (found,) = audit_suite(plan(SHARED), canaries=200)
     assert found.audit.verdict == "consistent", found.audit.words
     assert found.audit.subject == "distributed noise, discrete_gaussian"
+
+
+def test_data_and_models_with_parameters_are_audited():
+    task = {"data": {"name": "digits"}, "model": {"name": "mlp", "hidden": [16]}}
+    (found,) = audit_suite(
+        plan({**SUITE, "task": task, "matrix": {"protocol.privacy": [{"kind": "client", "noise_multiplier": 1.5}]}}),
+        canaries=100,
+    )
+    assert found.audit.verdict == "consistent", found.audit.words
+
+
+def test_an_example_with_privacy_is_audited():
+    """All cells of one noise, whatever the attack, are audited as one."""
+    laid_out = api.lay_out(ROOT / "examples" / "trilemma.yaml")[1]
+    strong = tuple(
+        (swept, cell)
+        for swept, cell in laid_out.positions
+        if getattr(cell.config.protocol.privacy, "epsilon", None) == 100 and swept["defense"] == "mean"
+    )
+    (found,) = audit_suite(replace(laid_out, positions=strong), canaries=100)
+    assert found.audit.verdict == "consistent", found.audit.words
+    assert len(found.cells) > 1
 
 
 # What is audited is what trains: a fault in the mechanism's own file is found through the suite.

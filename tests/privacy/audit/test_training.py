@@ -1,0 +1,318 @@
+"""Audits of whole trainings: right ones pass, and one wire that is changed in the real classes is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedguard import api
+from fedguard.architectures import clients as of_clients
+from fedguard.architectures import server as of_server
+from fedguard.architectures.masking import sessions
+from fedguard.architectures.masking.inputs import Inputs
+from fedguard.bench.audit import audit_suite, training_checks
+from fedguard.contracts import Participation, RoundReport, Watched
+from fedguard.privacy.audit.contract import SIGNIFICANCE
+from fedguard.privacy.audit.training import server_checks
+from fedguard.privacy.central import CentralDP
+from fedguard.rng import Rng
+from fedguard.tasks.engines.private import PrivateEngine
+
+POISSON = {"clients": {"total": 20, "per_round": 0.5, "sampling": "poisson"}}
+CENTRAL = {"kind": "client", "noise_multiplier": 1.0}
+SUITES = {
+    "server": {"protocol": {"privacy": CENTRAL}},
+    "momentum": {
+        "protocol": {"privacy": CENTRAL},
+        "training": {"rounds": 9, "server_momentum": 0.9, "server_lr": 1e-3},
+    },
+    "poisson": {**POISSON, "protocol": {"privacy": CENTRAL}},
+    "adaptive": {**POISSON, "protocol": {"privacy": {**CENTRAL, "clip": {"quantile": 0.5}}}},
+    "bands": {
+        "clients": {"total": 20, "per_round": 5, "sampling": "cyclic"},
+        "protocol": {"privacy": {**CENTRAL, "noise": {"bands": 4}}},
+    },
+    "record": {"protocol": {"privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}}},
+    "levels": {
+        "clients": {"total": 20, "per_round": 4, "sampling": "cyclic"},
+        "training": {"rounds": 12, "batch_size": 8, "lr": 1e-4, "momentum": 0.7},
+        "protocol": {
+            "privacy": {"kind": "record", "sample_rate": 0.25, "levels": [{"noise_multiplier": 1}, {"epsilon": 2}]}
+        },
+    },
+    "shared": {"protocol": {"secure_aggregation": "full", "privacy": {"kind": "distributed", "noise_multiplier": 1.0}}},
+    "dropouts": {
+        "protocol": {
+            "secure_aggregation": {"groups": 2},
+            "colluding": 0.0,
+            "dropout": {"rate": 0.1},
+            "encoding": {"rotate": True},
+            "privacy": {"kind": "distributed", "mechanism": "discrete_gaussian", "noise_multiplier": 1.0},
+        }
+    },
+}
+
+
+def plan(name):
+    return api.lay_out(
+        {
+            "name": "watched",
+            "seeds": [0],
+            "clients": {"total": 20},
+            "training": {"rounds": 24, "batch_size": 8},
+            **SUITES[name],
+        }
+    )[1]
+
+
+def cell(name):
+    ((_, found),) = plan(name).positions
+    return found
+
+
+def failing(name, seed=0):
+    return {check.name.removeprefix("training: ") for check in training_checks(cell(name), seed) if not check.passed}
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_right_trainings_fail_no_check(name):
+    seeds = 100 if name in ("server", "poisson", "adaptive", "bands", "momentum") else 10
+    found = [check for seed in range(seeds) for check in training_checks(cell(name), seed)]
+    assert all(check.passed for check in found)
+    for check in {check.name for check in found}:  # and p-values are no smaller than uniform
+        small = sum(one.p_value < 0.05 for one in found if one.name == check)
+        assert small <= (14 if seeds == 100 else 4), check  # binomial: exceeded with probability below 1e-3 in each
+
+
+def test_every_kind_of_noise_is_watched():
+    names = {
+        name: {check.name.removeprefix("training: ") for check in training_checks(cell(name), 0)} for name in SUITES
+    }
+    noise = {"noise", "normaliser", "rounds", "coordinates"}
+    assert names["server"] == names["momentum"] == noise | {"model"}
+    assert names["poisson"] == noise | {"model", "sampling", "draws"}
+    assert names["adaptive"] == noise | {"model", "sampling", "draws", "counts"}
+    assert names["bands"] == noise | {"model", "turns"}
+    assert names["record"] == names["levels"] == names["shared"] == names["dropouts"] == noise
+    assert SIGNIFICANCE * 15 < 0.01
+
+
+# Wires. Each fault is one thing of the real classes, which canaries do not touch unless they are said to.
+
+
+def renamed(monkeypatch, path, changed):
+    """Streams below ``path`` of the trial's (None stands for any number) take the names that ``changed`` makes of theirs."""
+    right = Rng.child
+
+    def child(self, *names):
+        here = len(self.path) == len(path) and all(a in (b, None) for a, b in zip(path, self.path, strict=True))
+        return right(self, *(changed(*names) if here else names))
+
+    monkeypatch.setattr(Rng, "child", child)
+
+
+def every_round(name):
+    """The stream ``name`` is asked for without the number of the round."""
+    return lambda *names: (names[0], *names[2:]) if names[0] == name else names
+
+
+def noise_of_every_round(monkeypatch):
+    renamed(monkeypatch, (), every_round("privacy"))
+
+
+def cohort_of_every_round(monkeypatch):
+    renamed(monkeypatch, (), every_round("participation"))
+
+
+def training_of_every_round(monkeypatch):
+    renamed(monkeypatch, (), every_round("round"))
+
+
+def masking_of_every_round(monkeypatch):
+    renamed(monkeypatch, ("masking",), every_round("rounding"))
+
+
+def one_masking_for_all(monkeypatch):
+    renamed(monkeypatch, ("masking", "rounding", None, "all"), lambda client: ())
+
+
+def one_training_noise_for_all(monkeypatch):
+    renamed(
+        monkeypatch, ("round", None), lambda *names: ("noise",) if names[0] == "client" and len(names) == 3 else names
+    )
+
+
+def plain_mean(monkeypatch):
+    monkeypatch.setattr(of_server, "_trusted", lambda setup: None)
+
+
+def twice_the_clip(monkeypatch):
+    right = CentralDP.release
+
+    def release(self, updates, state, rng):
+        nothing, after = right(self, updates[:0], state, rng)
+        lengths = updates.norm(dim=1).clamp(min=1e-30)
+        return nothing + (2 * state.clip / lengths).clamp(max=1) @ updates / self.expected, after
+
+    monkeypatch.setattr(CentralDP, "release", release)
+
+
+def half_the_servers_noise(monkeypatch):
+    right = of_server._trusted
+
+    def half(setup):
+        found = right(setup)
+        return replace(found, noise_multiplier=found.noise_multiplier / 2)
+
+    monkeypatch.setattr(of_server, "_trusted", half)
+
+
+def state_is_lost(monkeypatch):
+    """The server begins anew with each round, so that nothing is taken off again."""
+    right = CentralDP.release
+    monkeypatch.setattr(
+        CentralDP, "release", lambda self, updates, state, rng: (right(self, updates, state, rng)[0], state)
+    )
+
+
+def no_private_plan(monkeypatch):
+    monkeypatch.setattr(of_clients, "private_plan", lambda setup: setup.training.plan())
+
+
+def levels_of_others(monkeypatch):
+    right = PrivateEngine.train
+
+    def train(self, model, clients, schedules, plan, out, rng):
+        swapped = replace(plan, private=replace(plan.private, levels=plan.private.levels[::-1]))
+        right(self, model, clients, schedules, swapped, out, rng)
+
+    monkeypatch.setattr(PrivateEngine, "train", train)
+
+
+def inputs_without_noise(monkeypatch):
+    right = Inputs.__init__
+
+    def init(self, sent, encoding, noise, weights, rng, name):
+        right(self, sent, encoding, None, weights, rng, name)
+
+    monkeypatch.setattr(Inputs, "__init__", init)
+
+
+def noise_shared_among_more(monkeypatch):
+    right = sessions.distributed
+
+    def shared(noise, **settings):
+        found = right(noise, **settings)
+        return replace(found, noise_multiplier=found.noise_multiplier / 2)
+
+    monkeypatch.setattr(sessions, "distributed", shared)
+
+
+def twice_as_often(monkeypatch):
+    def choose(self, rng, round):
+        return tuple(range((round - 1) % (self.separation // 2), self.total, self.separation // 2))
+
+    monkeypatch.setattr(Participation, "choose", choose)
+
+
+def counts_with(factor):
+    def planted(monkeypatch):
+        right = CentralDP._next_clip
+
+        def next_clip(self, lengths, clip, rng):
+            quiet = replace(self, clip=replace(self.clip, bit_noise=factor * self.bit_noise))
+            return right(quiet, lengths, clip, rng)
+
+        monkeypatch.setattr(CentralDP, "_next_clip", next_clip)
+
+    return planted
+
+
+def uncorrected_noise(monkeypatch):
+    monkeypatch.setattr(CentralDP, "sum_noise", property(lambda self: self.noise_multiplier))
+
+
+FAULTS = [
+    (noise_of_every_round, "server", "rounds"),
+    (noise_of_every_round, "poisson", "rounds"),
+    (noise_of_every_round, "adaptive", "rounds"),
+    (noise_of_every_round, "bands", "rounds"),
+    (noise_of_every_round, "momentum", "rounds"),
+    (cohort_of_every_round, "poisson", "draws"),
+    (plain_mean, "server", "noise"),
+    (plain_mean, "adaptive", "noise"),
+    (half_the_servers_noise, "poisson", "noise"),
+    (twice_the_clip, "server", "normaliser"),
+    (state_is_lost, "bands", "noise"),
+    (twice_as_often, "bands", "turns"),
+    (counts_with(0.0), "adaptive", "counts"),
+    (counts_with(0.1), "adaptive", "counts"),
+    (uncorrected_noise, "adaptive", "noise"),
+    (training_of_every_round, "record", "rounds"),
+    (training_of_every_round, "levels", "rounds"),
+    (one_training_noise_for_all, "record", "rounds"),
+    (no_private_plan, "record", "noise"),
+    (levels_of_others, "levels", "noise"),
+    (masking_of_every_round, "shared", "rounds"),
+    (one_masking_for_all, "shared", "noise"),
+    (inputs_without_noise, "shared", "noise"),
+    (inputs_without_noise, "dropouts", "noise"),
+    (noise_shared_among_more, "shared", "noise"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "seen_by"), FAULTS, ids=[f"{fault.__name__}-{name}" for fault, name, _ in FAULTS]
+)
+def test_a_fault_of_the_wiring_is_seen(fault, name, seen_by, monkeypatch):
+    fault(monkeypatch)
+    for seed in range(3):
+        assert seen_by in failing(name, seed)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (noise_of_every_round, "server"),
+        (training_of_every_round, "record"),
+        (masking_of_every_round, "shared"),
+        (cohort_of_every_round, "poisson"),
+        (no_private_plan, "record"),
+    ],
+)
+def test_the_verdict_counts_the_wiring(fault, name, monkeypatch):
+    """Canaries alone find nothing: they run the mechanisms with streams of their own."""
+    fault(monkeypatch)
+    (found,) = audit_suite(plan(name), canaries=100)
+    assert found.audit.verdict == "violated" and "training" in found.audit.words
+    wrong = [check.name for check in found.audit.checks if not check.passed]
+    assert not found.audit.refuted and all(name.startswith("training: ") for name in wrong)
+
+
+def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
+    clients, training = cell("server").participation, cell("server").config.training
+    mechanism = CentralDP(noise_multiplier=1.0, expected=20, clip=1.0)
+    draw, reports = Rng(0).child("updates").torch(), []
+    model, state = torch.zeros(50), mechanism.start()
+    for round in range(1, 7):
+        updates = torch.randn(20, 50, generator=draw)
+        noisy, state = mechanism.release(updates, state, Rng(0).child(round))
+        reports.append(report(round, model, model + noisy, updates, noisy))
+        model = model + noisy
+    assert all(check.passed for check in server_checks(reports, mechanism, clients, training))
+    seen = reports[3].watched
+    reports[3] = replace(reports[3], watched=replace(seen, after=seen.after + 0.01 * seen.updates.mean(0)))
+    wrong = [check.name for check in server_checks(reports, mechanism, clients, training) if not check.passed]
+    assert wrong == ["training: model"]
+
+
+def report(round, sent, after, updates, aggregate):
+    """One round, with what the audit reads of it."""
+    everybody = tuple(range(len(updates)))
+    watched = Watched(sent, after, everybody, updates, tuple((one,) for one in everybody), updates, aggregate)
+    return RoundReport(
+        round, after, everybody, frozenset(), 0, (), None, None, None, None, None, None, None, {},
+        chosen=everybody, clip=1.0, watched=watched,
+    )  # fmt: skip
