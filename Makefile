@@ -32,6 +32,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/probes.py
 	$(BIN)/python benchmarks/secagg.py
+	$(BIN)/python benchmarks/inversion.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
