@@ -21,31 +21,14 @@ from torch.nn.functional import cross_entropy, softplus
 
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
-from fedguard.contracts import ClientContext, Examples, LocalPlan, Participation, Setup, Sight, ThreatModel, Training
+from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError, NotObservable
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.precode import PRECODE, _mixed, gaussian
-from fedguard.tasks.network import Network, apply
-from tests.inference.scenes import digits, flat, gradient, mlp
-
-
-def client(module: nn.Module, examples: Examples, seed: int = 0) -> ClientContext:
-    """What a client knows that took one step on ``examples``."""
-    return ClientContext(
-        "test",
-        Sight.OWN_DATA | Sight.MODEL,
-        round=1,
-        rng=Rng(seed),
-        examples=examples,
-        value_range=(0.0, 1.0),
-        model=flat(module),
-        module=module,
-        predict=lambda model, x: apply(module, model, x),
-        plan=LocalPlan(lr=1.0, steps=1),
-    )
-
+from fedguard.tasks.network import Network
+from tests.inference.scenes import client, digits, gradient, mlp
 
 NOBODY = ClientContext("test", Sight.NOTHING, round=1, rng=Rng(5))
 UPDATES = st.tuples(st.integers(1, 40), st.integers(0, 2**31))

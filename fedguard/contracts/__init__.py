@@ -38,6 +38,7 @@ from fedguard.contracts.attacks import (
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
     ONE_VECTOR,
+    ONE_VECTOR_AND_ROOT,
     Inference,
     InferenceAttack,
     InferenceView,
@@ -91,6 +92,7 @@ __all__ = [
     "BENIGN_SAMPLE",
     "DPSGD",
     "ONE_VECTOR",
+    "ONE_VECTOR_AND_ROOT",
     "ROOT",
     "ROWS",
     "AdaptiveClip",

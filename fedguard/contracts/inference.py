@@ -21,6 +21,8 @@ from fedguard.rng import Rng
 
 #: Attacks on one vector: the victim's update where it is seen, else the mean in which it is hidden.
 ONE_VECTOR: Needs = (Sight.EACH_UPDATE | Sight.MODEL, Sight.SUM | Sight.MODEL)
+#: The same, with clean data of the server's own where it has any.
+ONE_VECTOR_AND_ROOT: Needs = (*(sights | Sight.ROOT_DATA for sights in ONE_VECTOR), *ONE_VECTOR)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
+from fedguard.contracts import ClientContext, Examples, InferenceView, LocalPlan, Sight
 from fedguard.inference import inference_view
 from fedguard.rng import Rng
 from fedguard.tasks.data.digits import Digits
+from fedguard.tasks.network import apply
 
 SEES = Sight.EACH_UPDATE | Sight.SUM | Sight.MODEL
 
@@ -66,6 +67,22 @@ def trained(module: nn.Module, examples: Examples, *, lr: float, epochs: int, ba
                 for parameter, part in zip(module.parameters(), parts, strict=True):
                     parameter.sub_(lr * part)
     return flat(module) - start
+
+
+def client(module: nn.Module, examples: Examples, seed: int = 0) -> ClientContext:
+    """What a client knows that took one step on ``examples``."""
+    return ClientContext(
+        "test",
+        Sight.OWN_DATA | Sight.MODEL,
+        round=1,
+        rng=Rng(seed),
+        examples=examples,
+        value_range=(0.0, 1.0),
+        model=flat(module),
+        module=module,
+        predict=lambda model, x: apply(module, model, x),
+        plan=LocalPlan(lr=1.0, steps=1),
+    )
 
 
 @dataclass(frozen=True)

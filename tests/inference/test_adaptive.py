@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import ClientContext, Examples, LocalPlan, Sight
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.tasks.models.precode import PRECODE
-from fedguard.tasks.network import Network, apply
-from tests.inference.scenes import digits, flat, gradient, mlp, psnr
+from fedguard.tasks.network import Network
+from tests.inference.scenes import client, digits, gradient, mlp, psnr
 
 Compare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 SEEDS = pytest.mark.parametrize("seed", [0, 1])
@@ -52,28 +51,13 @@ def matched(
     return x.detach()
 
 
-def context(module: nn.Module, examples: Examples, seed: int) -> ClientContext:
-    return ClientContext(
-        "test",
-        Sight.OWN_DATA | Sight.MODEL,
-        round=1,
-        rng=Rng(seed),
-        examples=examples,
-        value_range=(0.0, 1.0),
-        model=flat(module),
-        module=module,
-        predict=lambda model, x: apply(module, model, x),
-        plan=LocalPlan(lr=1.0, steps=1),
-    )
-
-
 def told(defense: str, seed: int, distance: Callable[..., Tensor] = cosine) -> tuple[float, float]:
     """The PSNR of an attacker who does not know the defense, and of one who does."""
     module, digit = mlp(64, 64, 10, seed=seed, activation=nn.Sigmoid), digits(1, seed=seed)
     pipeline = registry().pipeline(f"{defense} >> mean")
     sent = -gradient(module, digit)
     for transform in pipeline.transforms:
-        sent = transform.apply(sent, context(module, digit, seed))
+        sent = transform.apply(sent, client(module, digit, seed))
     unaware, aware = (
         float(psnr(matched(module, digit.y, sent, compare, distance), digit.x))
         for compare in (naive, pipeline.adapt(module))
@@ -129,7 +113,7 @@ def test_grad_defense_hides_from_those_who_do_not_see_which_rows_agree(seed):
     """Each row of the first layer without noise gives x = dW_i/db_i, so that two of them are alike."""
     module, digit = mlp(64, 64, 10, seed=seed, activation=nn.Sigmoid), digits(1, seed=seed)
     defense = registry().build("defense", "grad_defense")
-    sent = defense.apply(-gradient(module, digit), context(module, digit, seed))
+    sent = defense.apply(-gradient(module, digit), client(module, digit, seed))
     weight, bias = sent[: 64 * 64].view(64, 64), sent[64 * 64 :][:64]
     rows = weight / bias[:, None]
     assert psnr(matched(module, digit.y, sent, naive), digit.x) < 30
@@ -145,7 +129,7 @@ def test_ats_gives_the_transformed_image_away_and_who_knows_an_invertible_policy
     module, digit = mlp(64, 64, 10, seed=seed, activation=nn.Sigmoid), digits(1, seed=seed)
     for policy, undo in ((("rotate", "shift", "contrast"), None), (("flip", "invert"), lambda x: 1 - x.flip(3))):
         defense = registry().build("defense", {"name": "ats", "policy": policy})
-        used = defense.prepare(digit, context(module, digit, seed))
+        used = defense.prepare(digit, client(module, digit, seed))
         found = matched(module, digit.y, -gradient(module, used), naive)
         assert psnr(found, used.x) > 90
         assert psnr(found, digit.x) < 15

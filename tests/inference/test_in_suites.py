@@ -354,32 +354,3 @@ def test_the_settings_of_an_observer_are_part_of_its_cells_alone():
     assert "observer" not in cell().canonical
     assert cell(observer={"round": 2}).id == cell().id
     assert cell(attack="analytic", observer={"round": 2}).id != cell(attack="analytic").id
-
-
-def test_points_of_the_trilemma_take_the_worst_of_each_kind():
-    from fedguard.bench.matrix import FIGURES
-    from fedguard.bench.trilemma import trilemma
-
-    def row(attack, goal, epsilon, seed, **figures):
-        return {
-            **dict.fromkeys(FIGURES), "attack": attack, "goal": goal, "defense": "mean", "noise": str(epsilon), "seed": seed,
-            "status": "ok", "epsilon": epsilon, **figures,
-        }  # fmt: skip
-
-    rows = []
-    for seed in (0, 1):
-        rows += [
-            row("none", None, 2.0, seed, final_accuracy=0.9),
-            row("ipm", "untargeted", 2.0, seed, final_accuracy=0.5 + 0.1 * seed),
-            row("a", "reconstruction", 2.0, seed, recovered=0.1, final_accuracy=0.9),
-            row("b", "reconstruction", 2.0, seed, recovered=0.3, final_accuracy=0.9),
-            row("none", None, None, seed, final_accuracy=0.95),
-            row("b", "reconstruction", None, seed, recovered=1.0, final_accuracy=0.95),
-        ]
-    without, strong = trilemma("t", rows, ["noise"]).points
-    assert (without.epsilon, strong.epsilon) == (None, 2.0)
-    assert without.accuracy.attack == "none" and without.leakage["recovered"].estimate.mean == 1.0
-    assert strong.accuracy.attack == "ipm" and strong.accuracy.estimate.mean == pytest.approx(0.55)
-    assert strong.leakage["recovered"].attack == "b" and "membership_auc" not in strong.leakage
-    text = str(trilemma("t", rows, ["noise"]))
-    assert "55.0" in text and "30.0" in text and "over epsilon" in text

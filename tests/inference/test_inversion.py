@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import Examples, LocalPlan, Sight
-from fedguard.errors import ConfigError, NotObservable
+from fedguard.errors import ConfigError, NotObservable, PreconditionError
 from fedguard.tasks.data.digits import Digits
 from tests.inference.scenes import Scene, digits, flat, gradient, mlp, psnr, trained
 
@@ -312,8 +312,13 @@ def test_labels_that_the_server_is_told_are_used_as_they_are():
 def test_a_network_that_ends_in_no_dense_layer_is_refused_where_labels_are_needed():
     module = nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
     view = Scene(module, (digits(1),)).view()
-    with pytest.raises(ConfigError, match="dense layer of 10 outputs"):
+    for attack in ATTACKS[1:]:
+        with pytest.raises(PreconditionError, match="ends with a dense layer.* Or use dlg"):
+            attack.check(view)
+        attack.check(view.narrowed(view.party, view.granted, labels=torch.tensor([3])))
+    with pytest.raises(PreconditionError, match="ends with a dense layer"):
         IDLG().infer(view)
+    DLG().check(view)
     DLG(iterations=1).infer(view)
 
 

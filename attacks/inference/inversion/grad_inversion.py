@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from fedguard.attacks.inference.inversion.descent import adam
 from fedguard.attacks.inference.inversion.matching import (
     as_targets,
+    check_labels,
     claim,
     dummies,
     known_labels,
-    last_layer,
     matching,
     one_gradient,
     squared,
     total_variation,
 )
+from fedguard.attacks.inference.layers import last_dense
 from torch import Tensor
 
 from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
@@ -61,6 +62,9 @@ class GradInversion(InferenceAttack):
         require(self.iterations >= 1, f"grad_inversion: iterations: expected at least 1; got {self.iterations}.")
         require(self.restarts >= 1, f"grad_inversion: restarts: expected at least 1; got {self.restarts}.")
 
+    def check(self, view: InferenceView) -> None:
+        check_labels(view)
+
     def infer(self, view: InferenceView) -> Reconstruction:
         labels = batch_labels(view) if view.labels is None else view.labels
         match = matching(view, one_gradient(view), squared)
@@ -80,5 +84,4 @@ def batch_labels(view: InferenceView) -> Tensor:
     """int64 ``[B]``: the classes with the least entry in their row of the last layer's gradient, in ascending order."""
     if view.count > view.classes:
         return known_labels(view)
-    weight, _ = last_layer(view, view.gradient)
-    return weight.amin(1).argsort()[: view.count].sort().values
+    return last_dense(view).weight(view.gradient).amin(1).argsort()[: view.count].sort().values

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedguard.attacks.inference.inversion.descent import lbfgs
 from fedguard.attacks.inference.inversion.matching import (
     as_targets,
+    check_labels,
     claim,
     dummies,
     known_labels,
@@ -43,6 +44,9 @@ class IDLG(InferenceAttack):
     def __post_init__(self) -> None:
         require(self.iterations >= 1, f"idlg: iterations: expected at least 1; got {self.iterations}.")
         require(self.restarts >= 1, f"idlg: restarts: expected at least 1; got {self.restarts}.")
+
+    def check(self, view: InferenceView) -> None:
+        check_labels(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
         labels = known_labels(view)

@@ -9,6 +9,7 @@ from fedguard.attacks.inference.inversion.descent import adam
 from fedguard.attacks.inference.inversion.matching import (
     Update,
     as_targets,
+    check_labels,
     claim,
     cosine,
     dummies,
@@ -61,6 +62,9 @@ class InvertingGradients(InferenceAttack):
     def update(self, view: InferenceView) -> Update:
         """What the client is taken to have computed."""
         return one_gradient(view)
+
+    def check(self, view: InferenceView) -> None:
+        check_labels(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
         labels = known_labels(view)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from fedguard.attacks.inference.layers import last_dense
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from fedguard.contracts import InferenceView, Reconstruction
-from fedguard.errors import ConfigError
+from fedguard.errors import PreconditionError
 
 #: ``(x [R, B, *shape], targets [R, B, C]) -> [R, d]``: what the client would have sent for these.
 Update = Callable[[Tensor, Tensor], Tensor]
@@ -85,17 +86,15 @@ def as_targets(view: InferenceView, labels: Tensor, restarts: int) -> Tensor:
     return nn.functional.one_hot(labels, view.classes).to(view.model).expand(restarts, -1, -1)
 
 
-def last_layer(view: InferenceView, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The part of ``gradient`` that is the last dense layer's: weight ``[C, h]``, and bias ``[C]`` or None."""
-    sizes = [tuple(parameter.shape) for parameter in view.module.parameters()]
-    parts = [part.view(size) for part, size in zip(torch.split(gradient, list(view.layers)), sizes, strict=True)]
-    bias = parts.pop() if parts[-1].ndim == 1 else None
-    if not parts or parts[-1].ndim != 2 or len(parts[-1]) != view.classes:
-        raise ConfigError(
-            f"labels: expected a dense layer of {view.classes} outputs at the end of the network; got parameters of shapes "
-            f"{sizes[-2:]}. Use dlg, which needs no labels, or tell the server the labels."
-        )
-    return parts[-1], bias
+def check_labels(view: InferenceView) -> None:
+    """Raise `PreconditionError` where the labels are not told, and no dense layer at the end tells them."""
+    try:
+        if view.labels is None:
+            last_dense(view)
+    except PreconditionError as error:
+        raise PreconditionError(
+            f"{error} Or use dlg, which needs no labels, or tell the server the labels with observer.labels."
+        ) from None
 
 
 def known_labels(view: InferenceView) -> Tensor:
@@ -108,9 +107,10 @@ def known_labels(view: InferenceView) -> Tensor:
     if view.labels is not None:
         return view.labels
 
+    last = last_dense(view)
+
     def signal(gradient: Tensor) -> Tensor:
-        weight, bias = last_layer(view, gradient)
-        return weight.sum(1) if bias is None else bias
+        return last.weight(gradient).sum(1) if last.module.bias is None else last.bias(gradient)
 
     noise = dummies(view, 10).clamp(*view.value_range)
     p = view.predict(view.model, noise.flatten(0, 1)).softmax(-1).mean(0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.inference.labels.last_layer import WITH_INPUTS, bias_gradient, multiset, needs_bias, seen_by
+from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, seen_by
 
-from fedguard.contracts import InferenceAttack, InferenceView, Labels
+from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class LabelCounts(InferenceAttack):
     name = "labels_counts"
     source = "Geng et al., Towards General Deep Leakage in Federated Learning, 2021"
     goal = "labels"
-    needs = WITH_INPUTS
+    needs = ONE_VECTOR_AND_ROOT
 
     def check(self, view: InferenceView) -> None:
         needs_bias(view)

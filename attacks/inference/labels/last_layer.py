@@ -9,16 +9,8 @@ import torch
 from fedguard.attacks.inference.layers import calls, last_dense
 from torch import Tensor
 
-from fedguard.contracts import InferenceView, Needs, Sight
+from fedguard.contracts import InferenceView, Sight
 from fedguard.errors import PreconditionError
-
-#: With the server's root data where it has any, else with dummies.
-WITH_INPUTS: Needs = (
-    Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
-    Sight.SUM | Sight.MODEL | Sight.ROOT_DATA,
-    Sight.EACH_UPDATE | Sight.MODEL,
-    Sight.SUM | Sight.MODEL,
-)
 
 #: How many dummies stand in for inputs.
 DUMMIES = 256

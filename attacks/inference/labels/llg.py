@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.labels.last_layer import WITH_INPUTS, seen_by, weight_gradient
+from fedguard.attacks.inference.labels.last_layer import seen_by, weight_gradient
 from fedguard.attacks.inference.layers import last_dense
 
-from fedguard.contracts import InferenceAttack, InferenceView, Labels
+from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class LLG(InferenceAttack):
     name = "labels_llg"
     source = "Wainakh et al., User-Level Label Leakage from Gradients in Federated Learning, PoPETs 2022"
     goal = "labels"
-    needs = WITH_INPUTS
+    needs = ONE_VECTOR_AND_ROOT
 
     def check(self, view: InferenceView) -> None:
         last_dense(view)

@@ -8,7 +8,7 @@ import torch
 from fedguard.attacks.inference.layers import Layer, first_relu, layer, readings
 from torch import Tensor, nn
 
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction, Sight
+from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Reconstruction, Sight
 from fedguard.errors import PreconditionError
 
 
@@ -29,12 +29,7 @@ class RobbingTheFed(InferenceAttack):
     name = "robbing_the_fed"
     source = "Fowl et al., Robbing the Fed: Directly Obtaining Private Data in FL with Modified Models, ICLR 2022"
     goal = "reconstruction"
-    needs = (
-        Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
-        Sight.SUM | Sight.MODEL | Sight.ROOT_DATA,
-        Sight.EACH_UPDATE | Sight.MODEL,
-        Sight.SUM | Sight.MODEL,
-    )
+    needs = ONE_VECTOR_AND_ROOT
     active = True
 
     def check(self, view: InferenceView) -> None:

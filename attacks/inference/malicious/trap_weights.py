@@ -8,7 +8,7 @@ import torch
 from fedguard.attacks.inference.layers import first_relu, readings, rows
 from torch import Tensor
 
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction, Sight
+from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Reconstruction, Sight
 
 #: How many inputs of the root data are used, or stand-ins where the server has none.
 DUMMIES = 1000
@@ -29,12 +29,7 @@ class TrapWeights(InferenceAttack):
     name = "trap_weights"
     source = "Boenisch et al., When the Curious Abandon Honesty: Federated Learning Is Not Private, EuroS&P 2023"
     goal = "reconstruction"
-    needs = (
-        Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
-        Sight.SUM | Sight.MODEL | Sight.ROOT_DATA,
-        Sight.EACH_UPDATE | Sight.MODEL,
-        Sight.SUM | Sight.MODEL,
-    )
+    needs = ONE_VECTOR_AND_ROOT
     active = True
 
     def check(self, view: InferenceView) -> None:
