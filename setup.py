@@ -20,5 +20,5 @@ setup(
         for package, folder in ROOTS.items()
         for name in [package, *(f"{package}.{sub}" for sub in find_packages(folder))]
     ],
-    package_data={"fedguard": ["py.typed", "*.yaml"]},
+    package_data={"fedguard": ["py.typed", "*.yaml"], "fedguard.app": ["*.svg"]},
 )

@@ -1,6 +1,8 @@
-"""The dashboard: `fedguard dashboard`. It reads records and nothing else.
+"""The dashboard: `fedguard dashboard`. It reads records and writes none.
 
-main.py     the page
+main.py     the sidebar and the navigation
+pages/      one page to a file, and the table of them all
+here.py     where the reader is, and links from page to page
 data.py     cached reads
-charts.py   rows to charts, without side effects
+charts/     rows to charts, without side effects; the report draws with them too
 """

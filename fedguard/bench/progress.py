@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +18,8 @@ from rich.progress import (
 )
 
 Trial = tuple[str, int]
+#: Rounds, each with the accuracy after it.
+Curve = Sequence[tuple[int, float]]
 
 
 class Listener:
@@ -32,8 +34,8 @@ class Listener:
     def started(self, trial: Trial, label: str) -> None:
         """A worker took a trial."""
 
-    def advanced(self, trial: Trial, round: int, rounds: int) -> None:
-        """A trial has done some rounds."""
+    def advanced(self, trial: Trial, round: int, rounds: int, accuracy: Curve) -> None:
+        """A trial has done some rounds; ``accuracy``: what was evaluated since this was last called."""
 
     def ended(self, record: Mapping[str, Any]) -> None:
         """A record was stored."""
@@ -109,7 +111,7 @@ class Bars(Listener):
     def started(self, trial: Trial, label: str) -> None:
         self._running[trial] = self._progress.add_task(f"  {label}, seed {trial[1]}", total=None)
 
-    def advanced(self, trial: Trial, round: int, rounds: int) -> None:
+    def advanced(self, trial: Trial, round: int, rounds: int, accuracy: Curve) -> None:
         if trial in self._running:
             self._progress.update(self._running[trial], completed=round, total=rounds)
 

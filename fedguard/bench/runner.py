@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from fedguard.bench.code import code_of
 from fedguard.bench.engines import Engine, Job, Said
 from fedguard.bench.progress import Listener
 from fedguard.bench.record import Record, identified
@@ -62,6 +63,8 @@ class Runner:
         ensembles = [cell for cell in self.plan.cells if cell.ensemble and cell.id not in self._refused]
         self._races = {cell.id: Selection.of(cell) for cell in ensembles}
         self._cells |= {member.id: member for race in self._races.values() for member in race.members}
+        self._code = {cell.id: code_of(cell) for cell in self._cells.values()}
+        self._stale: set[Trial] = set()
 
     def pending(self) -> list[Trial]:
         """The trials to be run, in an order in which each finds the corners it is compared with done.
@@ -137,6 +140,10 @@ class Runner:
         pending = list(dict.fromkeys(pending))
         total = self.trials(pending)
         self.listener.begin(total, total - len(pending) - refused, refused, jobs)
+        if self._stale:
+            self.listener.note(
+                f"{len(self._stale)} stored trials were made by plug-ins that have changed; they run again."
+            )
         try:
             if pool is not None:
                 self._work(pending, pool)
@@ -236,7 +243,7 @@ class Runner:
         """Take in what a worker said; the trial that this ended, if it did."""
         trial = (said.job["id"], said.job["seed"])
         if said.message is not None and "record" not in said.message:
-            self.listener.advanced(trial, said.message["round"], said.message["rounds"])
+            self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["accuracy"])
             return None
         if said.message is None:
             record = not_run(self._cells[trial[0]], trial[1], "failed", f"the worker process was lost: {said.ended}")
@@ -278,10 +285,18 @@ class Runner:
     def _must_run(self, trial: Trial, record: Record | None) -> bool:
         if self.fresh or record is None or record["status"] == "refused":
             return True
+        if self._outdated(trial[0], record):
+            self._stale.add(trial)
+            return True
         if record["status"] == "failed":
             return self.retry_failed
         # A corner that was missing when this record was made, and is there or to be run now.
         return self.retry_failed and any(record["result"]["corners"][name] is None for name in self._corners(trial))
+
+    def _outdated(self, cell: str, record: Record) -> bool:
+        """Whether plug-ins that the cell is built of have changed since. FedGuard's own changes raise `RESULTS_VERSION`."""
+        made, now = record["environment"].get("code", {}), self._code[cell]
+        return any(made.get(module) != digest for module, digest in now.items() if module != "fedguard")
 
     def _write_refusals(self) -> int:
         refused = [(trial, self._refused[trial[0]]) for trial in self._trials if trial[0] in self._refused]

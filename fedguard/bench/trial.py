@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.card import threat_card
+from fedguard.bench.code import code_of, data_digest
 from fedguard.bench.environment import environment, peak_memory
 from fedguard.bench.inference.curious import Album, Curious
 from fedguard.bench.protocol import privacy_spent, sums
@@ -27,14 +28,19 @@ from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
 Corners = Mapping[str, float | None]
-Progress = Callable[[int, int], None]
+#: Is told the round, of how many, and its accuracy where it was evaluated.
+Progress = Callable[[int, int, float | None], None]
+
+
+def silent(round: int, rounds: int, accuracy: float | None) -> None:
+    """Progress that nobody wants to hear."""
 
 
 def run_trial(
     cell: Cell,
     seed: int,
     corners: Corners,
-    progress: Progress = lambda round, rounds: None,
+    progress: Progress = silent,
     clean_model: Callable[[], Tensor | None] = lambda: None,
     album: Album = lambda name, claim, truth: None,
 ) -> tuple[Record, Tensor]:
@@ -83,7 +89,7 @@ def run_trial(
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
-        "environment": {**environment(), "started": started},
+        "environment": {**environment(), **_origin(cell), "started": started},
     }
     record["flags"] = raised(
         result, {**card, "attack": None} if curious else card
@@ -101,7 +107,12 @@ def not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
         "cost": None,
         "flags": [],
     }
-    return identified(cell, seed, {**body, "environment": {**environment(), "started": time.time()}})
+    return identified(cell, seed, {**body, "environment": {**environment(), **_origin(cell), "started": time.time()}})
+
+
+def _origin(cell: Cell) -> dict[str, Any]:
+    """Digests of the code and of the data."""
+    return {"code": code_of(cell), "data": data_digest(cell.data)}
 
 
 def deal(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]:
@@ -159,12 +170,13 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
     for report in cell.architecture.run(setup):
         model = report.model
         reports.append(report.without_model())
-        progress(report.round, cell.config.training.rounds)
+        accuracy = report.evaluation.accuracy if report.evaluation else None
+        progress(report.round, cell.config.training.rounds, accuracy)
     return reports, model
 
 
 def _final_accuracy(cell: Cell, seed: int) -> float:
-    reports, _ = _train(cell, seed, deal(cell, seed)[0], lambda round, rounds: None)
+    reports, _ = _train(cell, seed, deal(cell, seed)[0], silent)
     return float(summarise(reports)["final_accuracy"])
 
 
@@ -203,7 +215,7 @@ def _backdoor(
         return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None, "durability": None}
     clean = clean_model()
     if clean is None:
-        clean = _train(cell.corner(attacked=False, defended=True), seed, task, lambda round, rounds: None)[1]
+        clean = _train(cell.corner(attacked=False, defended=True), seed, task, silent)[1]
     raw, base = task.backdoor_success(model, *planted), task.backdoor_success(clean, *planted)
     return {
         "attack_success": raw - base,

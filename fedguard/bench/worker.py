@@ -1,7 +1,7 @@
 """The process in which trials run: JSON lines in, JSON lines out, one torch thread.
 
     in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
-    out  {"round": 7, "rounds": 30}             now and then
+    out  {"round": 7, "rounds": 30, "accuracy": [[6, 0.71], [7, 0.74]]}     now and then
          {"record": {...}, "log": text}         at the end of each trial
 
 It is started as ``python -m fedguard.bench.worker``, so that a user's script needs no ``if __name__ == "__main__"``,
@@ -50,13 +50,16 @@ def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
     from fedguard.contracts import Examples, Reconstruction
 
     cell = Cell.build(CellConfig.model_validate(job["cell"]))
-    spoken = time.monotonic()
+    spoken, unsaid = time.monotonic(), list[tuple[int, float]]()
 
-    def progress(round: int, rounds: int) -> None:
+    def progress(round: int, rounds: int, accuracy: float | None) -> None:
         nonlocal spoken
+        if accuracy is not None:
+            unsaid.append((round, accuracy))
         if time.monotonic() - spoken > 0.2:
             spoken = time.monotonic()
-            _say(out, {"round": round, "rounds": rounds})
+            _say(out, {"round": round, "rounds": rounds, "accuracy": unsaid})
+            unsaid.clear()
 
     def clean_model() -> torch.Tensor | None:
         path = Path(job["clean_model"])

@@ -28,7 +28,10 @@ def _count_or_fraction(value: Any) -> int | float:
 CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
 
 #: What figures of a record a gate may watch.
-METRICS = ("final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "attack_success")
+METRICS = (
+    "final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "attack_success", "psnr", "psnr_gain",
+    "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc", "epsilon",
+)  # fmt: skip
 
 
 #: What a threat model may grant.
@@ -131,18 +134,28 @@ class EvaluationSection(_Section):
 
 
 class GateMetric(_Section):
-    """How much worse a figure may become before a gate fails."""
+    """How much worse a figure may become before a gate fails, in its own unit: 0.02 of a share is 2 points.
 
-    better: Literal["higher", "lower"] = "higher"
-    margin: Annotated[float, Field(ge=0)] = 0.02
+    ``better``: which way is better; as the figure has it, unless it is said. ``floor``, ``ceiling``: absolute bounds on
+    a cell's mean over seeds, which do not move with the baseline.
+    """
+
+    better: Literal["higher", "lower"] | None = None
+    margin: Annotated[float, Field(ge=0)] | None = None
     floor: float | None = None
     ceiling: float | None = None
 
 
 class GateSection(_Section):
-    """What a gate on this suite watches; kept with the run."""
+    """What a gate on this suite watches; it changes nothing of what runs.
+
+    ``alpha``: level of the test on fresh seeds. ``confirm``: how many fresh seeds confirm a drop. ``audit``: whether
+    epsilons are audited. ``metrics``: which figures, and how much worse they may become; by default those that the run has.
+    """
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    confirm: Annotated[int, Field(strict=True, ge=3)] = 8
+    audit: bool = True
     metrics: dict[Literal[METRICS], GateMetric] = {}  # type: ignore[valid-type]
 
 

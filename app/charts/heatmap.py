@@ -1,4 +1,4 @@
-"""Charts from rows: pure functions, so that a report can draw the same."""
+"""Attacks by defenses, as colours."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.bench.breakdown import Breakdown
 from fedguard.bench.matrix import FIGURES, Figure
-from fedguard.bench.plot import is_logarithmic
-from fedguard.bench.record import Record
 from fedguard.bench.stats import estimate
 
 
@@ -37,62 +34,6 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     squares = base.mark_rect().encode(color=alt.condition("isValid(datum.mean)", colour, alt.value("#bbbbbb")))
     numbers = base.mark_text(color="black").encode(text="label:N")
     chart: alt.LayerChart = (squares + numbers).properties(height=alt.Step(34), width="container")
-    return chart
-
-
-def curves(records: Sequence[Record]) -> alt.Chart:
-    """Test accuracy over the rounds, one line per seed."""
-    points = [
-        {"round": round, "accuracy": 100 * accuracy, "seed": str(record["seed"])}
-        for record in records
-        for round, accuracy in zip(
-            record["result"]["curve"]["round"], record["result"]["curve"]["accuracy"], strict=True
-        )
-    ]
-    chart: alt.Chart = (
-        alt.Chart(pd.DataFrame(points))
-        .mark_line()
-        .encode(
-            x=alt.X("round:Q", title="round"),
-            y=alt.Y("accuracy:Q", title="test accuracy in %", scale=alt.Scale(domain=[0, 100])),
-            color=alt.Color("seed:N", title="seed"),
-            tooltip=["round", "accuracy", "seed"],
-        )
-        .properties(height=320, width="container")
-    )
-    return chart
-
-
-def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
-    """A figure over a swept number: one panel per attack and one for the worst of them, one line per defense.
-
-    Bands are 95 % intervals over seeds.
-    """
-    known = FIGURES[curves.figure]
-    rows = [row for row in curves.rows() if row["setting"] == setting and row["mean"] is not None]
-    points = [
-        {
-            **row,
-            "mean": known.scale * row["mean"],
-            "low": known.scale * (row["mean"] - (row["half_width"] or 0)),
-            "high": known.scale * (row["mean"] + (row["half_width"] or 0)),
-        }
-        for row in rows
-    ]
-    numbers = curves.positions or ()
-    logarithmic = bool(numbers) and is_logarithmic(numbers)
-    along = alt.Scale(type="log" if logarithmic else "linear", reverse=bool(numbers) and numbers[0] > numbers[-1])
-    base = alt.Chart().encode(
-        x=alt.X("position:Q", title=curves.key, scale=along),
-        color=alt.Color("defense:N", title="defense", sort=list(dict.fromkeys(row["defense"] for row in rows))),
-        tooltip=["attack", "defense", alt.Tooltip("value:N", title=curves.key), "mean", "low", "high"],
-    )
-    low, high = alt.Y("low:Q", title=known.heading, scale=alt.Scale(zero=known.unit == "%")), alt.Y2("high:Q")
-    band = base.mark_area(opacity=0.15).encode(y=low, y2=high)
-    lines = base.mark_line(point=True).encode(y=alt.Y("mean:Q", title=known.heading))
-    chart: alt.FacetChart = alt.layer(band, lines, data=pd.DataFrame(points)).facet(
-        facet=alt.Facet("attack:N", title=None, sort=list(dict.fromkeys(row["attack"] for row in rows))), columns=2
-    )
     return chart
 
 

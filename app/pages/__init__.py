@@ -1,0 +1,67 @@
+"""The pages, in the order of the navigation. A page is one module here with ``show(here)``, and one row in `PAGES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from fedguard.app.here import Here
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page.
+
+    Attributes:
+        name: of its module, and of its address: ``http://localhost:8501/matrix``.
+        icon: of Material Symbols.
+        about: one sentence, shown under its title.
+        reads: what it cannot do without: a ``run`` that the reader has chosen, or nothing.
+    """
+
+    name: str
+    title: str
+    icon: str
+    about: str
+    reads: Literal["run", "nothing"] = "run"
+
+    @property
+    def show(self) -> Callable[[Here], None]:
+        """What draws the page; loaded when it is first shown."""
+        found: Callable[[Here], None] = import_module(f"{__name__}.{self.name}").show
+        return found
+
+
+#: By section of the navigation.
+PAGES: dict[str, tuple[Page, ...]] = {
+    "A run": (
+        Page("overview", "Overview", "home", "What there is, whether it is sound, and what came out.", "nothing"),
+        Page("matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them."),
+        Page("cell", "Cell", "science", "One attack against one defense: under which assumptions, and how it went."),
+        Page("breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."),
+        Page("privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."),
+    ),
+    "Several runs": (
+        Page("compare", "Compare", "compare_arrows", "Two runs, seed by seed."),
+        Page(
+            "gate",
+            "Gate and trends",
+            "fact_check",
+            "What the gate said, and how the figures move over time.",
+            "nothing",
+        ),
+    ),
+    "Understand": (
+        Page("secagg", "Secure aggregation", "hub", "Who sees what, message by message, and what it costs.", "nothing"),
+        Page("catalogue", "Catalogue", "menu_book", "Every attack and every defense, with its formula.", "nothing"),
+        Page("lab", "Lab", "experiment", "Put one cell together, see whether it is legal, and run it.", "nothing"),
+    ),
+}
+
+
+def pages() -> dict[str, Page]:
+    """All pages by name."""
+    return {page.name: page for section in PAGES.values() for page in section}

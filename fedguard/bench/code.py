@@ -1,0 +1,74 @@
+"""Which code and which data made a record: so that a figure is never taken for that of code which has changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from fedguard.config import Cell
+from fedguard.contracts import Algorithm, Data
+
+#: Parts of FedGuard that read results and make none.
+READERS = ("app", "commands")
+
+
+def code_of(cell: Cell) -> dict[str, str]:
+    """A digest for ``fedguard``, and one for each top-level module of other people whose algorithms the cell is built of.
+
+    A module is digested with its own file, a package with all its Python files; what they import from elsewhere is not.
+    """
+    parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.named]
+    modules = {type(part).__module__.partition(".")[0] for part in (*parts, *cell.pipeline.stages) if part is not None}
+    return {"fedguard": own_code(), **{name: _of_module(name) for name in sorted(modules - {"fedguard"})}}
+
+
+@lru_cache(maxsize=1)
+def own_code() -> str:
+    """The digest of FedGuard's own code, attacks and defenses with it."""
+    folders = [Path(folder) for part in ("", ".attacks", ".defenses") for folder in _folders(f"fedguard{part}")]
+    files = {file for folder in folders for file in folder.rglob("*.py")}
+    return _digest(file for file in files if not set(file.parts) & set(READERS))
+
+
+def data_digest(data: Data) -> str:
+    """A digest of every example of a data set and its label, train and test."""
+    return _of_data(data)
+
+
+@lru_cache(maxsize=8)
+def _of_data(data: Data) -> str:
+    found, digest = data.load(), hashlib.sha256()
+    for part in (found.train.x, found.train.y, found.test.x, found.test.y):
+        digest.update(str((part.dtype, tuple(part.shape))).encode())
+        digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _of_module(name: str) -> str:
+    folders = _folders(name)
+    if folders:
+        return _digest(file for folder in folders for file in Path(folder).rglob("*.py"))
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return _digest([Path(file)] if file else [])
+
+
+def _folders(package: str) -> list[str]:
+    module = importlib.import_module(package) if package.startswith("fedguard") else sys.modules.get(package)
+    return list(getattr(module, "__path__", []))
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """Of the files' names and contents, 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda one: (one.name, str(one))):
+        digest.update(file.name.encode() + b"\0" + _content(file, file.stat().st_mtime_ns))
+    return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def _content(file: Path, changed: int) -> bytes:  # noqa: ARG001  part of the cache's key
+    return hashlib.sha256(file.read_bytes()).digest()

@@ -1,0 +1,162 @@
+"""What a gate says: one judgement for each figure of each cell, one for each figure over the whole suite, and an exit code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+#: From the best to the worst. ``missing`` is what cannot be judged: no record, a failed or refused cell, another configuration.
+Word = Literal["improved", "identical", "pass", "inconclusive", "regressed", "missing"]
+WORDS: tuple[Word, ...] = ("improved", "identical", "pass", "inconclusive", "regressed", "missing")
+
+PASSED, REGRESSED, CANNOT_JUDGE = 0, 3, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """One figure of one cell.
+
+    Attributes:
+        swept: where the cell stands in the matrix: attack, defense, and each other swept key.
+        cell: its identity.
+        figure: as in `Run.rows`; ``epsilon`` too.
+        verdict: one of `WORDS`.
+        why: one sentence, with its figures and units.
+        before, after: means over the seeds that both have, in the units of `Run.rows` (shares in [0, 1]).
+        drop: by how much it is worse on average, in the same unit; below 0 it is better.
+        margin: by how much it may be.
+        seeds: the seeds of the first stage; confirmed_on: the fresh seeds of the second, if it was called.
+        p_value: of the fresh seeds, adjusted by Holm; None without a second stage.
+        detectable: the smallest drop that this comparison finds with a chance of 80 %; None where it cannot be told.
+    """
+
+    swept: Mapping[str, str]
+    cell: str
+    figure: str
+    verdict: Word
+    why: str
+    before: float | None = None
+    after: float | None = None
+    drop: float | None = None
+    margin: float | None = None
+    seeds: tuple[int, ...] = ()
+    confirmed_on: tuple[int, ...] = ()
+    p_value: float | None = None
+    detectable: float | None = None
+
+    @property
+    def label(self) -> str:
+        """``alie against krum, clients.malicious = 4``."""
+        rest = [f"{key} = {value}" for key, value in self.swept.items() if key not in ("attack", "defense")]
+        attack = "no attack" if self.swept["attack"] == "none" else self.swept["attack"]
+        return ", ".join([f"{attack} against {self.swept['defense']}", *rest])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broad:
+    """One figure over the whole suite: small drops that many cells share.
+
+    Attributes:
+        drop: mean over seeds of the mean over cells; cells, seeds: how many of each.
+        p_value: of the one-sided paired t-test on the seeds' means; None with one seed.
+    """
+
+    figure: str
+    verdict: Word
+    why: str
+    drop: float | None = None
+    p_value: float | None = None
+    cells: int = 0
+    seeds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """All that a gate says of a run.
+
+    Attributes:
+        run, baseline: what was compared: a run's name, and the baseline's file.
+        time: seconds since 1970.
+        commit, baseline_commit: of the code, where they are known.
+        judgements: one for each cell and figure.
+        broad: one for each figure.
+        audits: of the epsilons, as `CellAudit.as_dict`; empty where nothing adds noise or the suite wants none.
+        incompatible: why nothing can be compared at all, such as other data.
+        warnings: what differs and need not matter, such as another version of torch.
+        strict: whether what is inconclusive counts as not judged.
+    """
+
+    run: str
+    baseline: str
+    time: float
+    commit: str | None
+    baseline_commit: str | None
+    judgements: tuple[Judgement, ...]
+    broad: tuple[Broad, ...] = ()
+    audits: tuple[Mapping[str, Any], ...] = ()
+    incompatible: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    strict: bool = False
+
+    @property
+    def counts(self) -> dict[Word, int]:
+        """How many judgements of each kind."""
+        counted = Counter(one.verdict for one in self.judgements)
+        return {word: counted[word] for word in WORDS}
+
+    @property
+    def violated(self) -> tuple[Mapping[str, Any], ...]:
+        """The audits whose epsilon does not hold."""
+        return tuple(one for one in self.audits if one["verdict"] == "violated")
+
+    @property
+    def exit_code(self) -> int:
+        """3 if anything got worse; else 4 if anything could not be judged; else 0."""
+        found = {one.verdict for one in (*self.judgements, *self.broad)}
+        if "regressed" in found or self.violated:
+            return REGRESSED
+        if self.incompatible or "missing" in found or not self.judgements or (self.strict and "inconclusive" in found):
+            return CANNOT_JUDGE
+        return PASSED
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == PASSED
+
+    @property
+    def headline(self) -> str:
+        """One line: what came out."""
+        counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
+        said = {PASSED: "passed", REGRESSED: "REGRESSED", CANNOT_JUDGE: "CANNOT JUDGE"}[self.exit_code]
+        broad = [one.figure for one in self.broad if one.verdict == "regressed"]
+        more = [f"over the whole suite: {', '.join(broad)}"] if broad else []
+        more += [f"{len(self.violated)} epsilons violated"] if self.violated else []
+        return f"{said}: {'; '.join([counts or 'nothing to compare', *more])}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON; `from_dict` reads it back."""
+        return {"schema": 1, "exit_code": self.exit_code, "headline": self.headline, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        """The verdict behind `as_dict`.
+
+        Raises:
+            ValueError: it is none, or from another version.
+        """
+        if data.get("schema") != 1:
+            raise ValueError("written by another version of FedGuard")
+        try:
+            body = {key: value for key, value in data.items() if key not in ("schema", "exit_code", "headline")}
+            body["judgements"] = tuple(
+                Judgement(**{**one, "seeds": tuple(one["seeds"]), "confirmed_on": tuple(one["confirmed_on"])})
+                for one in body["judgements"]
+            )
+            body["broad"] = tuple(Broad(**one) for one in body["broad"])
+            for key in ("audits", "incompatible", "warnings"):
+                body[key] = tuple(body[key])
+            return cls(**body)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a verdict: {error}") from None
