@@ -1,4 +1,4 @@
-"""Intervals."""
+"""Intervals, and tests on pairs."""
 
 from __future__ import annotations
 
@@ -30,3 +30,56 @@ def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     return Estimate(mean, float(t.ppf((1 + level) / 2, n - 1)) * deviation / math.sqrt(n), n)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Differences of pairs, such as one figure with the same seeds before and after a change.
+
+    Attributes:
+        mean: of the differences.
+        half_width: of its 95 % interval; None for a single pair.
+        pairs: how many.
+        p_value: of the two-sided t-test that the mean is 0; p_above: of the one-sided one that it is not above 0. None for a
+            single pair. Equal differences have no spread: then the p-values are 0 or 1.
+    """
+
+    mean: float
+    half_width: float | None
+    pairs: int
+    p_value: float | None
+    p_above: float | None
+
+
+def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
+    """Student's t on the differences of pairs: ``t = mean / (s / sqrt(n))`` with n - 1 degrees of freedom.
+
+    Args:
+        differences: one per pair, at least one.
+        level: confidence level of the interval.
+    """
+    found = estimate(differences, level)
+    if found.half_width is None:
+        return Paired(found.mean, None, 1, None, None)
+    from scipy.stats import t
+
+    n = len(differences)
+    if min(differences) == max(differences):
+        differ, above = found.mean != 0, found.mean > 0
+        return Paired(found.mean, 0.0, n, float(not differ), float(not above))
+    statistic = found.mean / (found.half_width / float(t.ppf((1 + level) / 2, n - 1)))
+    return Paired(
+        found.mean, found.half_width, n, float(2 * t.sf(abs(statistic), n - 1)), float(t.sf(statistic, n - 1))
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for their number, so that the chance of any false one stays at the level (Holm 1979).
+
+    ``p'_(i) = max over j <= i of min(1, (m - j + 1) p_(j))`` for the sorted p-values.
+    """
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
