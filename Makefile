@@ -1,5 +1,7 @@
 # make demo    install into .venv and run the demo suite
 # make test    the tests; make test-slow: those that take minutes (ANCHOR_SEEDS=1 for a short form)
+# make test-e2e   the dashboard in a real browser (needs chromium)
+# make docs    the documentation site, into build/site
 # make bench   speed, as ratios
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
@@ -8,7 +10,7 @@ BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
 
-.PHONY: demo test test-slow lint bench format wheel clean
+.PHONY: demo test test-slow test-e2e docs lint bench format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -18,6 +20,12 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -m slow
+
+test-e2e: $(VENV)/.installed-dev
+	$(BIN)/pytest -m e2e -rs tests/e2e
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict --site-dir build/site
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,82 @@
+"""`fedguard list`, `explain` and `kappa`: what there is, and what it is worth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedguard.commands.options import console, print_json
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="attack, inference, defense, protocol, trigger, data, partition, model or architecture. Default: all.",
+            metavar="[KIND]",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list of {name, kind, needs, source, ...}.")] = False,
+) -> None:
+    """List attacks, defenses, data sets and all else that a suite can name."""
+    from fedguard.bench.explain.catalogue import entries, kinds_named, listing
+
+    kinds = kinds_named(kind)
+    if as_json:
+        print_json(entries(kinds))
+    else:
+        console.print(listing(kinds))
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="An attack, a defense, or anything else that `list` shows.")],
+) -> None:
+    """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
+    from fedguard.bench.explain.catalogue import explanation
+
+    console.print(explanation(name))
+
+
+def kappa(
+    rule: Annotated[str, typer.Argument(help="A defense, such as krum or 'nnm >> trimmed_mean'.", metavar="RULE")],
+    n: Annotated[int, typer.Option("--n", help="Number of updates.")] = 20,
+    f: Annotated[int, typer.Option("--f", help="How many of them are hostile; the rule is told.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the search, and of a rule that draws.")] = 0,
+    effort: Annotated[float, typer.Option(help="1 asks the rule 8000 times: some seconds. More finds more.")] = 1.0,
+    plugin: Annotated[
+        list[str], typer.Option(metavar="MODULE", help="A module that brings rules of your own. Repeatable.")
+    ] = [],  # noqa: B006
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The result as JSON, with the worst input; kappa null for unbounded.")
+    ] = False,
+) -> None:
+    """Search for the worst input of a rule, and so for its robustness coefficient kappa.
+
+    A rule R is (f, kappa)-robust if |R(x) - mean_S|² <= kappa * mean over S of |x_i - mean_S|², for every input x and
+    every S of n - f updates. What the search finds is a lower bound of the rule's kappa, shown by an input. No rule can be
+    below f/(n - 2f); one above its published bound, or without bound where one is published, is broken.
+    """
+    import warnings
+
+    from fedguard import api
+
+    if plugin:
+        sys.path.append(str(Path.cwd()))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = api.kappa(rule, n=n, f=f, seed=seed, effort=effort, plugins=plugin)
+    for warning in caught:
+        typer.echo(f"fedguard: {warning.message}", err=True)
+    if as_json:
+        print_json(found.entry())
+        return
+    hostile = sorted(set(range(n)) - set(found.witness[1]))
+    console.print(str(found), markup=False, highlight=False)
+    console.print(
+        f"The worst input is {n} x {found.witness[0].shape[1]}, with hostile rows {hostile}; --json prints it.",
+        markup=False,
+        highlight=False,
+    )

@@ -1,0 +1,40 @@
+"""Options and words that several commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+console = Console()
+
+SuiteFile = Annotated[Path, typer.Argument(help="A suite file, such as examples/quick.yaml.", metavar="SUITE")]
+RunName = Annotated[str, typer.Argument(help="A run: its name in the store, or its folder.", metavar="RUN")]
+Settings = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Put a setting over the suite's, as in `--set training.rounds=10`. Repeatable.",
+    ),
+]
+Store = Annotated[Path, typer.Option("--store", envvar="FEDGUARD_STORE", help="Folder of all runs.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core."),
+]
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End with one line on standard error."""
+    typer.echo(f"fedguard: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON, and nothing that is none."""
+    typer.echo(json.dumps(value, indent=1, allow_nan=False))

@@ -1,0 +1,180 @@
+"""`fedguard run`, `tune` and `check`: what works on a suite file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedguard.commands.options import Jobs, Settings, Store, SuiteFile, console, fail
+
+
+def run(
+    suite: SuiteFile,
+    settings: Settings = [],  # noqa: B006  typer needs a literal
+    attack: Annotated[
+        list[str],
+        typer.Option(
+            "--attack",
+            metavar="NAME",
+            help="Run these attacks (and none) instead of the suite's, as in `--attack worst_case`. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
+    jobs: Jobs = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Run a suite: every attack against every defense, with every seed.
+
+    Run the same command again to go on after an interruption: what is stored is not run twice.
+    """
+    from fedguard import api
+    from fedguard.bench.progress import Listener, for_console
+    from fedguard.bench.report import overview
+    from fedguard.bench.runner import Runner
+    from fedguard.bench.store import RunFolder
+
+    if attack:
+        settings = [*settings, f"matrix.attack={json.dumps(['none', *attack])}"]
+    if dry_run:
+        laid_out = api.lay_out(suite, settings)[1]
+        folder = RunFolder(store / (name or laid_out.suite.name))
+        runner = Runner(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, dry=True)
+        pending = runner.pending()
+        for trial in pending:
+            console.print(f"{trial[0]}  seed {trial[1]}  {runner.label(trial)}", highlight=False, markup=False)
+        console.print(f"{len(pending)} of {runner.trials(pending)} trials would run.", highlight=False)
+        return
+    try:
+        result = api.run(
+            suite,
+            name=name,
+            store=store,
+            jobs=jobs,
+            settings=settings,
+            retry_failed=retry_failed,
+            fresh=no_cache,
+            listener=Listener() if quiet else for_console(console),
+        )
+    except KeyboardInterrupt as interruption:  # typer would swallow what it says
+        fail(str(interruption) or "interrupted.", 130)
+    if not quiet:
+        console.print(overview(result))
+        _next_steps(result.name)
+    if result.with_status("failed"):
+        raise typer.Exit(4)
+
+
+def tune(
+    suite: SuiteFile,
+    settings: Settings = [],  # noqa: B006
+    budget: Annotated[int, typer.Option(min=1, help="Settings tried of each defense at most, its own included.")] = 8,
+    attacks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ATTACK",
+            help="Tune on this attack, as in `--attacks alie --attacks 'ipm(tau=5)'`. Repeatable. "
+            "Default: every second attack of the suite.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of tuning seeds; they count from 10000.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The tuned suite. Default: SUITE with the ending .tuned.yaml.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    jobs: Jobs = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Tune the defenses of a suite, each with the same budget, and write a suite that reports them.
+
+    Defenses compared at settings that nobody tuned, or tuned on the attacks that they are then judged by, tell little.
+    Here each is tried at up to `--budget` settings: first its own, then values of its grid (`fedguard explain DEFENSE`)
+    one at a time, then combinations. A setting scores its worst final accuracy, without attack and over the tuning
+    attacks, on average over the tuning seeds; the best goes on, and of equals the one tried first.
+
+    The tuned suite holds the chosen settings, the *held-out* attacks, which nothing was tuned on, and its own seeds,
+    which are others than the tuning seeds. Its section `tuning:` records what was done. Run it for the result; the
+    scores shown here are those of winners, and too good.
+
+    Run the same command again to go on after an interruption. What was tried stays in the run SUITE-tuning.
+    """
+    from fedguard import api
+    from fedguard.bench.progress import Listener, for_console
+
+    try:
+        tuning = api.tune(
+            suite,
+            budget=budget,
+            attacks=attacks or None,
+            seeds=seeds,
+            out=out,
+            force=force,
+            store=store,
+            jobs=jobs,
+            settings=settings,
+            retry_failed=retry_failed,
+            listener=Listener() if quiet else for_console(console),
+        )
+    except KeyboardInterrupt as interruption:  # typer would swallow what it says
+        fail(str(interruption) or "interrupted.", 130)
+    if not quiet:
+        console.print(tuning)
+        console.print(f"{tuning.file} written. Next: fedguard run {tuning.file}", highlight=False, soft_wrap=True)
+    if tuning.failed:
+        raise typer.Exit(4)
+
+
+def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
+    """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
+    from fedguard import api
+    from fedguard.bench.check import checked, estimate_seconds, refused_cells
+    from fedguard.bench.engines.local import default_jobs
+
+    laid_out = api.lay_out(suite, settings)[1]
+    refused = refused_cells(laid_out)
+    console.print(checked(laid_out, refused))
+    if len(refused) == len(laid_out.cells):
+        raise typer.Exit(2)
+    workers = jobs or default_jobs()
+    seconds = estimate_seconds(laid_out, refused, workers)
+    console.print(
+        f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False
+    )
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} seconds"
+        if seconds < 100
+        else f"{seconds / 60:.0f} minutes"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} hours"
+    )
+
+
+def _next_steps(run: str) -> None:
+    """What to type next, with the command as it can be typed here: an environment need not be activated."""
+    import os
+    import shutil
+
+    called = Path(sys.argv[0])
+    command = os.path.relpath(called) if called.name == "fedguard" and not shutil.which("fedguard") else "fedguard"
+    console.print("\nNext:", style="bold")
+    for arguments, meaning in (
+        (f"show {run} --figure worst_class_accuracy", "the class that fares worst"),
+        (f"lint {run}", "what makes the figures doubtful, and what to do about it"),
+        (f"export {run} --csv {run}.csv", "one row per cell and seed"),
+        ("list attack", "what else can be tried"),
+        ("explain alie", "one of them, with its formula and source"),
+        ("init", "a suite of your own"),
+    ):
+        console.print(f"  {command} {arguments}   [dim]# {meaning}[/]", highlight=False, soft_wrap=True)

@@ -1,0 +1,121 @@
+"""`fedguard show`, `lint`, `breakdown`, `trilemma` and `export`: what reads a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedguard.commands.options import RunName, Store, console, print_json
+from fedguard.errors import ConfigError
+
+
+def show(
+    run: RunName,
+    figure: Annotated[
+        str | None, typer.Option(help="Show the matrix of this figure alone, such as worst_class_accuracy.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the picture to this file as well.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
+    from fedguard import api
+    from fedguard.bench.report import matrices, overview, write_svg
+
+    opened = api.open_run(run, store)
+    if as_json:
+        print_json(opened.rows())
+        return
+    for path in opened.broken:
+        Console(stderr=True).print(f"{path} is damaged and left out; run the suite again to replace it.", markup=False)
+    console.print(opened.table(figure) if figure else overview(opened))
+    if svg:
+        write_svg([opened.table(figure)] if figure else list(matrices(opened)), svg)
+        console.print(f"\nPicture written to {svg}.", highlight=False)
+
+
+def lint(
+    what: Annotated[
+        str, typer.Argument(help="A run, or a table of results: a .json or .csv file.", metavar="RUN|FILE")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="The flags as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if any flag is raised.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Raise the red flags of a run: what makes its figures doubtful, and what to do about it.
+
+    Reads other people's results as well: a JSON list of objects or a CSV file, one row per training, with columns such
+    as attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, told_f, classes. What its columns do not
+    tell is listed as not judged.
+    """
+    from fedguard.bench.judging.lint import lint as judge
+    from fedguard.bench.judging.lint import results_named
+
+    found = judge(results_named(what, store))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        console.print(found, highlight=False)
+    if strict and found.findings:
+        raise typer.Exit(3)
+
+
+def breakdown(
+    run: RunName,
+    over: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="The swept key. Default: clients.malicious, or the only one that is swept."),
+    ] = None,
+    figure: Annotated[str, typer.Option(help="Such as worst_class_accuracy.")] = "final_accuracy",
+    as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Show how defenses break down over a swept key: curves, where half is lost, and the area under each."""
+    from fedguard import api
+
+    opened = api.open_run(run, store)
+    only = opened.swept[0] if len(opened.swept) == 1 else "clients.malicious"
+    curves = opened.breakdown(over or only, figure)
+    if as_json:
+        print_json({"points": curves.rows(), "curves": curves.summary()})
+    else:
+        console.print(curves, highlight=False)
+
+
+def trilemma(
+    run: RunName,
+    as_json: Annotated[bool, typer.Option("--json", help="The points as JSON.")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Show what privacy costs and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
+    from fedguard import api
+
+    points = api.open_run(run, store).trilemma()
+    if as_json:
+        print_json(points.rows())
+    else:
+        console.print(points, highlight=False)
+
+
+def export(
+    run: RunName,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the rows as JSON.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write the rows as Parquet (needs pandas and pyarrow).")] = None,
+    store: Store = Path("runs"),
+) -> None:
+    """Export a run: one row per cell and seed, with the columns of `run.frame()`."""
+    from fedguard import api
+    from fedguard.bench.export import write_rows
+
+    opened = api.open_run(run, store)
+    targets = [path for path in (csv, json, parquet) if path is not None]
+    if not targets:
+        raise ConfigError("export: expected --csv FILE, --json FILE or --parquet FILE; got none of them.")
+    for path, form in ((csv, "csv"), (json, "json"), (parquet, "parquet")):
+        if path is not None:
+            write_rows(opened, path, form)
+            console.print(f"{len(opened.rows())} rows written to {path}.", highlight=False)
