@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fedguard.config import Cell
 from fedguard.contracts import Algorithm, Data
+from fedguard.tasks.data import loaded
 
 #: Parts of FedGuard that read results and make none.
 READERS = ("app", "commands")
@@ -41,7 +42,7 @@ def data_digest(data: Data) -> str:
 
 @lru_cache(maxsize=8)
 def _of_data(data: Data) -> str:
-    found, digest = data.load(), hashlib.sha256()
+    found, digest = loaded(data), hashlib.sha256()
     for part in (found.train.x, found.train.y, found.test.x, found.test.y):
         digest.update(str((part.dtype, tuple(part.shape))).encode())
         digest.update(part.contiguous().numpy().tobytes())

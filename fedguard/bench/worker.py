@@ -48,6 +48,7 @@ def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
     from fedguard.config import Cell
     from fedguard.config.schema import CellConfig
     from fedguard.contracts import Examples, Reconstruction
+    from fedguard.tasks.data import loaded
 
     cell = Cell.build(CellConfig.model_validate(job["cell"]))
     spoken, unsaid = time.monotonic(), list[tuple[int, float]]()
@@ -67,7 +68,7 @@ def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
 
     def album(name: str, claim: Reconstruction, truth: Examples) -> None:
         folder = RunFolder(Path(job["folder"]))
-        pictures.save(folder, cell.id, job["seed"], name, claim, truth, cell.data.load().value_range)
+        pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
 
     try:
         record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model, album)

@@ -21,16 +21,20 @@ ROOT = -1
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs float32 ``[N, *shape]`` with labels int64 ``[N]``."""
+    """Inputs float32 ``[N, *shape]`` with labels int64 ``[N]``.
+
+    ``client``, int64 ``[N]``, says which natural client each is from, where the data know: a writer, a speaker, a hospital.
+    """
 
     x: Tensor
     y: Tensor
+    client: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def __getitem__(self, rows: Tensor) -> Examples:
-        return Examples(self.x[rows], self.y[rows])
+        return Examples(self.x[rows], self.y[rows], None if self.client is None else self.client[rows])
 
     def replace(self, **changes: Tensor) -> Examples:
         return replace(self, **changes)
@@ -73,8 +77,8 @@ class Partition(Algorithm):
     kind: ClassVar[str] = "partition"
 
     @abstractmethod
-    def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        """One array of example numbers for each client: disjoint, none empty."""
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+        """One array of example numbers for each client: disjoint, none empty. Some examples may be left to nobody."""
 
 
 class Model(Algorithm):
@@ -125,6 +129,8 @@ class LocalPlan:
         adjust: ``(parameters, start, gradient) -> gradient``, all float32 ``[d]``: what a client does to each gradient, for
             another loss than its task's; ``start`` is the global model.
         project: ``(parameters, start) -> parameters``: what it does after each step, for a constraint.
+        prox: mu of ``mu (w - start)``, which is added to each gradient (FedProx, FedDyn).
+        corrections: by client, float32 ``[d]``, what is added to each of its gradients (SCAFFOLD, FedDyn); 0 for the others.
         private: how it hides its examples; then ``batch_size`` is B, whatever a batch holds, and an epoch has
             ``round(1 / q)`` steps.
     """
@@ -136,6 +142,8 @@ class LocalPlan:
     momentum: float = 0.0
     adjust: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     project: Callable[[Tensor, Tensor], Tensor] | None = None
+    prox: float = 0.0
+    corrections: Mapping[int, Tensor] | None = None
     private: DPSGD | None = None
 
     def private_steps(self, sample_rate: float) -> int:

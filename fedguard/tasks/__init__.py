@@ -12,6 +12,16 @@ DATA = {
     "digits": "fedguard.tasks.data.digits:Digits",
     "breast_cancer": "fedguard.tasks.data.breast_cancer:BreastCancer",
     "wine": "fedguard.tasks.data.wine:Wine",
+    "synthetic": "fedguard.tasks.data.synthetic:Synthetic",
+    "python_topics": "fedguard.tasks.data.python_topics:PythonTopics",
+    "openml": "fedguard.tasks.data.openml:OpenML",
+    "idx": "fedguard.tasks.data.idx:IDX",
+    "npz": "fedguard.tasks.data.npz:NPZ",
+    "image_folder": "fedguard.tasks.data.image_folder:ImageFolder",
+    "table": "fedguard.tasks.data.table:Table",
+    "leaf": "fedguard.tasks.data.leaf:LEAF",
+    "text": "fedguard.tasks.data.text:Text",
+    "function": "fedguard.tasks.data.function:Function",
 }
 
 PARTITIONS = {
@@ -19,6 +29,10 @@ PARTITIONS = {
     "dirichlet": "fedguard.tasks.partitions.dirichlet:Dirichlet",
     "label_sorted": "fedguard.tasks.partitions.label_sorted:LabelSorted",
     "rare_class": "fedguard.tasks.partitions.rare_class:RareClass",
+    "quantity_skew": "fedguard.tasks.partitions.quantity_skew:QuantitySkew",
+    "feature_skew": "fedguard.tasks.partitions.feature_skew:FeatureSkew",
+    "gamma_similarity": "fedguard.tasks.partitions.gamma_similarity:GammaSimilarity",
+    "natural": "fedguard.tasks.partitions.natural:Natural",
 }
 
 MODELS = {
@@ -26,5 +40,7 @@ MODELS = {
     "mlp": "fedguard.tasks.models.mlp:MLP",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",
+    "resnet20": "fedguard.tasks.models.resnet20:ResNet20",
+    "transformer": "fedguard.tasks.models.transformer:Transformer",
     "precode": "fedguard.tasks.models.precode:PRECODE",
 }

@@ -14,6 +14,7 @@ from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalP
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
+from fedguard.tasks.data import loaded
 from fedguard.tasks.network import Network
 
 
@@ -43,14 +44,14 @@ class Classification(Task):
         Raises:
             ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
         """
-        dataset = data.load()
+        dataset = loaded(data)
         order = torch.randperm(len(dataset.train), generator=rng.child("root").torch())
         if root_examples >= len(order):
             raise ConfigError(
                 f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}."
             )
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
-        dealt = partition.split(rest.y.numpy(), clients, rng.child("split"))
+        dealt = partition.split(rest, clients, rng.child("split"))
         parts = tuple(rest[torch.from_numpy(part)] for part in dealt)
         network = Network(model, dataset.shape, dataset.classes, Rng(0))
         return cls(dataset, parts, root if root_examples else None, model, network)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import Data, Dataset
-from fedguard.tasks.data import split_dataset
+from fedguard.tasks.data.assembly import Part, assembled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,4 +19,4 @@ class BreastCancer(Data):
         from sklearn.datasets import load_breast_cancer
 
         x, y = load_breast_cancer(return_X_y=True)
-        return split_dataset(x, y, test=114)
+        return assembled("breast_cancer", Part(x, y), share=114)

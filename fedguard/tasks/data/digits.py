@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import Data, Dataset
-from fedguard.tasks.data import split_dataset
+from fedguard.tasks.data.assembly import Part, assembled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,4 +19,4 @@ class Digits(Data):
         from sklearn.datasets import load_digits
 
         x, y = load_digits(return_X_y=True)
-        return split_dataset(x.reshape(-1, 1, 8, 8) / 16, y, test=360, value_range=(0.0, 1.0))
+        return assembled("digits", Part(x.reshape(-1, 1, 8, 8) / 16, y), share=360, value_range=(0.0, 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import Data, Dataset
-from fedguard.tasks.data import split_dataset
+from fedguard.tasks.data.assembly import Part, assembled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,4 +19,4 @@ class Wine(Data):
         from sklearn.datasets import load_wine
 
         x, y = load_wine(return_X_y=True)
-        return split_dataset(x, y, test=36)
+        return assembled("wine", Part(x, y), share=36)

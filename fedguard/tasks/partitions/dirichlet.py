@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Partition
+from fedguard.contracts import Examples, Partition
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng
 
@@ -31,7 +31,8 @@ class Dirichlet(Partition):
         require(self.alpha > 0, f"dirichlet: alpha: expected more than 0; got {self.alpha}.")
         require(self.smallest >= 1, f"dirichlet: smallest: expected at least 1 example; got {self.smallest}.")
 
-    def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+        labels = examples.y.numpy()
         for attempt in range(1000):
             parts = self._draw(labels, clients, rng.child(attempt).numpy())
             if min(len(part) for part in parts) >= self.smallest:

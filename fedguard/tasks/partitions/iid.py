@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Partition
+from fedguard.contracts import Examples, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -19,9 +19,9 @@ class IID(Partition):
     name = "iid"
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
-    def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         require(
-            len(labels) >= clients,
-            f"iid: expected at least one example per client; got {len(labels)} for {clients} clients.",
+            len(examples) >= clients,
+            f"iid: expected at least one example per client; got {len(examples)} for {clients} clients.",
         )
-        return np.array_split(rng.numpy().permutation(len(labels)), clients)
+        return np.array_split(rng.numpy().permutation(len(examples)), clients)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Partition
+from fedguard.contracts import Examples, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -28,7 +28,8 @@ class LabelSorted(Partition):
     def __post_init__(self) -> None:
         require(self.shards >= 1, f"label_sorted: shards: expected at least 1; got {self.shards}.")
 
-    def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+        labels = examples.y.numpy()
         count = clients * self.shards
         require(
             len(labels) >= count,

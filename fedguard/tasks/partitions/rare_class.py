@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Partition
+from fedguard.contracts import Examples, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -35,7 +35,8 @@ class RareClass(Partition):
         require(self.label >= 0, f"rare_class: label: expected a class number; got {self.label}.")
         require(self.holders >= 1, f"rare_class: holders: expected at least 1 client; got {self.holders}.")
 
-    def split(self, labels: NDArray[np.int64], clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+        labels = examples.y.numpy()
         rare, others = np.flatnonzero(labels == self.label), np.flatnonzero(labels != self.label)
         require(
             self.holders <= clients,

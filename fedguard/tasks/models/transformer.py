@@ -1,0 +1,80 @@
+"""A small transformer that names the next character (Vaswani et al., NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.contracts import Model
+from fedguard.errors import ConfigError, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformer(Model):
+    """Embeddings of characters and places, blocks of attention to what came before and a dense part, and logits of the next character.
+
+    Layer normalisation stands before each part (Xiong et al., ICML 2020). The logits are read off the last place. Inputs are characters
+    by number, float32 ``[length]``, below the number of classes.
+
+    Args:
+        width: of the embeddings.
+        heads: of the attention.
+        layers: number of blocks.
+    """
+
+    name = "transformer"
+    source = "Vaswani et al., Attention Is All You Need, NeurIPS 2017"
+
+    width: int = 64
+    heads: int = 4
+    layers: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.layers >= 1, f"transformer: layers: expected at least 1; got {self.layers}.")
+        require(
+            self.heads >= 1 and self.width >= 1 and self.width % self.heads == 0,
+            f"transformer: width: expected a multiple of heads = {self.heads}; got {self.width}.",
+        )
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        if len(shape) != 1:
+            raise ConfigError(
+                f"transformer needs texts [length], such as those of data text; got inputs of shape {list(shape)}."
+            )
+        return _Network(shape[0], classes, self.width, self.heads, self.layers)
+
+
+class _Network(nn.Module):
+    def __init__(self, length: int, classes: int, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(classes, width)
+        self.places = nn.Parameter(torch.randn(length, width) * 0.02)
+        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        signal = self.characters(x.long()) + self.places
+        for block in self.blocks:
+            signal = block(signal)
+        logits: Tensor = self.head(self.norm(signal[:, -1]))
+        return logits
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.dense_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.dense = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.query_key_value(self.attention_norm(x)).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
+        return x + self.dense(self.dense_norm(x))

@@ -1,0 +1,46 @@
+"""Natural clients: those that the data come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.contracts import Examples, Partition
+from fedguard.errors import ConfigError, require
+from fedguard.rng import Rng
+
+
+@dataclass(frozen=True, kw_only=True)
+class Natural(Partition):
+    """Each client is one of the data's own: a writer, a speaker, a hospital.
+
+    Where the data have more of them than the suite has clients, these are drawn at random, and the others take no part. Where they have
+    fewer, nothing is made up.
+
+    Args:
+        smallest: examples that a client must have to be drawn.
+    """
+
+    name = "natural"
+    source = "Caldas et al., LEAF: A Benchmark for Federated Settings, 2018"
+
+    smallest: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.smallest >= 1, f"natural: smallest: expected at least 1 example; got {self.smallest}.")
+
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+        if examples.client is None:
+            raise ConfigError("natural: these data do not say which client an example is from. Take another partition.")
+        owner = examples.client.numpy()
+        names, counts = np.unique(owner, return_counts=True)
+        able = names[counts >= self.smallest]
+        require(
+            len(able) >= clients,
+            f"natural: expected {clients} natural clients with {self.smallest} examples or more; the data have {len(able)}. "
+            "Lower clients.total or smallest.",
+        )
+        chosen = able[rng.numpy().permutation(len(able))[:clients]]
+        return [np.flatnonzero(owner == name) for name in chosen]
