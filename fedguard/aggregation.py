@@ -30,8 +30,9 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.errors import ContractError, NotAllowed
-from fedguard.kernels import column_blocks, gram_matrix, weighted_sum
+from fedguard.errors import ContractError, InputError, NotAllowed
+from fedguard.kernels import all_finite, distances_from, gram_matrix, walk, weighted_sum
+from fedguard.mapped import is_mapped
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,21 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
     """
     version = updates._version
     run = _Run(pipeline, context, states, updates.shape[1])
-    gram = Gram(lambda: gram_matrix(updates, run.anchored), len(updates), tuple(run.anchors), lambda: updates)
-    grams, mixed = run.mix(gram)
     rule, rule_context = pipeline.rule, run.contexts[-1]
+    gram = Gram(
+        lambda: gram_matrix(updates, run.anchored),
+        len(updates),
+        tuple(run.anchors),
+        lambda: _whole(updates, pipeline),
+        lambda name: distances_from(updates, run.anchors.get(name)),
+    )
+    grams, mixed = run.mix(gram)
     weights: Tensor | None = None
     if isinstance(rule, CoordinateRule):
         vector = _by_coordinate(rule, updates, mixed, rule_context)
     elif isinstance(rule, MatrixRule):
-        vector = rule.combine(grams[-1].vectors, rule_context)
+        by_blocks = mixed is None and rule.by_blocks
+        vector = rule.combine(updates if by_blocks else grams[-1].vectors, rule_context)
     else:
         affine = run.weigh(grams[-1])
         weights = affine[: grams[-1].n] if mixed is None else affine[: grams[-1].n] @ mixed
@@ -225,7 +233,7 @@ def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, 
     rows = n if mix is None else mix.shape[1]
     vector = torch.empty(d, dtype=updates.dtype, device=updates.device)
     scratch = torch.empty(0, dtype=updates.dtype, device=updates.device)
-    for block in column_blocks(rows, d):
+    for block in walk(updates, rows):
         columns = scratch.resize_(block.stop - block.start, rows)
         if mix is None:
             columns.copy_(updates[:, block].T)
@@ -235,10 +243,20 @@ def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, 
     return vector
 
 
+def _whole(updates: Tensor, pipeline: Pipeline) -> Tensor:
+    """The updates as one matrix in memory, for the stages that ask for it."""
+    if is_mapped(updates):
+        raise InputError(
+            f"'{pipeline}' reads the updates as a whole; these lie in a memory-mapped file, which is read in blocks. "
+            "Mend: raise the memory, load the file, or take a rule by weights or coordinates, such as krum or median."
+        )
+    return updates
+
+
 def _checked(stage: Defense, result: Tensor, shape: tuple[int, ...] | None) -> Tensor:
     if shape is not None and tuple(result.shape) != shape:
         raise ContractError(f"{stage.name} broke its contract: expected shape {list(shape)}, got {list(result.shape)}.")
-    if not bool(result.isfinite().all()):
+    if not all_finite(result):
         raise ContractError(
             f"{stage.name} broke its contract: its result holds NaN or infinity although all updates are finite."
         )

@@ -33,6 +33,7 @@ from fedguard.config.cells import override
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
 from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, NotObservable, UnknownName
 from fedguard.kernels import finite_rows
+from fedguard.mapped import mapped
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.robustness import Kappa, measure
@@ -190,7 +191,8 @@ def aggregate(
 
     Args:
         defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
-        updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists.
+        updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists. A float32 ``numpy.memmap`` may be larger
+            than the memory: it is read in blocks.
         f: number of hostile updates to expect.
         root: the server's own update ``[d]``, for rules such as fltrust.
         model: the global model ``[d]`` before the round, for rules such as crfl.
@@ -394,6 +396,8 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """float32 ``[n, d]``, and the way back to the caller's own kind of array."""
     if isinstance(values, Tensor):
         rows, back = values, lambda result: result
+    elif isinstance(values, np.memmap) and values.dtype == np.float32:
+        rows, back = mapped(values), lambda result: result.numpy()
     else:
         try:
             rows = torch.as_tensor(np.asarray(values))

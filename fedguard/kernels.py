@@ -1,42 +1,97 @@
 """The few operations that pass over a whole update matrix, written for memory: blocks that fit the cache, no copies.
 
-Each works on float32 ``[n, d]``, leaves it as it was, and needs one block of scratch.
+Each works on float32 ``[n, d]``, leaves it as it was, and needs one block of scratch. A matrix may lie in a memory-mapped
+file that is larger than the memory: see `fedguard.mapped`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-#: Bytes of scratch that one block of columns may take: about half of a core's second-level cache and up.
+from fedguard.mapped import is_mapped, let_go
+
+#: Bytes of scratch that one block of columns may take where it is worked on: about a core's second-level cache.
 BLOCK_BYTES = 2 << 20
+#: Bytes of one block where a pass mostly reads: long runs of each row, which memory and disks give the fastest.
+LONG_BYTES = 8 << 20
+#: Where the central update's squared length is more than this times its typical squared distance to the others, the updates
+#: are far from the origin.
+FAR = 4.0
 
 
-def column_blocks(n: int, d: int) -> Iterator[slice]:
-    """Slices over d columns such that n rows of one slice, in float32, fit `BLOCK_BYTES`."""
-    width = max(256, BLOCK_BYTES // (4 * max(n, 1)))
+def column_blocks(n: int, d: int, size: int = BLOCK_BYTES) -> Iterator[slice]:
+    """Slices over d columns such that n rows of one slice, in float32, fit ``size`` bytes."""
+    width = max(256, size // (4 * max(n, 1)))
     return (slice(start, min(start + width, d)) for start in range(0, d, width))
+
+
+def walk(updates: Tensor, rows: int | None = None, size: int = BLOCK_BYTES) -> Iterator[slice]:
+    """`column_blocks` of a matrix, for scratch of ``rows`` rows; lets go of what a mapped one has read on the way."""
+    n, d = updates.shape
+    for block in column_blocks(rows or n, d, size):
+        yield block
+        let_go(updates)
+
+
+def _stretches(updates: Tensor) -> Iterator[slice]:
+    """Slices for a pass that needs no scratch: all at once, or long blocks where the matrix lies in a file."""
+    return walk(updates, size=LONG_BYTES) if is_mapped(updates) else iter([slice(0, updates.shape[1])])
 
 
 def finite_rows(updates: Tensor) -> Tensor:
     """bool ``[n]``: which rows hold neither NaN nor infinity. One pass; a second one over suspicious rows only."""
-    finite = updates.sum(1).isfinite()
+    total = torch.zeros(len(updates), dtype=updates.dtype, device=updates.device)
+    for block in _stretches(updates):
+        total += updates[:, block].sum(1)
+    finite = total.isfinite()
     for row in (~finite).nonzero()[:, 0].tolist():
         finite[row] = updates[row].isfinite().all()
+        let_go(updates)
     return finite
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite. A finite sum proves it; one that overflows proves nothing."""
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
 def weighted_sum(updates: Tensor, weights: Tensor) -> Tensor:
     """float32 ``[d]``: ``weights @ updates`` (weights ``[n]``), in one pass over the rows that count."""
     used = weights.nonzero()[:, 0].tolist()
     if 4 * len(used) > len(weights):
-        return weights.to(updates.dtype) @ updates
+        shares, total = weights.to(updates.dtype).to(updates.device), torch.empty_like(updates[0])
+        for block in _stretches(updates):
+            torch.mv(updates[:, block].T, shares, out=total[block])
+        return total
     total = torch.zeros_like(updates[0])
     for row in used:
         total.add_(updates[row], alpha=float(weights[row]))
+        let_go(updates)
     return total
+
+
+def distances_from(updates: Tensor, point: Tensor | None = None) -> Tensor:
+    """float64 ``[n]``: ``|x_i - p|`` for a point p (float32 ``[d]``), or the lengths ``|x_i|``, in one pass.
+
+    Each block is measured in float32, their squares are added up in float64; where float32 overflows, all is done in
+    float64.
+    """
+    found = _distances(updates, point, updates.dtype)
+    return found if all_finite(found) else _distances(updates, point, torch.float64)
+
+
+def _distances(updates: Tensor, point: Tensor | None, dtype: torch.dtype) -> Tensor:
+    squares = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
+    for block in walk(updates, size=LONG_BYTES if point is None else BLOCK_BYTES):
+        rows = updates[:, block].to(dtype)
+        if point is not None:
+            rows = rows - point[block]
+        squares += torch.linalg.vector_norm(rows, dim=1).double().square()
+    return squares.sqrt().cpu()
 
 
 def sort_rows(block: Tensor) -> Tensor:
@@ -52,31 +107,77 @@ def sort_rows(block: Tensor) -> Tensor:
 def gram_matrix(updates: Tensor, others: Sequence[Tensor] = ()) -> Tensor:
     """float64 ``[k, k]``: inner products of the updates, ``others`` (float32 ``[d]`` each) and the origin.
 
-    All are taken about the update that is most central on a sample of the coordinates. A reference amid the bulk keeps
-    close rows apart in float32, where the mean of rows with one huge outlier, or no centring, would lose them.
+    All are given about the update that is most central: a reference amid the bulk, which the mean of rows with one huge
+    outlier would not be. Products about the origin need no copy of the updates, but where these lie close together and
+    far from it, float32 would lose their distances; then each block is shifted to the central update first. A sample of
+    the coordinates tells, and what was found without the shift is asked the same question again.
     Blocks are multiplied in float32 and added up in float64; where float32 overflows, all is done in float64.
     """
-    centre = updates[_central_row(updates)]
-    inner = _gram(updates, others, centre, torch.float32)
-    return inner if bool(inner.isfinite().all()) else _gram(updates, others, centre, torch.float64)
+    row, far = _central_row(_sample_products(updates))
+    inner = None if far else _gram(updates, others, None)
+    if inner is not None:
+        row, far = _central_row(inner[: len(updates), : len(updates)])
+    if inner is None or far:
+        return _gram(updates, others, updates[row])
+    across = inner[row]
+    return inner - across[:, None] - across[None, :] + across[row]
 
 
-def _gram(updates: Tensor, others: Sequence[Tensor], centre: Tensor, dtype: torch.dtype) -> Tensor:
-    (n, d), k = updates.shape, len(updates) + len(others) + 1
+def _gram(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None) -> Tensor:
+    inner = _products(updates, others, centre, updates.dtype)
+    return inner if all_finite(inner) else _products(updates, others, centre, torch.float64)
+
+
+def _products(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Inner products of updates, others and the origin about ``centre`` (None: about the origin), in blocks of ``dtype``."""
+    n, k = len(updates), len(updates) + len(others) + 1
     inner = torch.zeros(k, k, dtype=torch.float64, device=updates.device)
     scratch = torch.empty(0, dtype=dtype, device=updates.device)
-    for block in column_blocks(k, d):
-        scratch.resize_(k, block.stop - block.start)
-        scratch[:n] = updates[:, block]
-        for row, other in enumerate(others, start=n):
-            scratch[row] = other[block]
-        scratch[k - 1] = 0
-        scratch -= centre[block]
-        inner += scratch @ scratch.T
+    copied = centre is not None or dtype != updates.dtype
+    for block in walk(updates, k, BLOCK_BYTES if copied else LONG_BYTES):
+        rows = updates[:, block]
+        beside = torch.stack([*(other[block] for other in others), torch.zeros_like(rows[0])]).to(dtype)
+        if copied:
+            about = torch.zeros_like(rows[0]) if centre is None else centre[block]
+            rows = torch.sub(rows.to(dtype), about, out=scratch.resize_(rows.shape))
+            beside -= about
+        inner[:n, :n] += _squared(rows)
+        if others or centre is not None:
+            inner[:n, n:] += rows @ beside.T
+            inner[n:, n:] += beside @ beside.T
+    inner[n:, :n] = inner[:n, n:].T
     return ((inner + inner.T) / 2).cpu()  # a float32 product is not always symmetric to the last bit
 
 
-def _central_row(updates: Tensor, coordinates: int = 4096) -> int:
-    """The row whose median distance to the others is the smallest, on evenly spaced coordinates."""
-    sample = updates[:, :: max(1, updates.shape[1] // coordinates)].double()
-    return int(torch.cdist(sample, sample).median(dim=1).values.argmin())
+def _squared(rows: Tensor) -> Tensor:
+    """``rows @ rows.T``: numpy's does half the work, since it sees that the factors are one."""
+    if rows.device.type != "cpu":
+        return rows @ rows.T
+    if rows.stride(1) != 1 or rows.stride(0) < rows.shape[1]:
+        rows = rows.contiguous()  # BLAS does not take other strides, and without it numpy is slow
+    array = rows.numpy()
+    with np.errstate(all="ignore"):  # an overflow is seen by the caller
+        return torch.from_numpy(array @ array.T)
+
+
+def _sample_products(updates: Tensor, coordinates: int = 4096) -> Tensor:
+    """float64 ``[n, n]``: inner products of the updates on evenly spaced runs of coordinates."""
+    d, runs = updates.shape[1], coordinates // 64
+    if d <= coordinates:
+        sample = updates.double()
+    else:
+        starts = torch.linspace(0, d - 64, runs).long().tolist()
+        parts = []
+        for start in starts:
+            parts.append(updates[:, start : start + 64].double())
+            let_go(updates)
+        sample = torch.cat(parts, 1)
+    return (sample @ sample.T).cpu()
+
+
+def _central_row(products: Tensor) -> tuple[int, bool]:
+    """The row whose median distance to the others is the smallest, and whether that is small beside its length."""
+    lengths = products.diagonal()
+    typical = (lengths[:, None] + lengths - 2 * products).median(dim=1).values
+    row = int(typical.argmin())
+    return row, bool(lengths[row] > FAR * typical[row])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
     "model": ((Model,), "fedguard.tasks:MODELS", "fedguard.models"),
     "architecture": ((Architecture,), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),
 }
+
+#: What ``module:function`` stands for, by kind.
+OWN = {"data": "function", "model": "module"}
 
 Spec = str | Mapping[str, Any]
 
@@ -248,7 +252,14 @@ def _malformed(text: str, where: str) -> ConfigError:
 
 
 def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
-    """The name and the given parameters of a spec. A mapping may say ``kind`` instead of ``name``."""
+    """The name and the given parameters of a spec. A mapping may say ``kind`` instead of ``name``.
+
+    ``openml:NAME`` is data of openml.org, ``module:function`` data or a model of the user's own.
+    """
+    if isinstance(spec, str) and kind in OWN and (of := re.fullmatch(r"\s*([\w.]+):(\S+)\s*", spec)):
+        if kind == "data" and of[1] == "openml":
+            return "openml", {"dataset": of[2]}
+        return OWN[kind], {"target": f"{of[1]}:{of[2]}"}
     if isinstance(spec, str):
         spec = _call(_parse(spec, where), spec, where)
         if isinstance(spec, str):

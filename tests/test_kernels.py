@@ -71,6 +71,52 @@ def test_one_huge_row_does_not_blur_the_others(factor):
     assert torch.allclose(found[0, 1:], exact[0, 1:], rtol=1e-3)
 
 
+def test_an_offset_that_no_sample_shows_does_not_blur_the_others():
+    """All rows share a huge value in one of 100,000 coordinates, which the sample passes by."""
+    updates = normal(8, 100_000)
+    plain = exact_distances(updates)
+    updates[:, 101] = 1e6
+    updates[:, 101] += torch.arange(8)
+    plain += (torch.arange(8)[:, None] - torch.arange(8)).double().square() - exact_distances(
+        normal(8, 100_000)[:, 101:102]
+    )
+    assert torch.allclose(gram_of(updates).distances_squared(), plain, rtol=1e-3)
+
+
+@pytest.mark.parametrize("centre", [0.0, 3.0])
+def test_any_layout_of_the_updates_gives_the_same_gram_matrix(centre):
+    updates = normal(6, 900, centre=centre)
+    exact = exact_distances(updates)
+    for laid in (updates.T.contiguous().T, updates.repeat_interleave(2, 1)[:, ::2], updates.flip(0).flip(0)):
+        assert torch.allclose(gram_of(laid).distances_squared(), exact, rtol=1e-4)
+    assert torch.allclose(gram_of(updates[:1].expand(6, -1)).distances_squared(), torch.zeros(6, 6).double(), atol=1e-3)
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 10), d=st.integers(1, 50))
+def test_distances_in_one_pass(seed, n, d):
+    updates, point = normal(n, d, seed), normal(1, d, seed + 1)[0]
+    assert torch.allclose(kernels.distances_from(updates), updates.double().norm(dim=1), rtol=1e-6)
+    apart = (updates.double() - point.double()).norm(dim=1)
+    assert torch.allclose(kernels.distances_from(updates, point), apart, rtol=1e-5)
+
+
+def test_distances_beyond_the_squares_of_float32():
+    updates = normal(3, 1000)
+    updates[1] = 3e38
+    assert torch.allclose(kernels.distances_from(updates), updates.double().norm(dim=1), rtol=1e-6)
+    apart = kernels.distances_from(updates, -updates[1])
+    assert torch.allclose(apart, (updates.double() + updates[1].double()).norm(dim=1), rtol=1e-6)
+
+
+def test_distances_from_named_rows_need_no_gram_matrix():
+    def never() -> torch.Tensor:
+        raise AssertionError("computed")
+
+    updates = normal(4, 30)
+    gram = Gram(never, 4, measure=lambda name: kernels.distances_from(updates))
+    assert torch.allclose(gram.norms(), updates.double().norm(dim=1), rtol=1e-6)
+
+
 def test_gram_is_computed_only_when_a_rule_looks():
     def never() -> torch.Tensor:
         raise AssertionError("computed")

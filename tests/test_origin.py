@@ -49,7 +49,7 @@ def test_a_changed_plugin_runs_its_own_cells_again_and_no_others(suite, tmp_path
     again = fg.run(suite(0.01), store=tmp_path / "runs", listener=ear)
     assert {label for label, _ in ear.ran} == {"no attack against scaled"}
     assert len(ear.ran) == 2
-    assert ear.notes == ["2 stored trials were made by plug-ins that have changed; they run again."]
+    assert ear.notes == ["2 stored trials were made by code or data of yours that have changed; they run again."]
     assert again.rows()[-1]["final_accuracy"] < before - 0.1
     ear = Ear()
     fg.run(suite(0.01), store=tmp_path / "runs", listener=ear)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedguard.contracts import Examples
 from fedguard.errors import ConfigError
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.registry import registry
@@ -17,7 +18,8 @@ LABELS = np.repeat(np.arange(10), 143)
 
 
 def parts(spec, clients=20, seed=0, labels=LABELS):
-    return KNOWN.build("partition", spec).split(labels, clients, Rng(seed))
+    examples = Examples(torch.zeros(len(labels), 1), torch.from_numpy(labels))
+    return KNOWN.build("partition", spec).split(examples, clients, Rng(seed))
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,13 @@ import torch
 
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import Wire, drop_not_finite
-from fedguard.contracts import ROOT, Examples, LocalPlan, Participation, Setup, Sight, ThreatModel, Training
+from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.engines import dense
-from fedguard.tasks.engines.dense import DenseEngine
-from fedguard.tasks.engines.module import ModuleEngine
-from fedguard.tasks.network import Network, flatten
+from fedguard.tasks.network import Network
 
 spec = importlib.util.spec_from_file_location("plain_loop", Path(__file__).parents[1] / "examples" / "plain_loop.py")
 plain_loop = importlib.util.module_from_spec(spec)
@@ -150,38 +147,6 @@ def test_equals_the_plain_loop_under_partial_participation(sampling):
     setup = set_up(task, TRAININGS["fedsgd, momenta"], participation=participation)
     ours = [report.model for report in Server().run(setup)]
     assert max((a - b).abs().max() for a, b in zip(ours, twin_of(setup, task), strict=True)) < 1e-5
-
-
-@pytest.mark.parametrize("hidden", [(), (20,), (24, 12)])
-@pytest.mark.parametrize("sizes", [(5, 40, 17, 40), (3, 1, 2, 9)])
-def test_dense_engine_equals_automatic_differentiation_in_float64(hidden, sizes, monkeypatch):
-    """In both forms of the first layer, for ragged clients, in chunks of one and all."""
-    task = deal(f"mlp(hidden={hidden})")
-    draw = torch.Generator().manual_seed(1)
-    parts = [
-        Examples(torch.rand(size, 1, 8, 8, generator=draw).double(), torch.randint(10, (size,), generator=draw))
-        for size in sizes
-    ]
-    network = task.network
-    network.flat = flatten(network.module.double())
-    model = network.flat.clone()
-    reference = ModuleEngine(network, parts)
-    for plan in (
-        LocalPlan(lr=0.3, batch_size=4, epochs=2, momentum=0.9),
-        LocalPlan(lr=0.3, batch_size=4, epochs=1),
-        LocalPlan(lr=1.0, batch_size=4, steps=1),
-        LocalPlan(lr=0.2, batch_size=4, steps=3),
-    ):
-        schedules = [schedule(plan, size, Rng(i).numpy()) for i, size in enumerate(sizes)]
-        expected = torch.empty(len(sizes), len(model), dtype=torch.float64)
-        reference.train(model, range(len(sizes)), schedules, plan, expected)
-        for inputs, chunk in ((10**6, 10**9), (0, 10**9), (10**6, 1)):
-            engine = DenseEngine(network.widths, parts)
-            monkeypatch.setattr(dense, "CHUNK_FLOATS", chunk)
-            engine._delta_up_to = inputs
-            out = torch.empty_like(expected)
-            engine.train(model, range(len(sizes)), schedules, plan, out)
-            assert (out - expected).abs().max() < 1e-12
 
 
 def test_update_of_a_client_does_not_depend_on_who_else_trains():

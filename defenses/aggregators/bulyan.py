@@ -9,7 +9,7 @@ from fedguard.defenses.aggregators.krum import Krum
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, MatrixRule, RuleContext
-from fedguard.kernels import column_blocks, gram_matrix, sort_rows
+from fedguard.kernels import gram_matrix, sort_rows, walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +30,12 @@ class Bulyan(MatrixRule):
     min_rows = (4, 3)
     breakdown = "f <= (n - 3) / 4"
     cost = "O(n^2 d + n^4): one Gram matrix, theta runs of Krum on it, one sort of each column"
+    by_blocks = True
 
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         chosen = selected(gram_matrix(updates), context)
         vector = torch.empty_like(updates[0])
-        for block in column_blocks(len(updates), len(vector)):
+        for block in walk(updates):
             vector[block] = mean_around_median(sort_rows(updates[chosen, block]), len(chosen) - 2 * context.f)
         return vector
 

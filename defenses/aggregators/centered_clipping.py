@@ -30,7 +30,7 @@ class CenteredClipping(WeightRule):
     needs = ROWS
     min_rows = (2, 1)
     breakdown = "f < n/10 in the source's proof; f < n/2 in practice"
-    cost = "O(n^2 d): one Gram matrix"
+    cost = "O(nd) for one step; O(n^2 d) for more: one Gram matrix"
     grid: ClassVar = {"tau": (None, 0.01, 0.1, 1.0, 10.0, 100.0)}
 
     tau: float | None = None
@@ -44,9 +44,10 @@ class CenteredClipping(WeightRule):
         return dict(context.state)
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        centre = gram.unit("centre" if "centre" in gram.anchors else "origin")
-        for _ in range(self.steps):
-            distances = gram.distances_to(centre)
+        start = "centre" if "centre" in gram.anchors else "origin"
+        centre = gram.unit(start)
+        for step in range(self.steps):
+            distances = gram.distances_to(start if step == 0 else centre)
             tau = distances.quantile(0.5) if self.tau is None else self.tau
             pull = (tau / distances).clamp(max=1).nan_to_num(nan=1.0) / gram.n
             centre = centre * (1 - pull.sum())

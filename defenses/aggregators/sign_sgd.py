@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedguard.contracts import ROWS, MatrixRule, RuleContext
 from fedguard.errors import require
-from fedguard.kernels import column_blocks
+from fedguard.kernels import walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class SignSGD(MatrixRule):
     min_rows = (2, 1)
     breakdown = "f < n/2, for unimodal and symmetric gradient noise"
     cost = "O(nd): two passes"
+    by_blocks = True
     grid: ClassVar = {"scale": (None, 1e-4, 1e-3, 1e-2)}
 
     scale: float | None = None
@@ -44,7 +45,7 @@ class SignSGD(MatrixRule):
         n, d = updates.shape
         vote = torch.empty(d, dtype=updates.dtype)
         lengths = torch.zeros(n, dtype=torch.float64)
-        for block in column_blocks(n, d):
+        for block in walk(updates):
             vote[block] = updates[:, block].sign().sum(0).sign()
             lengths += updates[:, block].abs().sum(1, dtype=torch.float64)
         return vote * (lengths.quantile(0.5) / d if self.scale is None else self.scale)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedguard.architectures.local import LocalAlgorithm, local_algorithm
 from fedguard.architectures.wire import Wire
 from fedguard.contracts import (
     ClientContext,
@@ -45,14 +46,16 @@ class _Sides:
 class Clients:
     """All clients of a federation, with what they keep from one round to the next.
 
-    That is the worker momentum of each (float32 ``[clients, d]``, where it is on) and the colluders' common memory.
+    That is the worker momentum of each (float32 ``[clients, d]``, where it is on), what their algorithm keeps (``local``), and
+    the colluders' common memory.
     """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
+        self.local = local_algorithm(setup)
         self._attack_state: State = {}
         once = setup.attack is not None and not setup.attack.every_round
-        self._poisoned = _poisoned(setup, sorted(setup.hostile), 1, None, {}) if once else setup.task
+        self._poisoned = _poisoned(setup, self.local, sorted(setup.hostile), 1, None, {}) if once else setup.task
         keeps = setup.training.worker_momentum > 0
         self._momentum = torch.zeros(len(setup.task.sizes), setup.task.dim) if keeps else None
 
@@ -67,6 +70,7 @@ class Clients:
             buffer: float32 ``[len(chosen), d]``, overwritten; its last rows stay unused if some are silent.
         """
         setup = self._setup
+        self.local.begin(chosen)
         acting = setup.hostile if setup.attack and setup.threat.acts(round) else frozenset()
         honest = tuple(client for client in chosen if client not in acting)
         hostile = self._heard(tuple(client for client in chosen if client in acting), round, model)
@@ -80,6 +84,7 @@ class Clients:
         self._train_honest(model, round, sides)
         if setup.attack is not None and hostile:
             self._attack(setup.attack, model, round, sides, known_rule)
+        self.local.trim(rows)
         return Wire(rows, order, frozenset(hostile))
 
     def _heard(self, hostile: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
@@ -87,7 +92,7 @@ class Clients:
         attack = self._setup.attack
         if attack is None:
             return hostile
-        views = (_data_view(self._setup, hostile, client, round, model, self._attack_state) for client in hostile)
+        views = (self._view(hostile, client, round, model) for client in hostile)
         with _untouched(attack, model, *_tensors(_pool(self._setup))):
             return tuple(client for client, view in zip(hostile, views, strict=True) if not attack.silent(view))
 
@@ -99,6 +104,7 @@ class Clients:
             for client, update in zip(sides.honest, sides.honest_rows, strict=True):
                 used = task.examples_used(client, plan, setup.rng.child("round", round))
                 update.copy_(transform.apply(update, _client_context(setup, stage, client, round, model, used)))
+        self.local.note(sides.honest, sides.honest_rows)
 
     def _prepared(self, model: Tensor, round: int, honest: tuple[int, ...]) -> Task:
         """The task with what the honest clients train on in this round."""
@@ -125,16 +131,14 @@ class Clients:
         setup = self._setup
         first = sides.hostile[0]
         with _untouched(attack, model, *_tensors(_pool(setup))):
-            self._attack_state = attack.prepare(
-                _data_view(setup, sides.hostile, first, round, model, self._attack_state)
-            )
+            self._attack_state = attack.prepare(self._view(sides.hostile, first, round, model))
         if Sight.OWN_DATA in setup.attack_sees:
             task = self._poisoned
             if attack.every_round:
-                task = _poisoned(setup, sides.hostile, round, model, self._attack_state)
-            seen = _data_view(setup, sides.hostile, first, round, model, self._attack_state)
-            plan = attack.plan(setup.training.plan(), seen)
+                task = _poisoned(setup, self.local, sides.hostile, round, model, self._attack_state)
+            plan = attack.plan(setup.training.plan(), self._view(sides.hostile, first, round, model))
             self._train(task, model, round, sides.hostile, plan, sides.hostile_rows)
+            self.local.note(sides.hostile, sides.hostile_rows)
         view = PoisonView(
             attack.name,
             setup.attack_sees,
@@ -143,7 +147,7 @@ class Clients:
             dim=len(model),
             hostile=sides.hostile,
             layers=setup.task.layers,
-            server_lr=setup.training.server_step,
+            server_lr=setup.training.server_step * self.local.gain(len(sides.hostile) + len(sides.honest)),
             rng=setup.rng.child("attack", round),
             state=self._attack_state,
             honest=sides.honest_rows,
@@ -162,13 +166,16 @@ class Clients:
             )
         sides.hostile_rows.copy_(crafted)
 
+    def _view(self, hostile: Sequence[int], client: int, round: int, model: Tensor) -> DataView:
+        return _data_view(self._setup, self.local, hostile, client, round, model, self._attack_state)
+
     def _train(
         self, task: Task, model: Tensor, round: int, clients: tuple[int, ...], plan: LocalPlan, rows: Tensor
     ) -> None:
         """Fill ``rows`` with the updates of ``clients``, worker momentum included: m <- beta m + (1 - beta) u."""
         if not clients:
             return
-        task.local_updates(model, clients, plan, self._setup.rng.child("round", round), rows)
+        self.local.train(task, model, clients, plan, self._setup.rng.child("round", round), rows)
         if self._momentum is not None:
             beta = self._setup.training.worker_momentum
             for client, update in zip(clients, rows, strict=True):
@@ -195,14 +202,16 @@ def _client_context(
     )
 
 
-def _poisoned(setup: Setup, hostile: Sequence[int], round: int, model: Tensor | None, state: State) -> Task:
+def _poisoned(
+    setup: Setup, local: LocalAlgorithm, hostile: Sequence[int], round: int, model: Tensor | None, state: State
+) -> Task:
     """The task as the colluders train on it; without a model, as it is before the first round."""
     attack, replaced = setup.attack, {}
     assert attack is not None
     with _untouched(attack, *_tensors(_pool(setup))):
         for client in hostile:
             examples = setup.task.examples(client)
-            altered = attack.poison(examples, _data_view(setup, hostile, client, round, model, state))
+            altered = attack.poison(examples, _data_view(setup, local, hostile, client, round, model, state))
             if altered is not examples:
                 replaced[client] = altered
     return setup.task.with_examples(replaced) if replaced else setup.task
@@ -217,7 +226,13 @@ def _tensors(pool: tuple[Examples, ...]) -> list[Tensor]:
 
 
 def _data_view(
-    setup: Setup, hostile: Sequence[int], client: int, round: int, model: Tensor | None, state: State
+    setup: Setup,
+    local: LocalAlgorithm,
+    hostile: Sequence[int],
+    client: int,
+    round: int,
+    model: Tensor | None,
+    state: State,
 ) -> DataView:
     assert setup.attack is not None
     path = ("attack", "data", client) if model is None else ("attack", "data", client, round)
@@ -225,7 +240,8 @@ def _data_view(
     def clean() -> Tensor:
         assert model is not None
         out, rng = torch.empty(len(hostile), len(model)), setup.rng.child("round", round)
-        return setup.task.local_updates(model, hostile, setup.training.plan(), rng, out)
+        local.train(setup.task, model, hostile, setup.training.plan(), rng, out)
+        return out
 
     return DataView(
         setup.attack.name,

@@ -1,4 +1,4 @@
-"""One server and many clients: FedSGD and FedAvg in synchronous rounds (McMahan et al., AISTATS 2017)."""
+"""One server and many clients in synchronous rounds: FedSGD, FedAvg (McMahan et al., AISTATS 2017) and its kin."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.masking import Received, masking
 from fedguard.architectures.measured import excluded, measured
+from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import KnownToColluders, noise_of, rule_context
 from fedguard.architectures.watch import ANOTHER_MODEL, watching
@@ -26,7 +27,8 @@ from fedguard.privacy.central import CentralDP, ClippedByServer, central
 class Server(Architecture):
     """A server that sends the model to some clients, collects their updates, aggregates them and moves the model.
 
-    w <- w + server_lr * v with v <- server_momentum * v + R(x_1 ... x_n). Without masks the server sees each update, and
+    w <- w + server_lr * v with v <- server_momentum * v + R(x_1 ... x_n), unless the algorithm (`fedguard.architectures.local`)
+    or a server optimizer (`fedguard.contracts.training`) says otherwise. Without masks the server sees each update, and
     colluders who tap the wire see the honest ones; what it has of them under masks is told in `fedguard.architectures.masking`.
     A server that is trusted to add noise for the clients' privacy clips and sums the updates itself, see
     `fedguard.privacy.central`.
@@ -43,7 +45,7 @@ class Server(Architecture):
         training = setup.training
         clients, masked = Clients(setup), masking(setup)
         model = setup.task.initial_model(setup.rng.child("model"))
-        velocity = torch.zeros_like(model)
+        server = ServerStep(training, model)
         states: tuple[State, ...] = ()
         private = _trusted(setup)
         noise = private.start() if private else None
@@ -67,8 +69,8 @@ class Server(Architecture):
                 result = _aggregate(setup, model, round, received, states)
             if isinstance(result, Aggregate):
                 states = result.states
-                velocity = training.server_momentum * velocity + result.vector
-                model = model + training.server_step * velocity
+                arrived = [client for behind in received.behind for client in behind]
+                model = server.moved(model, clients.local.settle(result.vector, arrived))
             due = round == training.rounds or round % setup.evaluate_every == 0
             yield RoundReport(
                 round=round,
@@ -83,7 +85,7 @@ class Server(Architecture):
                 clip=clip,
                 excluded=excluded(result, received),
                 abandoned=None if isinstance(result, Aggregate) else result,
-                evaluation=setup.task.evaluate(model) if due else None,
+                evaluation=clients.local.evaluate(model) if due else None,
                 **(measured(result, received) if due else {"kappa": None, "cosine": None}),
                 **_backdoor(setup, clients, model, due),
                 notes=clients.notes(),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
-import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 from fedguard.config import Cell
 from fedguard.contracts import Algorithm, Data
+from fedguard.errors import FedGuardError
 from fedguard.tasks.data import loaded
 
 #: Parts of FedGuard that read results and make none.
@@ -23,7 +25,7 @@ def code_of(cell: Cell) -> dict[str, str]:
     A module is digested with its own file, a package with all its Python files; what they import from elsewhere is not.
     """
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.named]
-    modules = {type(part).__module__.partition(".")[0] for part in (*parts, *cell.pipeline.stages) if part is not None}
+    modules = {name for part in (*parts, *cell.pipeline.stages) if part is not None for name in part.modules}
     return {"fedguard": own_code(), **{name: _of_module(name) for name in sorted(modules - {"fedguard"})}}
 
 
@@ -35,9 +37,11 @@ def own_code() -> str:
     return _digest(file for file in files if not set(file.parts) & set(READERS))
 
 
-def data_digest(data: Data) -> str:
-    """A digest of every example of a data set and its label, train and test."""
-    return _of_data(data)
+def data_digest(data: Data) -> str | None:
+    """A digest of every example of a data set and its label, train and test; None where they cannot be loaded."""
+    with contextlib.suppress(FedGuardError):
+        return _of_data(data)
+    return None
 
 
 @lru_cache(maxsize=8)
@@ -53,13 +57,19 @@ def _of_module(name: str) -> str:
     folders = _folders(name)
     if folders:
         return _digest(file for folder in folders for file in Path(folder).rglob("*.py"))
-    file = getattr(sys.modules.get(name), "__file__", None)
+    file = getattr(_imported(name), "__file__", None)
     return _digest([Path(file)] if file else [])
 
 
 def _folders(package: str) -> list[str]:
-    module = importlib.import_module(package) if package.startswith("fedguard") else sys.modules.get(package)
-    return list(getattr(module, "__path__", []))
+    return list(getattr(_imported(package), "__path__", []))
+
+
+def _imported(name: str) -> ModuleType | None:
+    """The module; None where it cannot be imported, which whoever needs it will say."""
+    with contextlib.suppress(Exception):
+        return importlib.import_module(name)
+    return None
 
 
 def _digest(files: Iterable[Path]) -> str:

@@ -53,9 +53,15 @@ def _oracle(cell: Cell) -> Cell:
 
 
 def _alone(cell: Cell) -> Cell:
-    """One client takes part for form's sake, without masks; its update gets no weight."""
-    config = _with_clients(cell, {"per_round": 1, "sampling": "fixed", "malicious": 0, "assumed_f": None})
-    config = config.model_copy(update={"protocol": Protocol()})
+    """One client takes part for form's sake, without masks; its update gets no weight.
+
+    What an algorithm adds to FedAvg is between clients, so the server trains without it.
+    """
+    changes = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
+    training = cell.config.training
+    if training.algorithm not in ("fedsgd", "fedavg", "fedprox"):
+        training = dataclasses.replace(training, algorithm="fedavg", alpha=None)
+    config = _with_clients(cell, changes).model_copy(update={"protocol": Protocol(), "training": training})
     return dataclasses.replace(cell, config=config, attack=None, ensemble=None, pipeline=Pipeline((_RootOnly(),)))
 
 

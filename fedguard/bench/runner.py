@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fedguard.bench.code import code_of
+from fedguard.bench.code import code_of, data_digest
 from fedguard.bench.engines import Engine, Job, Said
 from fedguard.bench.progress import Listener
 from fedguard.bench.record import Record, identified
@@ -142,7 +142,7 @@ class Runner:
         self.listener.begin(total, total - len(pending) - refused, refused, jobs)
         if self._stale:
             self.listener.note(
-                f"{len(self._stale)} stored trials were made by plug-ins that have changed; they run again."
+                f"{len(self._stale)} stored trials were made by code or data of yours that have changed; they run again."
             )
         try:
             if pool is not None:
@@ -294,9 +294,13 @@ class Runner:
         return self.retry_failed and any(record["result"]["corners"][name] is None for name in self._corners(trial))
 
     def _outdated(self, cell: str, record: Record) -> bool:
-        """Whether plug-ins that the cell is built of have changed since. FedGuard's own changes raise `RESULTS_VERSION`."""
+        """Whether the user's own code or data have changed since. FedGuard's own changes raise `RESULTS_VERSION`."""
         made, now = record["environment"].get("code", {}), self._code[cell]
-        return any(made.get(module) != digest for module, digest in now.items() if module != "fedguard")
+        if any(made.get(module) != digest for module, digest in now.items() if module != "fedguard"):
+            return True
+        data = self._cells[cell].data
+        found = data_digest(data) if data.outside else None
+        return found is not None and found != record["environment"].get("data")
 
     def _write_refusals(self) -> int:
         refused = [(trial, self._refused[trial[0]]) for trial in self._trials if trial[0] in self._refused]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fedguard.config.algorithms import algorithm_reasons, settings
 from fedguard.config.document import Document, Key, dotted, parse_yaml
 from fedguard.config.protocol import check, effective, privacy_reasons
 from fedguard.config.schema import CellConfig, Spec, Suite, validated
@@ -161,6 +162,15 @@ class Cell:
             )
             reasons += of_inference
         reasons += privacy_reasons(self.config.protocol, self.pipeline, self.model)
+        reasons += algorithm_reasons(
+            self.config.training,
+            self.participation,
+            self.config.protocol,
+            self.pipeline,
+            verdict.rule_sees,
+            self.adversary,
+            self.inference,
+        )
         if self.adversary is not None and self.hostile == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
@@ -180,13 +190,15 @@ class Cell:
         A cell without attack is the same whoever would have attacked, so those settings are left at their defaults.
         """
         config = self.config
-        clients = {
+        clients: dict[str, Any] = {
             "total": config.clients.total,
             "per_round": self.participation.expected,
             "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
             "malicious": self.hostile if self.adversary else 0,
             "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
         }
+        if self.participation.schedule:
+            clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
         threat = config.threat if self.adversary else type(config.threat)()
         content = {
             "task": {
@@ -196,7 +208,7 @@ class Cell:
                 "partition_seed": config.task.partition_seed,
             },
             "clients": clients,
-            "training": dataclasses.asdict(config.training),
+            "training": settings(config.training),
             "protocol": effective(config.protocol),
             "threat": threat.model_dump(mode="json"),
             "server": config.server.model_dump(),
@@ -271,7 +283,7 @@ def plan(document: Document, suite: Suite) -> Plan:
         ConfigError: unknown keys, names or parameters, with the place where they stand.
     """
     folder = str(document.folder) if document.folder else None
-    if suite.plugins and folder and folder not in sys.path:
+    if folder and folder not in sys.path:  # plug-ins, and functions of the user's own, stand beside the suite
         sys.path.append(folder)
     registry().use_modules(suite.plugins)
     for index, attack in enumerate(suite.tuning.attacks if suite.tuning else ()):

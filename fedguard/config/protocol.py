@@ -110,14 +110,17 @@ def _reveals(pipeline: Pipeline) -> list[str]:
         reasons.append(
             f"{pipeline.rule.name} is told how many examples each client has, which the noise does not hide. Use mean."
         )
-    looking = [
-        one.name for one in pipeline.transforms if one.reads_data or type(one).prepare != ClientTransform.prepare
-    ]
+    looking = looking_at_data(pipeline)
     if looking:
         reasons.append(
             f"{' and '.join(looking)} looks at a client's examples beside DP-SGD, which the noise does not hide. Leave it out."
         )
     return reasons
+
+
+def looking_at_data(pipeline: Pipeline) -> list[str]:
+    """The client transforms that look at a client's examples."""
+    return [one.name for one in pipeline.transforms if one.reads_data or type(one).prepare != ClientTransform.prepare]
 
 
 def effective(protocol: Protocol) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator, model_validator
 
 from fedguard.config.document import Document, Key
-from fedguard.contracts import Participation, Protocol, Sight, Training
+from fedguard.contracts import Participation, Protocol, Sight, Stay, Training
 from fedguard.errors import ConfigError, UnknownName
 
 Spec = str | dict[str, Any]
@@ -54,9 +54,24 @@ class TaskSection(_Section):
     partition_seed: Count | None = None
 
 
+class StaySection(_Section):
+    """Clients that are not there all the time: how many, and in which rounds (from 1) they join and leave."""
+
+    clients: CountOrFraction
+    joins: Annotated[int, Field(strict=True, ge=1)] = 1
+    leaves: Annotated[int, Field(strict=True, ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StaySection:
+        if self.leaves is not None and self.leaves <= self.joins:
+            raise ValueError(f"leaves: expected a round after joins = {self.joins}; got {self.leaves}")
+        return self
+
+
 class ClientsSection(_Section):
     """Who takes part, and how many of them are hostile: a count, or a fraction in [0, 1] with a decimal point.
 
+    ``schedule``: clients that join or leave between rounds; those of the first entry have the lowest numbers.
     ``assumed_f`` is the f that the rules are told: that of the truth by default, a count or fraction of another track, or
     ``unknown``: then each rule is told the largest minority that it can run with.
     """
@@ -64,12 +79,16 @@ class ClientsSection(_Section):
     total: Annotated[int, Field(strict=True, ge=1)] = 20
     per_round: CountOrFraction = 1.0
     sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
+    schedule: tuple[StaySection, ...] = ()
     malicious: CountOrFraction = 0
     assumed_f: Literal["unknown"] | CountOrFraction | None = None
 
     @property
     def participation(self) -> Participation:
-        return Participation(total=self.total, per_round=self.per_round, sampling=self.sampling)
+        stays = tuple(
+            Stay(clients=self.count(one.clients), joins=one.joins, leaves=one.leaves) for one in self.schedule
+        )
+        return Participation(total=self.total, per_round=self.per_round, sampling=self.sampling, schedule=stays)
 
     def count(self, value: int | float) -> int:
         """A count of clients from a count or a fraction."""
@@ -86,6 +105,11 @@ class ClientsSection(_Section):
                 "per_round: clients that take turns are dealt into equal groups, so expected a divisor of clients.total = "
                 f"{self.total}; got {self.participation.expected}"
             )
+        scheduled = sum(stay.clients for stay in self.participation.schedule)
+        if scheduled > self.total:
+            raise ValueError(f"schedule: expected at most clients.total = {self.total} clients; got {scheduled}")
+        if self.schedule and self.sampling == "cyclic":
+            raise ValueError("schedule: clients that take turns are there all the time; got sampling: cyclic")
         for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
             if value is not None and value != "unknown" and self.count(value) >= self.total:
                 raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
@@ -222,10 +246,12 @@ class CellConfig(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> CellConfig:
         training = self.training
-        if training.algorithm == "fedsgd" and (training.momentum or training.local_epochs != 1):
+        for fault in training.faults():
+            raise ValueError(f"training: {fault}")
+        latest = max((stay.joins for stay in self.clients.schedule), default=1)
+        if latest > training.rounds:
             raise ValueError(
-                "training: fedsgd takes one step per round, so local_epochs and momentum do not apply; "
-                "set worker_momentum for momentum across rounds"
+                f"clients.schedule: expected joins of at most training.rounds = {training.rounds}; got {latest}"
             )
         if self.threat.last_round is not None and self.threat.last_round < self.threat.first_round:
             raise ValueError("threat.last_round: expected no less than threat.first_round")
@@ -304,7 +330,7 @@ def _explained(model: type[BaseModel], error: ValidationError, document: Documen
     if at:
         where = f"{where} ({'.'.join(map(str, key))})" if key and key[-1] != at[-1] else where
     if first["type"] in _UNKNOWN:
-        return UnknownName("key", str(key[-1]), _keys_at(model, key[:-1]), where)
+        return UnknownName("key", str(key[-1]), _keys_at(model, first["loc"][:-1]), where)
     said = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if first["type"] == "value_error":
         came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {first['input']!r}"
@@ -322,9 +348,14 @@ def _is_branch(part: str | int) -> bool:
 
 
 def _keys_at(model: Any, key: Key) -> Iterable[str]:
-    """The keys that may stand in the section ``key`` of a model."""
+    """The keys that may stand in the section ``key`` of a model, where pydantic may have put in the branches of unions."""
     sections = [model]
     for part in key:
+        if isinstance(part, int):
+            continue  # the items of a list are alike
+        if _is_branch(part):
+            sections = [section for section in sections if section.__name__ == part] or sections
+            continue
         hints = [get_type_hints(section).get(str(part)) for section in sections]
         kinds = [kind for hint in hints for kind in (hint, *get_args(hint))]
         sections = [kind for kind in kinds if hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)]

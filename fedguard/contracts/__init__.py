@@ -9,7 +9,9 @@
     tasks.py           Examples, Dataset, Data, Partition, Model, Trigger, Task
     noise.py           RecordNoise, ClientNoise, DistributedNoise: the noise that is added for privacy
     protocol.py        Protocol: secure aggregation, dropouts, noise
-    architectures.py   Training, Participation, Setup, RoundReport, Architecture
+    training.py        Training, and the optimizers of a server
+    participation.py   Participation: who takes part when
+    architectures.py   Setup, RoundReport, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
@@ -19,10 +21,8 @@ from fedguard.contracts.architectures import (
     Architecture,
     MaskedRound,
     Observer,
-    Participation,
     RoundReport,
     Setup,
-    Training,
     Watched,
 )
 from fedguard.contracts.attacks import (
@@ -48,6 +48,7 @@ from fedguard.contracts.inference import (
     Reconstruction,
 )
 from fedguard.contracts.noise import AdaptiveClip, Bands, ClientNoise, DistributedNoise, Level, RecordNoise
+from fedguard.contracts.participation import Participation, Stay
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -86,6 +87,7 @@ from fedguard.contracts.tasks import (
     Task,
     Trigger,
 )
+from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
 
 __all__ = [
     "BEFORE_THE_INPUT",
@@ -114,6 +116,7 @@ __all__ = [
     "Evaluation",
     "Examples",
     "Exposure",
+    "FedOpt",
     "FixedPoint",
     "Gram",
     "GroupTested",
@@ -131,6 +134,7 @@ __all__ = [
     "Membership",
     "Mixing",
     "Model",
+    "Moments",
     "Needs",
     "Observer",
     "Participation",
@@ -146,10 +150,12 @@ __all__ = [
     "RecordNoise",
     "RoundReport",
     "RuleContext",
+    "ServerOptimizer",
     "SessionSize",
     "Setup",
     "Sight",
     "State",
+    "Stay",
     "Task",
     "ThreatModel",
     "Training",

@@ -38,6 +38,11 @@ class Algorithm:
         """Every parameter with its value, defaults included."""
         return {field.name: getattr(self, field.name) for field in self.fields()}
 
+    @property
+    def modules(self) -> frozenset[str]:
+        """The top-level modules whose code it runs."""
+        return frozenset({type(self).__module__.partition(".")[0]})
+
     def spec(self) -> dict[str, Any]:
         """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity."""
         values = {

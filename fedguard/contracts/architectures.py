@@ -1,115 +1,23 @@
-"""How the parties train together: the training's settings, the set-up of one cell, and what each round reports."""
+"""How the parties train together: the set-up of one cell, and what each round reports."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
+from fedguard.contracts.participation import Participation
 from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
-from fedguard.contracts.tasks import Evaluation, LocalPlan, Task, Trigger
+from fedguard.contracts.tasks import Evaluation, Task, Trigger
+from fedguard.contracts.training import Training
 from fedguard.rng import Rng
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """How the federation trains.
-
-    FedSGD: each client sends the negative gradient of one batch, and the server adds ``lr * server_lr`` times the aggregate.
-    FedAvg: each client runs ``local_epochs`` of SGD with step ``lr`` and sends what it moved by; the server adds
-    ``server_lr`` times the aggregate.
-
-    Args:
-        rounds: number of rounds.
-        batch_size: examples per local step; None takes all of a client's.
-        momentum: of the local SGD, FedAvg only; starts from 0 in each round.
-        worker_momentum: beta of ``m <- beta m + (1 - beta) u``, kept by each client across rounds; it sends m instead of u.
-        server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
-    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
-    rounds: Annotated[int, Ge(1)] = 30
-    local_epochs: Annotated[int, Ge(1)] = 1
-    batch_size: Annotated[int, Ge(1)] | None = 16
-    lr: Annotated[float, Gt(0)] = 0.1
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-    worker_momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-    server_lr: Annotated[float, Gt(0)] = 1.0
-    server_momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-
-    def plan(self) -> LocalPlan:
-        """What one honest client does in one round."""
-        if self.algorithm == "fedsgd":
-            return LocalPlan(lr=1.0, batch_size=self.batch_size, steps=1)
-        return LocalPlan(lr=self.lr, batch_size=self.batch_size, epochs=self.local_epochs, momentum=self.momentum)
-
-    @property
-    def server_step(self) -> float:
-        """What the server multiplies the aggregate by before it adds it to the model."""
-        return self.server_lr * self.lr if self.algorithm == "fedsgd" else self.server_lr
-
-
-@dataclass(frozen=True, kw_only=True)
-class Participation:
-    """Who takes part in a round.
-
-    Args:
-        total: number of clients.
-        per_round: how many are chosen: a whole number of clients, or a fraction of them in (0, 1].
-        sampling: ``fixed`` draws exactly that many without replacement; ``poisson`` draws each client on its own
-            with that probability, so that the number varies; ``cyclic`` draws nothing: the clients are dealt into
-            ``total / per_round`` groups, by their numbers and in public, which take turns.
-    """
-
-    total: int
-    per_round: int | float = 1.0
-    sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
-
-    @property
-    def expected(self) -> int:
-        """Number of clients in a round; under Poisson sampling, its mean, rounded."""
-        count = self.per_round if isinstance(self.per_round, int) else self.per_round * self.total
-        return max(1, round(count))
-
-    @property
-    def most(self) -> int:
-        """The largest number of clients that a round may have."""
-        return self.total if self.sampling == "poisson" and self.expected < self.total else self.expected
-
-    @property
-    def scheme(self) -> Literal["fixed", "poisson", "cyclic", "none"]:
-        """The sampling; ``none`` where all clients take part in each round."""
-        return "none" if self.expected == self.total else self.sampling
-
-    @property
-    def separation(self) -> int:
-        """The fewest rounds from one participation of a client to its next, whatever is drawn."""
-        return self.total // self.expected if self.sampling == "cyclic" else 1
-
-    def participations(self, rounds: int) -> int:
-        """In how many of so many rounds one client may take part, whatever is drawn."""
-        return -(-rounds // self.separation)
-
-    def choose(self, rng: Rng, round: int) -> tuple[int, ...]:
-        """The clients of one round (from 1), in ascending order; under Poisson sampling perhaps none."""
-        if self.expected == self.total:
-            return tuple(range(self.total))
-        if self.sampling == "cyclic":
-            return tuple(range((round - 1) % self.separation, self.total, self.separation))
-        draw = rng.numpy()
-        if self.sampling == "fixed":
-            return tuple(sorted(draw.choice(self.total, self.expected, replace=False).tolist()))
-        return tuple((draw.random(self.total) < self.expected / self.total).nonzero()[0].tolist())
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,14 @@ class Gram:
         n: number of updates.
         anchors: the names of the rows between the updates and the origin.
         material: makes `vectors`; called once at most.
+        measure: the distances of the updates from an anchor, or from the origin, in one pass without all inner products.
     """
 
     compute: Callable[[], Tensor]
     n: int
     anchors: tuple[str, ...] = ()
     material: Callable[[], Tensor] | None = None
+    measure: Callable[[str], Tensor] | None = None
 
     @cached_property
     def inner(self) -> Tensor:
@@ -78,7 +80,12 @@ class Gram:
         return (square[:, None] + square[None, :] - 2 * inner).clamp_(min=0).fill_diagonal_(0)
 
     def distances_to(self, point: Tensor | str) -> Tensor:
-        """float64 ``[n]``: ``|x_i - p|`` for an anchor's name, or for the affine combination p (float64 ``[k]``)."""
+        """float64 ``[n]``: ``|x_i - p|`` for an anchor's name, or for the affine combination p (float64 ``[k]``).
+
+        A rule that asks for names alone never makes the Gram matrix.
+        """
+        if isinstance(point, str) and self.measure is not None and "inner" not in self.__dict__:
+            return self.measure(point)
         weights = self.unit(point) if isinstance(point, str) else point
         square = self.inner.diagonal()[: self.n] - 2 * self.inner[: self.n] @ weights + weights @ self.inner @ weights
         return square.clamp(min=0).sqrt()

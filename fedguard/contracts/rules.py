@@ -155,6 +155,9 @@ class CoordinateRule(AggregationRule):
 class MatrixRule(AggregationRule):
     """A rule that neither inner products nor single coordinates can express, because of layers or of signs across rows."""
 
+    #: Whether it walks over the updates in blocks (`fedguard.kernels.walk`), so that these may lie in a file.
+    by_blocks: ClassVar[bool] = False
+
     @abstractmethod
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         """float32 ``[n, d]``, to be read only -> ``[d]``."""

@@ -48,12 +48,14 @@ class Dataset:
         train, test: the two parts; the test part reaches nobody but the evaluation.
         classes: number of classes C; labels are ``0 ... C-1``.
         value_range: smallest and largest value an input may take, which triggers and inversions respect.
+        characters: whether inputs are texts: characters by number, with nothing between one and the next.
     """
 
     train: Examples
     test: Examples
     classes: int
     value_range: tuple[float, float]
+    characters: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,6 +67,8 @@ class Data(Algorithm):
     """A source of a `Dataset`."""
 
     kind: ClassVar[str] = "data"
+    #: Whether it reads what is the user's own, and may change from one run to the next.
+    outside: ClassVar[bool] = False
 
     @abstractmethod
     def load(self) -> Dataset:

@@ -3,6 +3,7 @@
 data/            data sets, one file each
 partitions/      ways to deal the examples out to clients
 models/          families of networks
+own.py           what stands in a module of the user's own
 classification.py  the task that joins the three
 cohort.py        trains all clients of a round at once
 engines/         the ways cohort.py does so: dense.py for MLPs, module.py for any other network
@@ -43,4 +44,5 @@ MODELS = {
     "resnet20": "fedguard.tasks.models.resnet20:ResNet20",
     "transformer": "fedguard.tasks.models.transformer:Transformer",
     "precode": "fedguard.tasks.models.precode:PRECODE",
+    "module": "fedguard.tasks.models.module:Module",
 }

@@ -53,7 +53,7 @@ class Classification(Task):
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
         dealt = partition.split(rest, clients, rng.child("split"))
         parts = tuple(rest[torch.from_numpy(part)] for part in dealt)
-        network = Network(model, dataset.shape, dataset.classes, Rng(0))
+        network = _fitting(model, dataset)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
     @property
@@ -132,3 +132,29 @@ class Classification(Task):
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
+
+
+def _fitting(model: Model, dataset: Dataset) -> Network:
+    """The network, tried on the smallest and the largest input, forward and back.
+
+    Raises:
+        ConfigError: it does not fit the data, draws at random, or has parameters that are not trained.
+    """
+    extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
+    try:
+        network = Network(model, dataset.shape, dataset.classes, Rng(0))
+        with torch.random.fork_rng(devices=[]):
+            logits, again = network.module(extremes), network.module(extremes)
+        loss = cross_entropy(logits, torch.arange(2) % dataset.classes)
+        torch.autograd.grad(loss, list(network.module.parameters()))
+    except ConfigError:
+        raise
+    except Exception as error:  # a network of the user's own may fail in any way
+        low, high = dataset.value_range
+        raise ConfigError(
+            f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "
+            f"{type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    if not torch.allclose(logits, again, equal_nan=True):
+        raise ConfigError(f"model {model}: expected the same logits for the same input; got others. Leave out Dropout.")
+    return network

@@ -1,7 +1,8 @@
 """Trains all chosen clients of a round at once, by exact SGD.
 
-One interface, several engines: `engines.dense` batches MLPs over clients, `engines.module` trains any other network
-client by client on one flat buffer. Both follow the same schedules and agree with a plain loop (``examples/plain_loop.py``).
+One interface, several engines: `engines.dense` batches MLPs over clients, `engines.conv` trains plain convolutional networks,
+`engines.module` any other network, client by client on one flat buffer. All follow the same schedules and agree with a plain
+loop (``examples/plain_loop.py``).
 `engines.private` trains with differential privacy.
 """
 
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.rng import Rng
+from fedguard.tasks.engines.conv import ConvEngine
+from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
 from fedguard.tasks.network import Network
@@ -42,8 +45,12 @@ class Cohort:
 
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
         self.sizes = [len(part) for part in parts]
-        self._engine: Engine = DenseEngine(network.widths, parts) if network.widths else ModuleEngine(network, parts)
         self._general = ModuleEngine(network, parts)
+        self._engine: Engine = self._general
+        if network.widths:
+            self._engine = DenseEngine(network.widths, parts)
+        elif shapes := conv_shapes(network.module, network.shape):
+            self._engine = ConvEngine(shapes, parts)
         self._network, self._parts = network, parts
 
     @cached_property

@@ -9,6 +9,7 @@ from torch.func import functional_call
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
+from fedguard.tasks.engines.conv_shapes import dense_widths
 
 
 class Network:
@@ -86,12 +87,4 @@ def _mlp_widths(module: nn.Module) -> tuple[int, ...] | None:
     """The widths of Flatten, Linear, ReLU, Linear ... with biases; None for anything else."""
     if not isinstance(module, nn.Sequential) or not isinstance(module[0], nn.Flatten):
         return None
-    dense, between = list(module)[1::2], list(module)[2::2]
-    if len(dense) != len(between) + 1 or not all(isinstance(layer, nn.ReLU) for layer in between):
-        return None
-    widths: list[int] = []
-    for layer in dense:
-        if not isinstance(layer, nn.Linear) or layer.bias is None:
-            return None
-        widths = [*(widths or [layer.in_features]), layer.out_features]
-    return tuple(widths)
+    return dense_widths(list(module)[1:])

@@ -394,7 +394,8 @@ LABELS = np.repeat(np.arange(10), 143)
 
 
 def shares(spec, clients=20, seed=0, labels=LABELS):
-    return registry().build("partition", spec).split(labels, clients, Rng(seed))
+    examples = Examples(torch.zeros(len(labels), 1), torch.from_numpy(labels))
+    return registry().build("partition", spec).split(examples, clients, Rng(seed))
 
 
 @pytest.mark.parametrize("holders", [1, 3])

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedguard.contracts import Dataset, Examples
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, require
 
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs ``[N, *shape]`` with labels ``[N]`` of any kind, and perhaps the natural client of each, ``[N]`` of any kind."""
+    """Inputs ``[N, *shape]`` with labels ``[N]``, numbers or texts, and perhaps the natural client of each, the same."""
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -34,7 +34,7 @@ def assembled(
     *,
     share: float = 0.2,
     value_range: tuple[float, float] | None = None,
-    classes: int | None = None,
+    characters: int | None = None,
 ) -> Dataset:
     """The data set behind the arrays.
 
@@ -42,11 +42,11 @@ def assembled(
 
     Args:
         where: for messages: the file, or the name of the data.
-        test: if there is none, ``share`` of the examples (or so many, if it is a whole number), drawn once with equal shares of each
-            class.
-        value_range: of the inputs; without one, each column is standardised with mean and deviation of the train part, and the
-            range is what the train part then spans.
-        classes: how many there are, if some may have no example.
+        test: if there is none, ``share`` of the examples (or so many, if it is a whole number) are drawn once, of each class
+            alike.
+        value_range: of the inputs; without one, each column is standardised with mean and deviation of the train part, and
+            the range is what the train part then spans.
+        characters: for text, how many characters there are: so many classes, of which some may have no example.
 
     Raises:
         ConfigError: wrong shapes, no examples, values that are not finite, gaps in the labels.
@@ -61,27 +61,49 @@ def assembled(
                 f"{where}: expected test inputs of the train inputs' shape {list(train.x.shape[1:])}; "
                 f"got {list(test.x.shape[1:])}."
             )
-    names = np.arange(classes) if classes else _classes(where, train.y, test.y)
-    x_train, x_test = train.x, test.x
+    names = np.arange(characters) if characters else _classes(where, train.y, test.y)
+    owners = _owners(train, test)
     if value_range is None:
-        x_train, x_test = x_train.astype(np.float64), x_test.astype(np.float64)
-        mean, deviation = x_train.mean(0), x_train.std(0)
-        deviation[deviation == 0] = 1  # a column that never changes tells nothing, and stays at 0
-        x_train, x_test = (x_train - mean) / deviation, (x_test - mean) / deviation
-        value_range = float(np.float32(x_train.min())), float(np.float32(x_train.max()))
-    elif x_train.min() < value_range[0] or x_train.max() > value_range[1]:
-        raise ConfigError(
-            f"{where}: expected inputs in [{value_range[0]:g}, {value_range[1]:g}]; got {x_train.min():g} to {x_train.max():g}."
-        )
+        inputs = _standardised(train.x, test.x)
+        value_range = float(np.float32(inputs[0].min())), float(np.float32(inputs[0].max()))
+    else:
+        inputs = train.x, test.x
+        _within(where, value_range, inputs)
     parts = [
         Examples(
             torch.from_numpy(x.astype(np.float32)),
             torch.from_numpy(np.searchsorted(names, part.y)),
-            _numbered(part.client),
+            None if part.client is None else torch.from_numpy(np.searchsorted(owners, part.client)),
         )
-        for x, part in ((x_train, train), (x_test, test))
+        for x, part in zip(inputs, (train, test), strict=True)
     ]
-    return Dataset(parts[0], parts[1], len(names), value_range)
+    return Dataset(parts[0], parts[1], len(names), value_range, characters is not None)
+
+
+def checked(where: str, dataset: Dataset) -> Dataset:
+    """A data set that was put together elsewhere.
+
+    Raises:
+        ConfigError: it is not what the contract says.
+    """
+    for name, part in (("train", dataset.train), ("test", dataset.test)):
+        expected = f"{where}: {name}: expected"
+        require(len(part) > 0, f"{expected} examples; got none.")
+        require(
+            part.x.dtype == torch.float32 and part.y.dtype == torch.int64,
+            f"{expected} inputs in float32 and labels in int64; got {part.x.dtype} and {part.y.dtype}.",
+        )
+        shape = (len(part), *dataset.shape)
+        require(part.x.shape == shape, f"{expected} inputs of shape {list(shape)}; got {list(part.x.shape)}.")
+        low, high = int(part.y.min()), int(part.y.max())
+        require(low >= 0 and high < dataset.classes, f"{expected} labels below {dataset.classes}; got {low} to {high}.")
+        require(bool(part.x.isfinite().all()), f"{expected} finite inputs; some are NaN or infinite.")
+    return dataset
+
+
+def check_test(owner: str, share: float) -> None:
+    """Raise `ConfigError` where ``share`` of the examples cannot be kept for testing."""
+    require(0 < share < 1, f"{owner}: test: expected a share between 0 and 1; got {share}.")
 
 
 def found(path: str | Path, what: str) -> Path:
@@ -91,16 +113,16 @@ def found(path: str | Path, what: str) -> Path:
         ConfigError: nothing is.
     """
     path = Path(path).expanduser()
-    if not path.exists():
+    if not (path.is_dir() if what == "folder" else path.is_file()):
         raise ConfigError(f"{path}: no such {what}. Paths are relative to where `fedguard` was started: {Path.cwd()}.")
     return path
 
 
-def pixels(where: str, x: NDArray[Any]) -> NDArray[np.float32]:
+def pixels(where: str, x: NDArray[Any]) -> NDArray[Any]:
     """Whole numbers of 0 ... 255 as [0, 1]; what is in [0, 1] already is left."""
     x = x.astype(np.float32)
     high = x.max(initial=0)
-    if x.min(initial=0) < 0 or high > 255:
+    if not (x.min(initial=0) >= 0 and high <= 255):  # NaN too
         raise ConfigError(f"{where}: expected pixels in 0 ... 255 or in [0, 1]; got {x.min():g} to {high:g}.")
     return x / 255 if high > 1 else x
 
@@ -116,29 +138,35 @@ def shaped(where: str, x: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
 def _check(where: str, part: Part) -> None:
     if not len(part.x):
         raise ConfigError(f"{where}: expected examples; got none.")
-    if part.x.ndim < 2:
+    if part.x.ndim < 2 or not part.x.size:
         raise ConfigError(f"{where}: expected inputs [N, ...]; got shape {list(part.x.shape)}.")
     if part.y.ndim != 1 or len(part.y) != len(part.x):
         raise ConfigError(f"{where}: expected {len(part.x)} labels [N]; got shape {list(part.y.shape)}.")
     if part.client is not None and part.client.shape != part.y.shape:
         raise ConfigError(f"{where}: expected {len(part.x)} clients [N]; got shape {list(part.client.shape)}.")
-    if not np.issubdtype(part.x.dtype, np.number) and part.x.dtype != np.bool_:
+    if part.x.dtype.kind not in "biuf":
         raise ConfigError(f"{where}: expected inputs that are numbers; got {part.x.dtype}.")
-    if not np.isfinite(part.x.astype(np.float32)).all():
-        raise ConfigError(f"{where}: expected finite inputs; some are NaN or infinite. Fill or drop them.")
+    for what, values in (("labels", part.y), *([] if part.client is None else [("clients", part.client)])):
+        if values.dtype.kind not in "biufU":
+            raise ConfigError(f"{where}: expected {what} that are numbers or texts; got {values.dtype}.")
+    for what, values in (("inputs", part.x), ("labels", part.y)):
+        if values.dtype.kind == "f" and not (np.abs(values) <= np.finfo(np.float32).max).all():
+            raise ConfigError(f"{where}: expected finite {what}; some are NaN or infinite. Fill or drop them.")
 
 
 def _classes(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     """The labels in order; class c is the c-th."""
+    if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
+        raise ConfigError(f"{where}: expected labels of one kind; got {train.dtype} and {test.dtype}.")
     names = np.unique(np.concatenate([train, test]))
     if len(names) < 2:
         raise ConfigError(f"{where}: expected at least two classes; got {names.tolist()}.")
     if np.issubdtype(names.dtype, np.number):
-        if not np.array_equal(names, np.arange(len(names))):
-            gap = next(number for number in range(len(names) + 1) if number not in names)
+        odd = np.flatnonzero(names != np.arange(len(names)))
+        if len(odd):
             raise ConfigError(
-                f"{where}: expected labels 0 ... C-1; got {len(names)} different ones from {names[0]} to {names[-1]}, and no {gap}. "
-                "Number the classes without gaps, or give them as texts."
+                f"{where}: expected labels 0 ... C-1; got {len(names)} different ones from {names[0]} to {names[-1]}, with "
+                f"{names[odd[0]]} in the place of {odd[0]}. Number the classes without gaps, or give them as texts."
             )
     unseen = np.setdiff1d(test, train)
     if len(unseen):
@@ -154,11 +182,34 @@ def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
     labels, counts = np.unique(part.y, return_counts=True)
     if counts.min() < 2:
         raise ConfigError(
-            f"{where}: expected two examples of each class or more, to split off a test part; class {labels[counts.argmin()]} has one."
+            f"{where}: expected two examples of each class or more, to split off a test part; class "
+            f"{labels[counts.argmin()]} has one."
         )
-    train, test = train_test_split(np.arange(len(part.y)), test_size=share, random_state=0, stratify=part.y)
+    try:
+        train, test = train_test_split(np.arange(len(part.y)), test_size=share, random_state=0, stratify=part.y)
+    except ValueError as error:
+        raise ConfigError(f"{where}: a test part of {share} cannot be split off: {error}.") from None
     return part[train], part[test]
 
 
-def _numbered(client: NDArray[Any] | None) -> torch.Tensor | None:
-    return None if client is None else torch.from_numpy(np.unique(client, return_inverse=True)[1].astype(np.int64))
+def _standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Less the train part's mean and over its deviation, column by column; one that never changes is 0 in the train part."""
+    train, test = train.astype(np.float64), test.astype(np.float64)
+    mean, deviation = train.mean(0), train.std(0)
+    constant = train.min(0) == train.max(0)
+    mean, deviation = np.where(constant, train[0], mean), np.where(constant, 1, deviation)
+    return (train - mean) / deviation, (test - mean) / deviation
+
+
+def _within(where: str, value_range: tuple[float, float], inputs: Sequence[NDArray[Any]]) -> None:
+    low, high = min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs)
+    if low < value_range[0] or high > value_range[1]:
+        raise ConfigError(
+            f"{where}: expected inputs in [{value_range[0]:g}, {value_range[1]:g}]; got {low:g} to {high:g}."
+        )
+
+
+def _owners(*parts: Part) -> NDArray[Any]:
+    """The natural clients of all parts, in order; client c is the c-th."""
+    named = [part.client for part in parts if part.client is not None]
+    return np.unique(np.concatenate(named)) if named else np.empty(0)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedguard.contracts import Data, Dataset
-from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled
+from fedguard.errors import ConfigError
+from fedguard.tasks.data.assembly import Part, assembled, check_test, checked
+from fedguard.tasks.own import called, check_target
 
 
 @dataclass(frozen=True, kw_only=True)
 class Function(Data):
-    """``module:function`` that takes nothing and returns a `fedguard.contracts.Dataset`, or ``(x, y)`` arrays.
+    """``module:function`` that takes nothing and returns a `fedguard.contracts.Dataset`, or arrays ``(x, y)``.
 
-    The module is found where Python finds modules, and beside the suite.
+    The module is found where Python finds modules, and beside the suite. The function has to return the same at each call:
+    each process that trains calls it once.
 
     Args:
         target: ``module:function``.
@@ -24,30 +27,28 @@ class Function(Data):
 
     name = "function"
     source = "your own"
+    outside = True
 
     target: str
     value_range: tuple[float, float] | None = None
     test: float = 0.2
 
     def __post_init__(self) -> None:
-        module, colon, function = self.target.partition(":")
-        require(
-            bool(module and colon and function), f"function: target: expected module:function; got {self.target!r}."
-        )
+        check_target(self.name, self.target)
+        check_test(self.name, self.test)
+
+    @property
+    def modules(self) -> frozenset[str]:
+        return super().modules | {self.target.partition(":")[0].partition(".")[0]}
 
     def load(self) -> Dataset:
-        module, _, name = self.target.partition(":")
-        try:
-            function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"data {self.target}: cannot be found: {error}. It has to stand beside the suite, or be installed."
-            ) from None
-        given = function()
+        given = called("data", self.target)
         if isinstance(given, Dataset):
-            return given
+            return checked(self.target, given)
         if isinstance(given, tuple) and len(given) == 2:
-            import numpy as np
-
-            return assembled(self.target, Part(*map(np.asarray, given)), share=self.test, value_range=self.value_range)
+            try:
+                x, y = map(np.asarray, given)
+            except ValueError as error:
+                raise ConfigError(f"data {self.target}: expected arrays (x, y): {error}") from None
+            return assembled(self.target, Part(x, y), share=self.test, value_range=self.value_range)
         raise ConfigError(f"data {self.target}: expected a Dataset or arrays (x, y); got {type(given).__name__}.")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Part, assembled, found
+from fedguard.tasks.data.assembly import Part, assembled, check_test, found
 
 
 @dataclass(frozen=True, kw_only=True)
 class NPZ(Data):
-    """Arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test`` and ``y_test``, in an ``.npz`` file; never a pickle.
+    """Arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test`` and ``y_test``, in an ``.npz`` file.
 
-    ``client`` or ``client_train`` may name the natural client of each (train) example, for the partition ``natural``.
+    ``client`` or ``client_train`` may name the natural client of each (train) example, for the partition ``natural``. Plain
+    arrays only: an array of Python objects is refused, since to read one is to run what it says.
 
     Args:
         file: the file.
@@ -26,25 +31,36 @@ class NPZ(Data):
 
     name = "npz"
     source = "NumPy's format"
+    outside = True
 
     file: str
     value_range: tuple[float, float] | None = None
     test: float = 0.2
 
+    def __post_init__(self) -> None:
+        check_test(self.name, self.test)
+
     def load(self) -> Dataset:
         path = found(self.file, "file")
-        try:
-            with np.load(path, allow_pickle=False) as content:
-                arrays = {key: content[key] for key in content.files}
-        except (ValueError, OSError, BadZipFile) as error:
-            raise ConfigError(f"{path}: expected an .npz file of plain arrays: {error}.") from None
-        split = {"x_train", "y_train", "x_test", "y_test"} <= set(arrays)
-        if not split and not {"x", "y"} <= set(arrays):
+        arrays = _read(path)
+        if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):
+            train = Part(arrays["x_train"], arrays["y_train"], arrays.get("client_train"))
+            return assembled(str(path), train, Part(arrays["x_test"], arrays["y_test"]), value_range=self.value_range)
+        if not {"x", "y"} <= set(arrays):
             raise ConfigError(
-                f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got {', '.join(arrays) or 'none'}."
+                f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got "
+                f"{', '.join(arrays) or 'none'}."
             )
-        if not split:
-            part = Part(arrays["x"], arrays["y"], arrays.get("client"))
-            return assembled(str(path), part, share=self.test, value_range=self.value_range)
-        train = Part(arrays["x_train"], arrays["y_train"], arrays.get("client_train"))
-        return assembled(str(path), train, Part(arrays["x_test"], arrays["y_test"]), value_range=self.value_range)
+        part = Part(arrays["x"], arrays["y"], arrays.get("client"))
+        return assembled(str(path), part, share=self.test, value_range=self.value_range)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        if not isinstance(content, np.lib.npyio.NpzFile):
+            raise ConfigError(f"{path}: expected an .npz file of plain arrays; got a single array.")
+        with content:
+            return {key: content[key] for key in content.files}
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
+        raise ConfigError(f"{path}: expected an .npz file of plain arrays: {error}.") from None

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset
-from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, pixels, shaped
+from fedguard.errors import ConfigError, MissingExtra, require
+from fedguard.tasks.data.assembly import Part, assembled, check_test, pixels, shaped
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenML(Data):
-    """A data set of openml.org by name, such as ``openml:mnist_784`` or ``{name: openml, dataset: Fashion-MNIST, shape: [1, 28, 28]}``.
+    """A data set of openml.org by name: ``openml:mnist_784``, or with ``shape: [1, 28, 28]`` where images are needed.
 
-    It is fetched over the network the first time, and then kept where scikit-learn keeps its data.
+    It is fetched over the network the first time, and then kept where scikit-learn keeps its data (``SCIKIT_LEARN_DATA``).
+    A category among the features becomes its number.
 
     Args:
         dataset: its name there.
@@ -23,7 +28,7 @@ class OpenML(Data):
     """
 
     name = "openml"
-    source = "Vanschoren et al., OpenML: Networked Science in Machine Learning, SIGKDD Explorations 2013; through scikit-learn"
+    source = "Vanschoren et al., OpenML: Networked Science in Machine Learning, SIGKDD Explorations 2013"
 
     dataset: str
     version: int = 1
@@ -31,17 +36,29 @@ class OpenML(Data):
     test: float = 0.2
 
     def __post_init__(self) -> None:
-        require(0 < self.test < 1, f"openml: test: expected a share between 0 and 1; got {self.test}.")
+        require(self.version >= 1, f"openml: version: expected at least 1; got {self.version}.")
+        check_test(self.name, self.test)
 
     def load(self) -> Dataset:
+        where = f"openml:{self.dataset}"
+        x, y = self._fetched(where)
+        if self.shape is None:
+            return assembled(where, Part(x, y), share=self.test)
+        x = shaped(where, pixels(where, x), self.shape)
+        return assembled(where, Part(x, y), share=self.test, value_range=(0.0, 1.0))
+
+    def _fetched(self, where: str) -> tuple[NDArray[Any], NDArray[Any]]:
         from sklearn.datasets import fetch_openml
 
-        where = f"openml:{self.dataset}"
         try:
-            bunch = fetch_openml(name=self.dataset, version=self.version, as_frame=False, parser="liac-arff")
+            bunch = fetch_openml(name=self.dataset, version=self.version, as_frame=False)
+        except ImportError:
+            raise MissingExtra("openml", "pandas", "data") from None
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{where}: cannot be fetched: {' '.join(str(error).split())} It needs the network once; what was fetched is kept."
+                f"{where}: cannot be fetched: {' '.join(str(error).split())} The network is needed once; what was fetched is "
+                "kept."
             ) from None
-        x = bunch.data if self.shape is None else shaped(where, pixels(where, bunch.data), self.shape)
-        return assembled(where, Part(x, bunch.target), share=self.test, value_range=(0.0, 1.0) if self.shape else None)
+        x = bunch.data if isinstance(bunch.data, np.ndarray) else bunch.data.toarray()  # sparse
+        require(bunch.target is not None, f"{where}: expected a data set with a column to tell; this one names none.")
+        return x, bunch.target.astype(str) if bunch.target.dtype == object else bunch.target

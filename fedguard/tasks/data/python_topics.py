@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import Data, Dataset
-from fedguard.tasks.data.text import windows
+from fedguard.errors import require
+from fedguard.tasks.data.text import check_windows, windows
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonTopics(Data):
-    """What ``help()`` tells of Python's language, for the task of naming the next character; each topic is a natural client.
+    """What ``help()`` tells of Python's language, to name the next character of; each topic is a natural client.
 
-    The texts are those of the Python that runs: another version has other ones.
+    The texts are those of the Python that runs: another version has other ones. A fifth of each topic is kept for testing.
 
     Args:
         window: characters in an input.
@@ -27,8 +28,12 @@ class PythonTopics(Data):
     stride: int = 8
     topics: int = 50
 
+    def __post_init__(self) -> None:
+        check_windows(self.name, self.window, self.stride)
+        require(self.topics >= 1, f"python_topics: topics: expected at least 1; got {self.topics}.")
+
     def load(self) -> Dataset:
         from pydoc_data.topics import topics
 
-        texts = sorted(topics.values(), key=lambda text: (-len(text), text))[: self.topics]
-        return windows("python_topics", [" ".join(text.split()) for text in texts], self.window, self.stride, 0.2)
+        texts = sorted((" ".join(text.split()) for text in topics.values()), key=lambda text: (-len(text), text))
+        return windows(self.name, texts[: self.topics], self.window, self.stride, 0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import require
@@ -16,12 +17,14 @@ from fedguard.tasks.data.assembly import Part, assembled
 class Synthetic(Data):
     """Natural clients k with ``y = argmax softmax(W_k x + b_k)``, of 60 inputs and 10 classes.
 
-    ``W_k, b_k ~ N(u_k, 1)`` with ``u_k ~ N(0, alpha)``; ``x ~ N(v_k, Sigma)`` with ``Sigma_jj = j^-1.2``, ``v_k ~ N(B_k, 1)`` and
-    ``B_k ~ N(0, beta)``. A client has 50 examples and more, ``50 + lognormal(4, 2)`` of them, at most ``largest``.
+    ``W_k, b_k ~ N(u_k, 1)`` with ``u_k ~ N(0, alpha)``; ``x ~ N(v_k, Sigma)`` with ``Sigma_jj = j^-1.2``, ``v_k ~ N(B_k, 1)``
+    and ``B_k ~ N(0, beta)``. A client has 50 examples and more, ``50 + lognormal(4, 2)`` of them, at most ``largest``. A
+    class with a single example is left out.
 
     Args:
-        alpha: variance of the clients' models; 0 and ``beta`` 0 is not IID yet: each client still draws its own.
-        beta: variance of the clients' inputs.
+        alpha: variance of u_k. By the source's definition u_k is added to all of W_k and b_k alike, so it shifts all logits
+            by the same and changes no label: clients differ in their models as much at 0.
+        beta: variance of B_k, the level of a client's inputs. At 0 clients still differ by v_k.
         clients: how many natural clients there are.
         largest: the most examples of one client.
         seed: of all draws.
@@ -41,17 +44,22 @@ class Synthetic(Data):
         require(self.beta >= 0, f"synthetic: beta: expected 0 or more; got {self.beta}.")
         require(self.clients >= 1, f"synthetic: clients: expected at least 1; got {self.clients}.")
         require(self.largest >= 50, f"synthetic: largest: expected at least 50 examples; got {self.largest}.")
+        require(self.seed >= 0, f"synthetic: seed: expected 0 or more; got {self.seed}.")
 
     def load(self) -> Dataset:
-        parts = [self._client(Rng(self.seed).child("synthetic", client).numpy()) for client in range(self.clients)]
-        x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
-        clients = np.repeat(np.arange(self.clients), [len(labels) for _, labels in parts])
-        kept = np.isin(y, [label for label in range(10) if (y == label).sum() >= 2])
-        names = np.unique(y[kept])
-        return assembled("synthetic", Part(x[kept], np.searchsorted(names, y[kept]), clients[kept]))
+        parts = [self.client(number) for number in range(self.clients)]
+        x, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+        owners = np.repeat(np.arange(self.clients), [len(y) for _, y in parts])
+        kept = np.bincount(labels, minlength=10)[labels] >= 2  # one of them to learn from, one for testing
+        y = np.unique(labels[kept], return_inverse=True)[1]
+        span = float(np.float32(x.min())), float(np.float32(x.max()))
+        x = x.astype(np.float32)
+        return assembled("synthetic", Part(x[kept], y, owners[kept]), value_range=span)
 
-    def _client(self, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-        size = min(self.largest, 50 + int(draw.lognormal(4, 2)))
+    def client(self, number: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Inputs ``[N, 60]`` and labels ``[N]`` of one natural client, which do not depend on how many there are."""
+        draw = Rng(self.seed).child("synthetic", number).numpy()
+        size = int(min(self.largest, 50 + draw.lognormal(4, 2)))
         model, inputs = draw.normal(0, self.alpha**0.5), draw.normal(0, self.beta**0.5)
         weight, bias = draw.normal(model, 1, (60, 10)), draw.normal(model, 1, 10)
         centre, deviation = draw.normal(inputs, 1, 60), np.arange(1, 61) ** -0.6

@@ -1,27 +1,41 @@
-"""Multi-layer perceptrons: all clients at once, by batched products and a hand-written backward pass.
+"""Multi-layer perceptrons: the clients of a chunk all at once, by batched products and a hand-written backward pass.
 
-The first layer is kept in *delta form* where that is cheaper. All clients start from the same W, and every gradient of
-the first layer is a combination of the client's own inputs, so W_t = W + A_t^T X with one row of A per example.
-Then the layer's output on examples I is ``Z[I] + (K[I, :] + 1) A_t`` with ``Z = X W^T + b`` one product for all clients,
-``K = X X^T`` fixed over the rounds, and the 1 carrying the bias. No client's weights are ever held; ``A^T X`` is formed
-once, at the end. Momentum is linear and acts on A just as well.
+The first layer is kept in *delta form* where that is cheaper, the others are held by each client (`dense_layers`). Chunks of
+clients go to threads (`parallel`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import one_hot, softmax
 
 from fedguard.contracts import Examples, LocalPlan
+from fedguard.tasks.engines.dense_layers import ClientWeights, DeltaLayer, InputLayer, Parameters
+from fedguard.tasks.engines.parallel import memory_floats, spread
 
-#: Floats of working memory that one chunk of clients may take.
-CHUNK_FLOATS = 32 << 20
+#: Multiplications of the first layer that are worth another thread: about a millisecond.
+THREAD_WORK = 1 << 23
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One client's round: its update goes to ``row`` of the output.
+
+    ``used`` numbers the examples that ``batches`` (int64 ``[steps, batch]``, -1 for none) point to, None for all it has.
+    """
+
+    row: int
+    client: int
+    batches: NDArray[np.int64]
+    used: NDArray[np.int64] | None
+    count: int
 
 
 class DenseEngine:
@@ -36,12 +50,10 @@ class DenseEngine:
         self._widths = widths
         # Up to as many examples as inputs, a client's delta form costs less than holding its weights.
         self._delta_up_to = widths[0]
-        self._x = torch.cat([part.x.flatten(1) for part in parts])
-        self._y = torch.cat([part.y for part in parts])
-        self._sizes = [len(part) for part in parts]
-        sizes = torch.tensor(self._sizes)
-        self._offsets = sizes.cumsum(0) - sizes
-        self._kept: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
+        self._x = [part.x.flatten(1) for part in parts]
+        self._y = [part.y for part in parts]
+        self._grams: dict[int, Tensor] = {}
+        self._kept, self._keeping = 0, threading.Lock()
 
     def train(
         self,
@@ -51,181 +63,143 @@ class DenseEngine:
         plan: LocalPlan,
         out: Tensor,
     ) -> None:
-        longest_first = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))
-        for chunk in self._chunks(longest_first, clients, schedules):
-            batches = _joined([schedules[i] for i in chunk])
-            moved = self._train_chunk(model, tuple(clients[i] for i in chunk), batches, plan)
-            out[chunk] = moved
+        given = enumerate(zip(clients, schedules, strict=True))
+        works = [self._work(row, client, batches) for row, (client, batches) in given]
+        works.sort(key=lambda work: -len(work.batches))  # those at work in a step are a prefix
+        spread(lambda chunk: self._train_chunk(model, chunk, plan, out), self._chunks(works, plan))
 
-    def _chunks(
-        self, order: list[int], clients: Sequence[int], schedules: Sequence[NDArray[np.int64]]
-    ) -> Iterator[list[int]]:
-        """Runs of ``order`` whose working memory stays within `CHUNK_FLOATS`, one client at least."""
-        dim = sum((inputs + 1) * outputs for inputs, outputs in zip(self._widths, self._widths[1:], strict=False))
-        chunk: list[int] = []
-        largest = 0
-        for i in order:
-            largest = max(largest, self._sizes[clients[i]])
-            if chunk and (len(chunk) + 1) * (2 * dim + largest * (self._widths[0] + largest)) > CHUNK_FLOATS:
-                yield chunk
-                chunk, largest = [], self._sizes[clients[i]]
-            chunk.append(i)
-        yield chunk
+    def _work(self, row: int, client: int, batches: NDArray[np.int64]) -> _Work:
+        size = len(self._y[client])
+        if 2 * batches.size > size:
+            return _Work(row, client, batches, None, size)
+        used = np.unique(batches[batches >= 0])  # few: the others need not be read
+        return _Work(row, client, np.where(batches < 0, -1, np.searchsorted(used, batches)), used, len(used))
 
-    def _train_chunk(self, model: Tensor, clients: tuple[int, ...], batches: Tensor, plan: LocalPlan) -> Tensor:
-        """float32 ``[clients, d]``: what each moved by. ``batches`` int64 ``[clients, steps, batch]``, longest first."""
-        count, steps, _ = batches.shape
-        layers = _layers(model, self._widths)
-        first = self._first_layer(layers[0], clients, batches, plan)
-        hidden = [_ClientWeights(weight, bias, count, plan) for weight, bias in layers[1:]]
-        labels = self._y[self._offsets[list(clients)][:, None, None] + batches.clamp(min=0)]
-        targets = one_hot(labels, self._widths[-1]).to(model.dtype)
-        used = (batches >= 0).to(model.dtype)
-        share = used / used.sum(2, keepdim=True).clamp(min=1)  # each example's weight in its batch's mean loss
+    def _chunks(self, works: Sequence[_Work], plan: LocalPlan) -> list[list[_Work]]:
+        """Runs of ``works`` of about equal cost; those in all threads together stay within half of the memory."""
+        threads = torch.get_num_threads()
+        inputs = sum(work.count for work in works) * self._widths[0]
+        share = inputs / max(1, min(threads, inputs * self._widths[1] // THREAD_WORK))
+        chunks: list[list[_Work]] = [[]]
+        largest, done = 0, 0
+        for work in works:
+            largest = max(largest, work.count)
+            floats = (len(chunks[-1]) + 1) * self._floats(largest, work, plan)
+            if chunks[-1] and (done >= share * len(chunks) or floats > memory_floats() // 2 // threads):
+                chunks.append([])
+                largest = work.count
+            chunks[-1].append(work)
+            done += work.count * self._widths[0]
+        return chunks
+
+    def _floats(self, examples: int, work: _Work, plan: LocalPlan) -> int:
+        """Working memory of a client in a chunk whose largest uses so many examples."""
+        inputs, width = self._widths[:2]
+        batch: int = work.batches.shape[1]
+        copies = 2 + 2 * (plan.momentum > 0) + (plan.corrections is not None)
+        later = copies * sum((given + 1) * made for given, made in itertools.pairwise(self._widths[1:]))
+        signals = 2 * batch * sum(self._widths[1:]) + 4 * work.batches.size
+        if examples > self._delta_up_to:
+            return later + signals + copies * (inputs + 1) * width + (examples + batch) * inputs
+        own = 0 if work.used is None else inputs
+        return later + signals + examples * (own + 2 * examples + (copies + 2) * width)
+
+    def _train_chunk(self, model: Tensor, works: Sequence[_Work], plan: LocalPlan, out: Tensor) -> None:
+        """Write what each moved by. Signals are gradients times ``-lr``, so that a step only adds."""
+        batches = torch.from_numpy(joined([work.batches for work in works])).to(model.device)
+        rows, used = batches.clamp(min=0), (batches >= 0).to(model.dtype)
+        examples = [self._examples(work) for work in works]
+        labels = torch.stack([y[own] for (_, y), own in zip(examples, rows, strict=True)])
+        share = used / used.sum(2, keepdim=True).clamp(min=1) * -plan.lr
         active = (batches[:, :, 0] >= 0).sum(0).tolist()
-        for step in range(steps):
-            now = active[step]
+        first, hidden = self._layers(model, works, [x for x, _ in examples], rows, plan)
+        for step, now in enumerate(active):
             inputs: list[Tensor] = []
             signal = first.forward(step, now)
             for layer in hidden:
-                inputs.append(signal.relu())
-                signal = layer.forward(inputs[-1])
-            signal = softmax(signal, dim=2).sub_(targets[:now, step]).mul_(share[:now, step, :, None])
+                inputs.append(signal.relu_())
+                signal = layer.forward(signal)
+            signal = loss_signal(signal, labels[:now, step], share[:now, step])
             for layer, given in zip(reversed(hidden), reversed(inputs), strict=True):
-                below = layer.back(signal) * (given > 0)
+                below = layer.back(signal)
+                torch.ops.aten.threshold_backward.grad_input(below, given, 0, grad_input=below)
                 layer.descend(given, signal)
                 signal = below
             first.descend(step, signal)
-        return torch.cat([first.moved(), *(layer.moved() for layer in hidden)], dim=1)
+        offset = first.write(out, [work.row for work in works])
+        for layer in hidden:
+            offset = layer.write(out, [work.row for work in works], offset)
 
-    def _first_layer(
-        self, layer: tuple[Tensor, Tensor], clients: tuple[int, ...], batches: Tensor, plan: LocalPlan
-    ) -> _DeltaLayer | _InputLayer:
-        offsets = self._offsets[list(clients)]
-        count, steps, batch = batches.shape
-        if steps == 1:  # every example at most once: the batch itself is all there is
-            x = self._x[offsets[:, None] + batches[:, 0].clamp(min=0)]
-            return _DeltaLayer(*layer, x, None, torch.arange(batch).expand(count, 1, batch), plan)
-        if max(self._sizes[client] for client in clients) <= self._delta_up_to:
-            return _DeltaLayer(*layer, *self._inputs(clients), batches.clamp(min=0), plan)
-        return _InputLayer(_ClientWeights(*layer, count, plan), self._x, offsets[:, None, None] + batches.clamp(min=0))
+    def _examples(self, work: _Work) -> tuple[Tensor, Tensor]:
+        x, y = self._x[work.client], self._y[work.client]
+        if work.used is None:
+            return x, y
+        used = torch.from_numpy(work.used).to(x.device)
+        return x[used], y[used]
 
-    def _inputs(self, clients: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """X float32 ``[clients, m, p]``, filled up with copies of the last row, and ``X X^T + 1`` ``[clients, m, m]``.
+    def _layers(
+        self, model: Tensor, works: Sequence[_Work], xs: Sequence[Tensor], rows: Tensor, plan: LocalPlan
+    ) -> tuple[DeltaLayer | InputLayer, list[ClientWeights]]:
+        """The first layer and the others, before the first step."""
+        (weight, bias), *later = _parameters(model, self._widths)
+        corrections = self._corrections(works, plan, model)
+        hidden = [
+            ClientWeights(start, len(works), plan, [own[number] for own in corrections])
+            for number, start in enumerate(later, start=1)
+        ]
+        first = [own[0] for own in corrections]
+        if max(len(x) for x in xs) > self._delta_up_to:
+            return InputLayer(ClientWeights((weight, bias), len(works), plan, first), xs, rows), hidden
+        # after a single step A is needed, but never the output that it gives
+        grams = [self._gram(work, x) for work, x in zip(works, xs, strict=True)] if rows.shape[1] > 1 else []
+        steps = [len(work.batches) for work in works]
+        return DeltaLayer((weight, bias), xs, grams, rows, steps, plan, first), hidden
 
-        Both are kept for the next round of the same clients, as long as they fit `CHUNK_FLOATS`.
-        """
-        if clients not in self._kept:
-            sizes = torch.tensor([self._sizes[client] for client in clients])[:, None]
-            rows = torch.arange(int(sizes.max())).expand(len(clients), -1).minimum(sizes - 1)
-            x = self._x[self._offsets[list(clients)][:, None] + rows]
-            products = torch.baddbmm(x.new_ones(1), x, x.transpose(1, 2))
-            held = sum(part.numel() for parts in self._kept.values() for part in parts)
-            if held + x.numel() + products.numel() > CHUNK_FLOATS:
-                self._kept.clear()
-            self._kept[clients] = (x, products)
-        return self._kept[clients]
+    def _corrections(self, works: Sequence[_Work], plan: LocalPlan, model: Tensor) -> list[list[Parameters]]:
+        """By client and layer; nothing if no client of the chunk has any."""
+        given = plan.corrections or {}
+        if not any(work.client in given for work in works):
+            return []
+        none = torch.zeros_like(model)
+        return [_parameters(given.get(work.client, none), self._widths) for work in works]
 
-
-class _DeltaLayer:
-    """The first layer as W + A^T X. ``x`` ``[c, m, p]``, ``products`` X X^T + 1, ``rows`` ``[c, steps, batch]`` into x."""
-
-    def __init__(
-        self, weight: Tensor, bias: Tensor, x: Tensor, products: Tensor | None, rows: Tensor, plan: LocalPlan
-    ) -> None:
-        self._x, self._products, self._rows, self._plan = x, products, rows, plan
-        self._start = x @ weight.T + bias
-        self._a = torch.zeros_like(self._start)
-        self._velocity = torch.zeros_like(self._start) if plan.momentum else None
-
-    def forward(self, step: int, now: int) -> Tensor:
-        rows = self._rows[:now, step]
-        start = self._start[:now].gather(1, rows[..., None].expand(-1, -1, self._start.shape[2]))
-        if self._products is None or step == 0:
-            return start
-        met = self._products[:now].gather(1, rows[..., None].expand(-1, -1, self._products.shape[2]))
-        return torch.baddbmm(start, met, self._a[:now])
-
-    def descend(self, step: int, signal: Tensor) -> None:
-        now = len(signal)
-        rows = self._rows[:now, step, :, None].expand(-1, -1, signal.shape[2])
-        if self._velocity is None:
-            self._a[:now].scatter_add_(1, rows, signal * -self._plan.lr)
-            return
-        velocity = self._velocity[:now]
-        velocity *= self._plan.momentum
-        velocity.scatter_add_(1, rows, signal)
-        self._a[:now].add_(velocity, alpha=-self._plan.lr)
-
-    def moved(self) -> Tensor:
-        return torch.cat([(self._a.transpose(1, 2) @ self._x).flatten(1), self._a.sum(1)], dim=1)
+    def _gram(self, work: _Work, x: Tensor) -> Tensor:
+        """``X X^T + 1``, float32 ``[m, m]``. That of all examples is kept for later rounds, up to half of the memory."""
+        if work.used is None and work.client in self._grams:
+            return self._grams[work.client]
+        gram = torch.addmm(x.new_ones(1), x, x.T)
+        with self._keeping:
+            if work.used is None and self._kept + gram.numel() <= memory_floats() // 2:
+                self._kept += gram.numel()
+                self._grams[work.client] = gram
+        return gram
 
 
-class _ClientWeights:
-    """A layer of which each client holds its own copy: weights ``[c, o, i]`` and biases ``[c, o]``."""
-
-    def __init__(self, weight: Tensor, bias: Tensor, count: int, plan: LocalPlan) -> None:
-        self._initial, self._plan = (weight, bias), plan
-        self._weight, self._bias = weight.repeat(count, 1, 1), bias.repeat(count, 1)
-        self._velocity = (torch.zeros_like(self._weight), torch.zeros_like(self._bias)) if plan.momentum else None
-
-    def forward(self, given: Tensor) -> Tensor:
-        now = len(given)
-        return torch.baddbmm(self._bias[:now, None], given, self._weight[:now].transpose(1, 2))
-
-    def back(self, signal: Tensor) -> Tensor:
-        return signal @ self._weight[: len(signal)]
-
-    def descend(self, given: Tensor, signal: Tensor) -> None:
-        now, lr = len(signal), self._plan.lr
-        if self._velocity is None:
-            self._weight[:now].baddbmm_(signal.transpose(1, 2), given, alpha=-lr)
-            self._bias[:now].sub_(signal.sum(1), alpha=lr)
-            return
-        weight_velocity, bias_velocity = (part[:now] for part in self._velocity)
-        weight_velocity.baddbmm_(signal.transpose(1, 2), given, beta=self._plan.momentum)
-        bias_velocity.mul_(self._plan.momentum).add_(signal.sum(1))
-        self._weight[:now].sub_(weight_velocity, alpha=lr)
-        self._bias[:now].sub_(bias_velocity, alpha=lr)
-
-    def moved(self) -> Tensor:
-        weight, bias = self._initial
-        return torch.cat([(self._weight - weight).flatten(1), self._bias - bias], dim=1)
+def loss_signal(logits: Tensor, labels: Tensor, share: Tensor) -> Tensor:
+    """The gradient of the loss, ``[c, batch, classes]``: (softmax - one-hot) times each example's share."""
+    # a softmax over the first of three dimensions is several times faster than one over a short last one
+    signal = torch.softmax(logits.permute(2, 0, 1), 0)
+    signal.scatter_add_(0, labels[None], signal.new_full((1, 1, 1), -1.0).expand(1, *labels.shape))
+    return torch.mul(
+        signal.permute(1, 2, 0), share[..., None], out=torch.empty_like(logits, memory_format=torch.contiguous_format)
+    )
 
 
-class _InputLayer:
-    """A first layer held by each client like any other, for clients with many more examples than inputs."""
-
-    def __init__(self, weights: _ClientWeights, x: Tensor, rows: Tensor) -> None:
-        self._weights, self._x, self._rows = weights, x, rows
-        self._given = x[:0]
-
-    def forward(self, step: int, now: int) -> Tensor:
-        self._given = self._x[self._rows[:now, step]]
-        return self._weights.forward(self._given)
-
-    def descend(self, step: int, signal: Tensor) -> None:
-        self._weights.descend(self._given, signal)
-
-    def moved(self) -> Tensor:
-        return self._weights.moved()
-
-
-def _layers(model: Tensor, widths: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
-    """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of the flat model."""
+def _parameters(flat: Tensor, widths: tuple[int, ...]) -> list[Parameters]:
+    """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a flat vector."""
     layers, offset = [], 0
     for inputs, outputs in itertools.pairwise(widths):
-        weight = model[offset : offset + inputs * outputs].view(outputs, inputs)
+        weight = flat[offset : offset + inputs * outputs].view(outputs, inputs)
         offset += inputs * outputs
-        layers.append((weight, model[offset : offset + outputs]))
+        layers.append((weight, flat[offset : offset + outputs]))
         offset += outputs
     return layers
 
 
-def _joined(schedules: Sequence[NDArray[np.int64]]) -> Tensor:
-    """int64 ``[clients, steps, batch]``: schedules beside each other, filled up with -1."""
+def joined(schedules: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """``[clients, steps, batch]``: schedules beside each other, filled up with -1."""
     steps, batch = (max(schedule.shape[axis] for schedule in schedules) for axis in (0, 1))
     joined = np.full((len(schedules), steps, batch), -1)
     for row, schedule in zip(joined, schedules, strict=True):
         row[: schedule.shape[0], : schedule.shape[1]] = schedule
-    return torch.from_numpy(joined)
+    return joined

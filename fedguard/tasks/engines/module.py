@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from queue import Empty, SimpleQueue
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import Examples, LocalPlan
-from fedguard.tasks.network import Network
+from fedguard.tasks.engines.parallel import spread
+from fedguard.tasks.network import Network, flatten
 
 
 class ModuleEngine:
-    """SGD by automatic differentiation."""
+    """SGD by automatic differentiation: ``v <- m v + g + mu (w - start) + R``, ``w <- w - lr v``."""
 
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
         self._network, self._parts = network, parts
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
 
     def train(
         self,
@@ -28,27 +32,67 @@ class ModuleEngine:
         plan: LocalPlan,
         out: Tensor,
     ) -> None:
-        for row, client, schedule in zip(out, clients, schedules, strict=True):
-            self._network.load(model)
-            self._descend(self._parts[client], schedule, plan, model)
-            torch.sub(self._network.flat, model, out=row)
+        def train_one(number: int) -> None:
+            worker, client = self._worker(), clients[number]
+            correction = (plan.corrections or {}).get(client)
+            worker.flat.copy_(model)
+            worker.descend(self._parts[client], schedules[number], plan, model, correction)
+            torch.sub(worker.flat, model, out=out[number])
+            self._idle.put(worker)
 
-    def _descend(self, examples: Examples, schedule: NDArray[np.int64], plan: LocalPlan, start: Tensor) -> None:
-        parameters = list(self._network.module.parameters())
-        weights = [parameter.data for parameter in parameters]
-        velocity = [torch.zeros_like(weight) for weight in weights] if plan.momentum else None
+        numbers = range(len(clients))
+        if plan.adjust is None and plan.project is None:
+            spread(train_one, numbers)
+        else:  # what a client does to its own steps may not bear several threads
+            for number in numbers:
+                train_one(number)
+
+    def _worker(self) -> _Worker:
+        """A copy of the network that no other thread uses."""
+        try:
+            return self._idle.get_nowait()
+        except Empty:
+            return _Worker(copy.deepcopy(self._network.module))
+
+
+class _Worker:
+    """A network of its own, and what one client does with it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.flat = flatten(module)
+        self._module, self._parameters = module, list(module.parameters())
+        self._weights = [parameter.data for parameter in self._parameters]
+
+    def descend(
+        self, examples: Examples, schedule: NDArray[np.int64], plan: LocalPlan, start: Tensor, correction: Tensor | None
+    ) -> None:
+        velocity = torch.zeros_like(start)
+        moving = self._views(velocity)
         for batch in schedule:
             rows = torch.from_numpy(batch[batch >= 0])
-            loss = cross_entropy(self._network.module(examples.x[rows]), examples.y[rows])
-            change = torch.autograd.grad(loss, parameters)
+            loss = cross_entropy(self._module(examples.x[rows]), examples.y[rows])
+            change = torch.autograd.grad(loss, self._parameters)
             if plan.adjust is not None:
-                flat = torch.cat([part.reshape(-1) for part in change])
-                parts = torch.split(plan.adjust(self._network.flat.clone(), start, flat), list(self._network.layers))
-                change = tuple(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
-            if velocity is not None:
-                torch._foreach_mul_(velocity, plan.momentum)
-                torch._foreach_add_(velocity, change)
-                change = tuple(velocity)
-            torch._foreach_add_(weights, change, alpha=-plan.lr)
+                change = self._views(plan.adjust(self.flat.clone(), start, torch.cat([g.reshape(-1) for g in change])))
+            if plan.momentum:
+                velocity.mul_(plan.momentum)
+                self._pull(velocity, 1.0, plan, start, correction)
+                torch._foreach_add_(moving, change, alpha=1)
+                self.flat.sub_(velocity, alpha=plan.lr)
+            else:
+                self._pull(self.flat, -plan.lr, plan, start, correction)
+                torch._foreach_add_(self._weights, change, alpha=-plan.lr)
             if plan.project is not None:
-                self._network.load(plan.project(self._network.flat.clone(), start))
+                self.flat.copy_(plan.project(self.flat.clone(), start))
+
+    def _pull(self, moving: Tensor, factor: float, plan: LocalPlan, start: Tensor, correction: Tensor | None) -> None:
+        """Add ``mu (w - start) + R`` times ``factor``."""
+        if plan.prox:
+            moving.add_(self.flat - start, alpha=factor * plan.prox)
+        if correction is not None:
+            moving.add_(correction, alpha=factor)
+
+    def _views(self, flat: Tensor) -> tuple[Tensor, ...]:
+        """The parts of a vector ``[d]`` in the shapes of the parameters."""
+        parts = torch.split(flat, [weight.numel() for weight in self._weights])
+        return tuple(part.view_as(weight) for part, weight in zip(parts, self._weights, strict=True))

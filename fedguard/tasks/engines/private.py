@@ -47,6 +47,11 @@ class PrivateEngine:
             raise ConfigError(
                 "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
             )
+        if plan.prox or plan.corrections:
+            raise ConfigError(
+                "private training: expected steps on the clients' own loss; got a proximal term or corrections, whose privacy "
+                "nobody has accounted for. Train by plain FedAvg or FedSGD."
+            )
         sgd = torch.optim.SGD(self._module.parameters(), lr=plan.lr, momentum=plan.momentum)
         for row, client, schedule in zip(out, clients, schedules, strict=True):
             clip, noise_multiplier = plan.private.level(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
@@ -13,13 +14,14 @@ from fedguard.errors import ConfigError, require
 
 @dataclass(frozen=True, kw_only=True)
 class ResNet20(Model):
-    """A 3 x 3 convolution, three stages of three residual blocks with 16, 32 and 64 channels, average pooling, a dense layer.
+    """A 3 x 3 convolution, three stages of three residual blocks, average pooling, a dense layer.
 
-    Shortcuts have no parameters: where a stage halves the image, they take every second pixel and fill up channels with zeros.
-    Batch statistics are no parameters and tell of other clients' data, so each normalisation is over groups of channels.
+    Shortcuts have no parameters: where a stage halves the image and doubles the channels, they take every second pixel and
+    fill up with zeros. The source normalises over batches; batch statistics are no parameters and tell of other clients'
+    data, so here each normalisation is over groups of channels.
 
     Args:
-        width: channels of the first stage; 16 in the source, 269,722 parameters on 32 x 32 colour images with ten classes.
+        width: channels of the first stage; with the source's 16, 269,722 parameters on 32 x 32 colour images and 10 classes.
         groups: of channels in a normalisation.
     """
 
@@ -48,7 +50,7 @@ class ResNet20(Model):
             nn.Conv2d(shape[0], self.width, 3, padding=1, bias=False),
             nn.GroupNorm(self.groups, self.width),
             nn.ReLU(),
-            *(_Block(given, made, self.groups) for given, made in zip(widths, widths[1:], strict=False)),
+            *(_Block(given, made, self.groups) for given, made in pairwise(widths)),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Linear(widths[-1], classes),

@@ -13,10 +13,11 @@ from fedguard.errors import ConfigError, require
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer(Model):
-    """Embeddings of characters and places, blocks of attention to what came before and a dense part, and logits of the next character.
+    """Embeddings of characters and places, blocks of attention and a dense part, and logits of the next character.
 
-    Layer normalisation stands before each part (Xiong et al., ICML 2020). The logits are read off the last place. Inputs are characters
-    by number, float32 ``[length]``, below the number of classes.
+    Each place attends to itself and to those before it. Layer normalisation stands before each part (Xiong et al., ICML
+    2020). The logits are read off the last place. Inputs are characters by number, float32 ``[length]``, below the number of
+    classes.
 
     Args:
         width: of the embeddings.
@@ -75,6 +76,9 @@ class _Block(nn.Module):
         batch, length, width = x.shape
         parts = self.query_key_value(self.attention_norm(x)).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        scores = query @ key.transpose(-1, -2) / (width // self.heads) ** 0.5
+        seen = scores.masked_fill(later, -torch.inf).softmax(-1) @ value
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.dense(self.dense_norm(x))
+        thought: Tensor = self.dense(self.dense_norm(x))
+        return x + thought

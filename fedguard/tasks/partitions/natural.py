@@ -16,8 +16,8 @@ from fedguard.rng import Rng
 class Natural(Partition):
     """Each client is one of the data's own: a writer, a speaker, a hospital.
 
-    Where the data have more of them than the suite has clients, these are drawn at random, and the others take no part. Where they have
-    fewer, nothing is made up.
+    Where the data have more of them than the suite has clients, these are drawn at random, and the others take no part.
+    Where they have fewer, the cell is refused: nobody is made up.
 
     Args:
         smallest: examples that a client must have to be drawn.

@@ -14,11 +14,11 @@ from fedguard.rng import Rng
 
 @dataclass(frozen=True, kw_only=True)
 class QuantitySkew(Partition):
-    """Deals out shuffled examples in shares drawn from Dirichlet(alpha, ..., alpha); each client gets ``smallest`` beforehand.
+    """Deals out shuffled examples in shares drawn from Dirichlet(alpha, ..., alpha): clients of very different sizes.
 
     Args:
         alpha: concentration; 0.5 is severe, 100 is almost equal.
-        smallest: examples that each client gets in any case.
+        smallest: examples that each client gets beforehand.
     """
 
     name = "quantity_skew"

@@ -1,0 +1,44 @@
+"""FedNova: updates made alike in length before they are averaged (Wang et al., NeurIPS 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedguard.architectures.local.contract import LocalAlgorithm
+from fedguard.contracts import LocalPlan, Task
+from fedguard.rng import Rng
+
+
+class FedNova(LocalAlgorithm):
+    """A client that moved by u_i sends ``tau u_i / a_i``, with tau = sum_i p_i a_i over the round's clients.
+
+    a_i is how often its gradients count: its number of steps k; with momentum b, ``(k - b (1 - b^k) / (1 - b)) / (1 - b)``.
+    p_i is 1/n, or its share of the round's examples where the rule weighs by these. The source lets the server multiply
+    by tau; here each client does, which is the same, and rules and attacks see updates on the scale at which they count.
+
+    The server tells tau, so it is told everybody's number of steps before the round, under masks too. A colluder tells that of
+    honest training, whatever it does, so what it trains for longer is not taken back.
+    """
+
+    _tau: float
+
+    def begin(self, chosen: Sequence[int]) -> None:
+        sizes = self.setup.task.sizes
+        shares = [float(sizes[client]) if self.setup.pipeline.rule.by_samples else 1.0 for client in chosen]
+        counted = sum(share * self._counted(client) for share, client in zip(shares, chosen, strict=True))
+        self._tau = counted / sum(shares) if chosen else 0.0
+
+    def train(self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, rows: Tensor) -> None:
+        task.local_updates(model, clients, plan, rng, rows)
+        for client, update in zip(clients, rows, strict=True):
+            update.mul_(self._tau / self._counted(client))
+
+    def _counted(self, client: int) -> float:
+        """a_i: the sum of the weights of all its gradients in what it moves by, over lr."""
+        training, size = self.setup.training, self.setup.task.sizes[client]
+        batch = min(training.batch_size or size, size)
+        steps = training.local_steps or training.local_epochs * -(-size // batch)
+        b = training.momentum
+        return (steps - b * (1 - b**steps) / (1 - b)) / (1 - b)

@@ -1,0 +1,94 @@
+"""FedPer: the last layer is each client's own (Arivazhagan et al., Federated Learning with Personalization Layers, 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.architectures.local.contract import LocalAlgorithm
+from fedguard.contracts import Evaluation, LocalPlan, Setup, Task
+from fedguard.errors import ConfigError
+from fedguard.rng import Rng
+
+
+class FedPer(LocalAlgorithm):
+    """Each client trains the shared layers and a last layer of its own, and sends what the shared ones moved by.
+
+    Updates keep their length d; the last layer's part is 0, whoever sends them. The global model keeps the last layer that it
+    started with, with which each client starts too. The clients train one by one, since each starts from another model.
+
+    A model is evaluated at each honest client, whether it has trained yet or not: the test examples count there by the
+    client's shares of the labels, as if it had test examples of its own. So it is seen how a client does on the labels that it
+    has; where clients differ in how their inputs look, that is not seen. Figures are means over these clients; the
+    loss is over all test examples alike.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._size = last_layer(setup.task.module)
+        if self._size == setup.task.dim:
+            raise ConfigError(
+                "fedper: expected a model with layers below the last, which are shared; got one layer. Use mlp, or fedavg."
+            )
+        self._heads: dict[int, Tensor] = {}
+        self._new: dict[int, Tensor] = {}
+
+    def begin(self, chosen: Sequence[int]) -> None:
+        self._new = {}
+
+    def train(self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, rows: Tensor) -> None:
+        for client, row in zip(clients, rows, strict=True):
+            start = self._of(client, model)
+            task.local_updates(start, [client], plan, rng, row[None])
+            self._new[client] = start[-self._size :] + row[-self._size :]
+        self.trim(rows)
+
+    def trim(self, rows: Tensor) -> None:
+        rows[:, -self._size :] = 0
+
+    def note(self, clients: Sequence[int], rows: Tensor) -> None:
+        self._heads |= {client: self._new[client] for client in clients}
+
+    def settle(self, aggregate: Tensor, arrived: Collection[int]) -> Tensor:
+        shared = aggregate.clone()
+        shared[-self._size :] = 0  # where a rule adds noise
+        return shared
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        found = [self.setup.task.evaluate(self._of(client, model)) for client in self._honest]
+        by_class = torch.tensor([one.class_accuracy for one in found], dtype=torch.float64)
+        shares = self._shares * by_class.isfinite()  # no test example of a class: it counts nowhere
+        right = shares * by_class.nan_to_num()
+        accuracy = right.sum(1) / shares.sum(1)
+        return Evaluation(
+            loss=sum(one.loss for one in found) / len(found),
+            accuracy=float(accuracy[accuracy.isfinite()].mean()),
+            class_accuracy=tuple((right.sum(0) / shares.sum(0)).tolist()),
+        )
+
+    def _of(self, client: int, model: Tensor) -> Tensor:
+        """float32 ``[d]``: the model with a client's own last layer."""
+        whole = model.clone()
+        if client in self._heads:
+            whole[-self._size :] = self._heads[client]
+        return whole
+
+    @cached_property
+    def _honest(self) -> tuple[int, ...]:
+        return tuple(client for client in range(len(self.setup.task.sizes)) if client not in self.setup.hostile)
+
+    @cached_property
+    def _shares(self) -> Tensor:
+        """float64 ``[honest clients, C]``: their shares of the labels."""
+        labels = [self.setup.task.examples(client).y for client in self._honest]
+        counts = torch.stack([torch.bincount(y, minlength=self.setup.task.classes) for y in labels]).double()
+        return counts / counts.sum(1, keepdim=True)
+
+
+def last_layer(module: nn.Module) -> int:
+    """Number of parameters of the last module that has any of its own."""
+    layers = [[parameter.numel() for parameter in part.parameters(recurse=False)] for part in module.modules()]
+    return sum(next(layer for layer in reversed(layers) if layer))

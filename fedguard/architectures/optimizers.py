@@ -1,0 +1,26 @@
+"""How the server moves the model for an aggregate: with momentum, or with one of the optimizers of FedOpt."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Training
+
+
+class ServerStep:
+    """The server's side of a training, with what it keeps from round to round. ``model``: float32 ``[d]``, the first one."""
+
+    def __init__(self, training: Training, model: Tensor) -> None:
+        self._training = training
+        self._velocity = torch.zeros_like(model)
+        self._moments = training.server_optimizer.start(model) if training.server_optimizer else None
+
+    def moved(self, model: Tensor, update: Tensor) -> Tensor:
+        """The next model, float32 ``[d]``."""
+        training = self._training
+        if training.server_optimizer and self._moments:
+            step, self._moments = training.server_optimizer.move(update, self._moments)
+        else:
+            step = self._velocity = training.server_momentum * self._velocity + update
+        return model + training.server_step * step

@@ -1,0 +1,42 @@
+"""A network of the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from fedguard.contracts import Model
+from fedguard.errors import ConfigError
+from fedguard.tasks.own import called, check_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module(Model):
+    """``module:function`` that takes the shape of an input and the number of classes, and returns a `torch.nn.Module`.
+
+    It takes ``[B, *shape]`` to logits ``[B, classes]``. It has no buffers (GroupNorm in place of BatchNorm), draws nothing at
+    random as it runs (no Dropout), and trains all of its parameters. The module is found where Python finds modules, and
+    beside the suite.
+
+    Args:
+        target: ``module:function``; a class will do.
+    """
+
+    name = "module"
+    source = "your own"
+
+    target: str
+
+    def __post_init__(self) -> None:
+        check_target(self.name, self.target)
+
+    @property
+    def modules(self) -> frozenset[str]:
+        return super().modules | {self.target.partition(":")[0].partition(".")[0]}
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        built = called("model", self.target, shape, classes)
+        if not isinstance(built, nn.Module):
+            raise ConfigError(f"model {self.target}: expected a torch.nn.Module; got {type(built).__name__}.")
+        return built

@@ -1,0 +1,53 @@
+"""What stands in a module of the user's own: ``module:function``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from fedguard.errors import ConfigError, require
+
+
+def check_target(owner: str, target: str) -> None:
+    """Raise `ConfigError` where ``target`` is not of the form ``module:function``."""
+    parts = target.split(":")
+    require(
+        len(parts) == 2 and all(part.replace(".", "_").isidentifier() for part in parts),
+        f"{owner}: target: expected module:function; got {target!r}.",
+    )
+
+
+def found(owner: str, target: str) -> Callable[..., Any]:
+    """The function behind ``module:function``. Modules are looked for where Python does, and beside the suite.
+
+    Raises:
+        ConfigError: it cannot be found or imported, or is no function.
+    """
+    module, _, name = target.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever the user's module raises while it is imported
+        raise ConfigError(
+            f"{owner} {target}: cannot be found: {type(error).__name__}: {_oneline(error)}. The module has to stand beside the "
+            "suite, or be installed."
+        ) from error
+    require(callable(function), f"{owner} {target}: expected a function; got {type(function).__name__}.")
+    return function  # type: ignore[no-any-return]
+
+
+def called(owner: str, target: str, *arguments: Any) -> Any:
+    """What the function returns.
+
+    Raises:
+        ConfigError: it cannot be found, or fails.
+    """
+    function = found(owner, target)
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise ConfigError(f"{owner} {target}: failed: {type(error).__name__}: {_oneline(error)}.") from error
+
+
+def _oneline(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
