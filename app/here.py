@@ -39,8 +39,11 @@ class Here:
         return data.open_run(self.store, self.name or "")
 
     def go(self, page: str, **query: str) -> NoReturn:
-        """Show another page, as ``here.go("cell", attack="alie", defense="krum")``: its widgets of these keys are set."""
-        st.switch_page(self.pages[page], query_params=self._query(query))
+        """Show another page, as ``here.go("cell", cell="dcda69c54e57")``. Keys that this page's widgets hold may not be named.
+
+        The run stays, since the sidebar holds it; Streamlit forbids to name it.
+        """
+        st.switch_page(self.pages[page], query_params=query)
 
     def link(self, page: str, label: str, **query: str) -> None:
         """A link to another page."""

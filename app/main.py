@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 from fedguard.app import data
 from fedguard.app.here import Here, empty, plain
-from fedguard.app.pages import PAGES, Page
+from fedguard.app.views import PAGES, Page
 
 from fedguard.errors import FedGuardError
 

@@ -26,10 +26,10 @@ def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
     n, mean = len(values), math.fsum(values) / len(values)
     if n == 1:
         return Estimate(mean, None, 1)
-    from scipy.stats import t
+    from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to load
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return Estimate(mean, float(t.ppf((1 + level) / 2, n - 1)) * deviation / math.sqrt(n), n)
+    return Estimate(mean, float(stdtrit(n - 1, (1 + level) / 2)) * deviation / math.sqrt(n), n)
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,14 @@ class Training:
     ``server_lr`` times the aggregate.
 
     Args:
+        algorithm: what a client sends of its training.
         rounds: number of rounds.
+        local_epochs: passes over a client's examples in a round, FedAvg only.
         batch_size: examples per local step; None takes all of a client's.
+        lr: step size of the clients; of FedSGD, the server's.
         momentum: of the local SGD, FedAvg only; starts from 0 in each round.
         worker_momentum: beta of ``m <- beta m + (1 - beta) u``, kept by each client across rounds; it sends m instead of u.
+        server_lr: what the server multiplies the aggregate by, beside `lr` in FedSGD.
         server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
     """
 
