@@ -1,7 +1,8 @@
 """The command line. Each command is a few lines over the Python front door; `--help` loads no torch.
 
 Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 a regression that `gate` found, an epsilon
-that `audit` saw violated, or flags raised under `lint --strict`, 4 some trials failed, or something could not be judged, 130 interrupted.
+that `audit` saw violated, or flags raised under `lint --strict`, 4 some trials failed, or something could not be judged,
+130 interrupted.
 """
 
 from __future__ import annotations

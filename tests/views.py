@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 
-from fedguard.app import pages as package
+from fedguard.app import views as package
 from fedguard.app.views import Page, pages
 
 

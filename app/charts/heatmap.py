@@ -64,8 +64,9 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     numbers = base.mark_text(fontSize=12).encode(
         text="label:N", color=alt.condition("datum.dark", alt.value("white"), alt.value("black"))
     )
-    height = ROW * (len(attacks) + len(tail))
-    chart: alt.LayerChart = (squares + blanks + numbers).properties(height=height, width="container")
+    chart: alt.LayerChart = (squares + blanks + numbers).properties(
+        height=alt.Step(ROW), width="container", autosize="fit-x"
+    )
     return chart
 
 

@@ -105,4 +105,4 @@ def _tell(found: Sequence[CellAudit]) -> None:
 
 
 def _say(line: str) -> None:
-    console.print(escape(line), highlight=False)
+    console.print(escape(line), highlight=False, soft_wrap=True)

@@ -231,8 +231,8 @@ def easy_inversion(result: Part, card: Part) -> str | None:
     if not easy:
         return None
     return (
-        f"the reconstruction is from {' and '.join(easy)}, where inversion is easiest: say so with the figure, and invert later "
-        "rounds (observer.round) and larger batches as well."
+        f"the reconstruction is from {' and '.join(easy)}, where inversion is easiest: say so with the figure, and invert "
+        "later rounds (observer.round) and larger batches as well."
     )
 
 

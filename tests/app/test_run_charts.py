@@ -109,7 +109,7 @@ def test_the_heatmap_draws_every_square_and_none_for_no_rows():
 
 def test_colours_point_the_same_way_for_every_figure():
     def scale(figure):
-        return heatmap(ROWS, figure).to_dict()["layer"][0]["encoding"]["color"]["condition"]["scale"]
+        return heatmap(ROWS, figure).to_dict()["layer"][0]["encoding"]["color"]["scale"]
 
     assert scale("final_accuracy")["reverse"] is False and scale("kappa")["reverse"] is True
     assert scale("final_accuracy")["domain"] == [0, 100] and scale("kappa")["domain"] == [0, pytest.approx(8.5)]

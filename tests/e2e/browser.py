@@ -33,14 +33,14 @@ LISTEN = """() => {
     new MutationObserver(heard).observe(app, { attributes: true });
 }"""
 
-#: What of a page can be read, and ends beyond the right edge of the window without a scroll bar of its own.
+#: Text that ends beyond the right edge of the window without a scroll bar of its own. (Charts may: they keep their size.)
 OVERFLOWING = """() => {
-    const scrolls = one => one && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
+    const scrolls = one => one && one.dataset?.testid !== 'stMain'
+        && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
     const all = document.querySelectorAll('[data-testid=stMain] :is(h1, h2, h3, p, li, label, button, pre, a, td, th)');
-    const found = [...all].filter(one => one.getBoundingClientRect().right > window.innerWidth + 1);
-    const main = document.querySelector('[data-testid=stMain]');
-    return [...found.filter(one => !scrolls(one.parentElement.closest('[data-testid=stMain] *'))).map(one => one.textContent),
-            ...(main.scrollWidth > main.clientWidth + 1 ? ['the page itself scrolls sideways'] : [])];
+    return [...all]
+        .filter(one => one.getBoundingClientRect().right > window.innerWidth + 1 && !scrolls(one))
+        .map(one => one.textContent);
 }"""
 
 #: Roles of what a reader acts on.

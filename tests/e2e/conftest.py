@@ -82,25 +82,17 @@ def serving(store: Path, log: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def dashboard(store, tmp_path_factory, browser) -> Iterator[str]:
+def dashboard(store, tmp_path_factory) -> Iterator[str]:
     """The dashboard over the store."""
     with serving(store, tmp_path_factory.mktemp("server") / "log") as address:
-        page = browser.new_page()  # TEMP
-        page.goto(address)  # TEMP
-        page.wait_for_timeout(5000)  # TEMP
-        page.close()  # TEMP
         yield address
 
 
 @pytest.fixture(scope="session")
-def empty_dashboard(tmp_path_factory, browser) -> Iterator[str]:
+def empty_dashboard(tmp_path_factory) -> Iterator[str]:
     """A dashboard over a store in which there is nothing."""
     folder = tmp_path_factory.mktemp("empty")
     with serving(folder / "runs", folder / "log") as address:
-        page = browser.new_page()  # TEMP
-        page.goto(address)  # TEMP
-        page.wait_for_timeout(5000)  # TEMP
-        page.close()  # TEMP
         yield address
 
 

@@ -25,14 +25,10 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory, browser):
+def laboratory(tmp_path_factory):
     """A dashboard with a store of its own, since the Lab writes into it."""
     folder = tmp_path_factory.mktemp("lab")
     with serving(folder / "runs", folder / "log") as address:
-        page = browser.new_page()  # TEMP
-        page.goto(address)  # TEMP
-        page.wait_for_timeout(5000)  # TEMP
-        page.close()  # TEMP
         yield folder / "runs", address
 
 
