@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
+from fedguard.app.charts.colours import COLOURS
 
 #: Of a longer training every second round is drawn, or every third ..., so that a browser keeps up.
 MOST = 200
@@ -27,13 +28,15 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int) -> alt.Chart:
         alt.Chart(table)
         .mark_line(point=alt.OverlayMarkDef(size=18))
         .encode(
-            x=alt.X("round:Q", title="round", scale=alt.Scale(domain=[0, rounds], nice=False)),
+            x=alt.X(
+                "round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(domain=[0, rounds], nice=False)
+            ),
             y=alt.Y("accuracy:Q", title="test accuracy in %", scale=alt.Scale(domain=[0, 100])),
             color=alt.Color(
                 "cell:N",
                 title=None,
                 sort=list(dict.fromkeys(table["cell"])),
-                scale=alt.Scale(range=["#0072B2", "#E69F00", "#009E73", "#D55E00"]),
+                scale=alt.Scale(range=COLOURS),
                 legend=alt.Legend(orient="bottom", columns=2, labelLimit=500),
             ),
             detail="seed:N",

@@ -39,13 +39,14 @@ def result(here: Here, name: str, found: Judged) -> None:
     if not drawn:
         return
     st.altair_chart(live(drawn, _rounds(run)), width="stretch", key="curves", alt=ALT)
+    st.caption("The final accuracy is the mean of the last five evaluations, not the best and not the last.")
     st.dataframe(corners(run), hide_index=True)
     _flags(run, found.cell)
     first, second, _ = st.columns([1, 1, 2])
     with first:
         here.link("matrix", "This run in the Matrix", run=name)
     with second:
-        here.link("cell", "This cell", run=name, attack=found.attack, defense=found.defense)
+        here.link("cell", "This cell", run=name, cell=found.cell)
 
 
 def corners(run: Run) -> list[dict[str, Any]]:
@@ -69,7 +70,8 @@ def against_clean(run: Run, cell: str) -> str:
         return ""
     found = paired([100 * (accuracy - clean) for accuracy, clean in pairs])
     half = "" if found.half_width is None else f" ± {found.half_width:.1f}"
-    return f"Final accuracy against the mean without attack: {found.mean:+.1f}{half} points, over {found.pairs} seeds."
+    over = "one seed, so no interval" if found.pairs == 1 else f"over {found.pairs} seeds"
+    return f"Final accuracy against the mean without attack: {found.mean:+.1f}{half} points, {over}."
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> None:

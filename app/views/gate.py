@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,15 +40,19 @@ def show(here: Here) -> None:
         _verdict(_one_of(said))
     else:
         st.info("The gate has not judged this run yet. To have it judged:")
-        for command in commands(here.name):
+        for command in commands(here.name, here.store):
             st.code(command, language="sh")
     _trends(here)
     _baseline()
 
 
-def commands(name: str) -> tuple[str, str]:
-    """What makes a verdict."""
-    return (f"fedguard baseline save {name} --to baseline.json", f"fedguard gate {name} --baseline baseline.json")
+def commands(name: str, store: Path) -> tuple[str, str]:
+    """What makes a verdict, wherever it is typed."""
+    there = shlex.join(["--store", str(store)])
+    return (
+        f"fedguard baseline save {shlex.quote(name)} --to baseline.json {there}",
+        f"fedguard gate {shlex.quote(name)} --baseline baseline.json {there}",
+    )
 
 
 def _one_of(said: Sequence[Verdict]) -> Verdict:
@@ -133,7 +138,10 @@ def _trends(here: Here) -> None:
         st.altair_chart(
             trend(found, figure), width="stretch", key="trend chart", alt=f"{figure} of each run over time."
         )
-    st.caption("Means over the seeds with their 95 % intervals, over the cells that have the figure on every seed.")
+    st.caption(
+        f"{figure_of(figure).heading}: the mean over all cells that have it on every seed, and the worst of them; bars are "
+        "95 % intervals over seeds."
+    )
     st.dataframe(
         [
             {
@@ -165,7 +173,9 @@ def _baseline() -> None:
     """The history of a baseline, from a file that the reader names."""
     st.subheader("A baseline's history")
     path = st.text_input(
-        "Baseline file", placeholder="baseline.json", help="On the machine on which the dashboard runs."
+        "Read a baseline file",
+        placeholder="baseline.json",
+        help="A path on the machine on which the dashboard runs; Enter shows what changed in it, when and why.",
     )
     if not path:
         return

@@ -37,22 +37,25 @@ def show(here: Here) -> None:
 def _proven(run: Run) -> None:
     """Every epsilon of the run in words."""
     st.caption("An epsilon is an upper bound on what one record or one client changes. Smaller hides more.")
+    alike: dict[tuple[str, str], list[Promise]] = {}
     for promise in promises(run):
+        alike.setdefault((promise.figure, promise.words), []).append(promise)
+    for found in alike.values():
         with st.container(border=True):
-            _promise(promise)
+            _promise(found[0], [one.setting or "every cell" for one in found])
 
 
-def _promise(promise: Promise) -> None:
+def _promise(promise: Promise, settings: Sequence[str]) -> None:
     left, right = st.columns([1, 3])
     left.metric("epsilon", promise.figure)
     left.text(f"hides one {promise.unit}" if promise.epsilon else "hides nothing for certain")
     with right:
-        plain(promise.setting or "every cell")
+        plain("\n".join(settings))
         st.text(promise.words)
         st.text(f"{promise.trials} trials, under: {', '.join(promise.attacks)}")
         noise = [(key, promise.facts[key]) for key in _NOISE if promise.facts.get(key) is not None]
         if noise:
-            st.text(", ".join(f"{key.replace('_', ' ')} {_short(value)}" for key, value in noise))
+            st.text(", ".join(f"{_NOISE[key]} {_short(value)}" for key, value in noise))
         if assumptions := promise.facts.get("assumptions"):
             with st.expander("What this rests on"):
                 for line in assumptions:
@@ -60,7 +63,15 @@ def _promise(promise: Promise) -> None:
 
 
 #: Of the noise, what a reader may want to compare.
-_NOISE = ("mechanism", "noise_multiplier", "clip", "sample_rate", "divided_by", "rounds", "contributors")
+_NOISE = {
+    "mechanism": "mechanism",
+    "noise_multiplier": "noise multiplier",
+    "clip": "clip",
+    "sample_rate": "sample rate",
+    "divided_by": "the noisy sum is divided by",
+    "rounds": "rounds",
+    "contributors": "contributors",
+}
 
 
 def _short(value: Any) -> str:
@@ -251,9 +262,11 @@ def _gallery(run: Run) -> None:
         "span the range of the true inputs. The gain is above the best guess that looks at nothing; exact is 60 dB and more. "
         "± is the 95 % interval over the inputs of one target."
     )
-    for one in found[(page - 1) * SHOWN : page * SHOWN]:
-        with st.container(border=True):
-            _reconstruction(one)
+    shown = found[(page - 1) * SHOWN : page * SHOWN]
+    for pair in (shown[start : start + 2] for start in range(0, len(shown), 2)):
+        for column, one in zip(st.columns(2), pair, strict=False):
+            with column.container(border=True):
+                _reconstruction(one)
 
 
 def _reconstruction(one: Rebuilt) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -47,9 +47,7 @@ def _sight(here: Here) -> None:  # noqa: ARG001  the same for every run
     st.dataframe(
         [_row(one) for one in setups],
         hide_index=True,
-        row_height=84,
         height="content",
-        column_config={"who sees what": st.column_config.TextColumn(width=400)},
     )
     names = [one.name for one in setups]
     chosen = st.selectbox("Look closer at", names, index=names.index("full"), key="setup", bind="query-params")
@@ -64,10 +62,19 @@ def _sight(here: Here) -> None:  # noqa: ARG001  the same for every run
     right.dataframe([{"what": what} for what in one.colluders], hide_index=True)
     for heading, refused in (("Defenses refused", one.refused), ("Attacks on privacy refused", one.blind)):
         st.subheader(f"{heading}: {len(refused)}")
-        if refused:
-            st.dataframe([{"name": name, "why": why} for name, why in refused.items()], hide_index=True)
+        for why, names in _by_reason(refused).items():
+            st.text(", ".join(names))
+            plain(why)
     with st.expander(f"Defenses that run: {len(one.runs)}"):
         st.text(", ".join(one.runs))
+
+
+def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names that are refused for the same reason, which starts with the name."""
+    found: dict[str, list[str]] = {}
+    for name, why in refused.items():
+        found.setdefault(why.removeprefix(name).strip(), []).append(name)
+    return found
 
 
 def _row(one: Sees) -> dict[str, Any]:
@@ -75,7 +82,6 @@ def _row(one: Sees) -> dict[str, Any]:
         "protocol": one.name,
         "defenses that run": f"{len(one.runs)} of {len(one.runs) + len(one.refused)}",
         "attacks on privacy that run": f"{len(one.infer)} of {len(one.infer) + len(one.blind)}",
-        "who sees what": one.words,
     }
 
 

@@ -111,9 +111,10 @@ def test_an_earlier_verdict_can_be_read(judged, tmp_path):
 def test_a_run_without_verdict_names_the_commands(judged, tmp_path):
     run, _ = judged
     test = page(run.folder.path.parent, f"{run.name}-confirmation", tmp_path)
+    store = f"--store {run.folder.path.parent}"
     assert [code.value for code in test.code][:2] == [
-        "fedguard baseline save watched-confirmation --to baseline.json",
-        "fedguard gate watched-confirmation --baseline baseline.json",
+        f"fedguard baseline save watched-confirmation --to baseline.json {store}",
+        f"fedguard gate watched-confirmation --baseline baseline.json {store}",
     ]
 
 
