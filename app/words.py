@@ -62,22 +62,25 @@ def card(threat: Mapping[str, Any]) -> list[dict[str, str]]:
     """A threat card, line by line; what does not apply is left out."""
     names = [*(name for name in _CARD if name in threat), *(name for name in threat if name not in _CARD)]
     return [
-        {"of": _CARD.get(name, _spaced(name)), "is": _text(threat[name])}
+        {"fact": _CARD.get(name, _spaced(name)), "value": _text(threat[name])}
         for name in names
         if name not in _ELSEWHERE and threat[name] not in (None, [], {})
     ]
 
 
-def sights(threat: Mapping[str, Any]) -> list[dict[str, Any]]:
+def sights(threat: Mapping[str, Any]) -> list[dict[str, str]]:
     """Each thing that somebody sees: whether it is granted to the attacker or shown to the server, and who looks at it."""
     columns = {
-        "granted to the attacker": threat["granted"],
-        "the attack looks at it": threat["attack_sees"],
-        "shown to the server": threat["server_shown"],
-        "the rule looks at it": threat["server_sees"],
+        "attacker may": threat["granted"],
+        "attack does": threat["attack_sees"],
+        "server may": threat["server_shown"],
+        "rule does": threat["server_sees"],
     }
     names = dict.fromkeys(name for seen in columns.values() for name in seen)
-    return [{"what": _spaced(name), **{heading: name in seen for heading, seen in columns.items()}} for name in names]
+    return [
+        {"sees": _spaced(name), **{heading: "yes" if name in seen else "-" for heading, seen in columns.items()}}
+        for name in names
+    ]
 
 
 def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -109,7 +112,7 @@ def figures(records: Sequence[Record]) -> list[dict[str, str]]:
 
 
 def corners(records: Sequence[Record]) -> list[dict[str, str]]:
-    """With and without attack, with the defense and with the plain mean; and what they are to be compared with."""
+    """With and without attack, with the defense and with the plain mean; and what others than they would reach."""
 
     def mean(part: str, name: str) -> str:
         values = [value for record in records if (value := (record["result"].get(part) or {}).get(name)) is not None]
@@ -125,8 +128,12 @@ def corners(records: Sequence[Record]) -> list[dict[str, str]]:
         rows.append({"": "the honest clients alone", "plain mean": mean("references", "oracle_mean"), "defense": ""})
     if any((record["result"].get("references") or {}).get("root_only") is not None for record in records):
         rows.append({"": "the server's clean data alone", "plain mean": mean("references", "root_only"), "defense": ""})
-    chance = _interval([record["result"]["chance"] for record in records]).partition(" ±")[0]
-    return [*rows, {"": "a guess", "plain mean": chance, "defense": chance}]
+    return rows
+
+
+def chance(records: Sequence[Record]) -> str:
+    """The accuracy of a guess, in percent."""
+    return _interval([record["result"]["chance"] for record in records]).partition(" ±")[0]
 
 
 def minority(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -144,29 +151,33 @@ def minority(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def cost(record: Record) -> dict[str, Any]:
-    """What a trial took, and what made it."""
+def costs(records: Sequence[Record]) -> list[dict[str, str]]:
+    """What each trial took, and what made it: a line for each fact, a column for each seed."""
+    sides = {f"seed {record['seed']}": _cost(record) for record in records}
+    facts = dict.fromkeys(fact for side in sides.values() for fact, value in side.items() if value)
+    return [{"fact": fact, **{seed: side[fact] for seed, side in sides.items()}} for fact in facts]
+
+
+def _cost(record: Record) -> dict[str, str]:
     spent, made = record["cost"] or {}, record["environment"]
     sizes = {"peak memory, MB": "worker_peak_memory_bytes", "updates sent, MB": "update_bytes_sent"}
     sizes |= {"protocol sent, MB": "protocol_bytes_sent", "protocol received, MB": "protocol_bytes_received"}
+    started = datetime.fromtimestamp(made["started"], UTC).strftime("%Y-%m-%d %H:%M") if "started" in made else ""
     return {
-        "seed": record["seed"],
         "status": record["status"],
-        "seconds": _rounded(spent.get("seconds")),
-        "CPU seconds": _rounded(spent.get("cpu_seconds")),
-        **{heading: _rounded(spent.get(name), _MEGABYTE) for heading, name in sizes.items()},
+        "seconds": _two_digits(spent.get("seconds")),
+        "CPU seconds": _two_digits(spent.get("cpu_seconds")),
+        **{heading: _two_digits(spent.get(name), _MEGABYTE) for heading, name in sizes.items()},
         "FedGuard": str(made.get("fedguard", "")),
         "commit": str(made.get("git_commit") or ""),
         "torch": str(made.get("torch", "")),
         "device": str(made.get("device", "")),
-        "started, UTC": datetime.fromtimestamp(made["started"], UTC).strftime("%Y-%m-%d %H:%M")
-        if "started" in made
-        else "",
+        "started, UTC": started,
     }
 
 
-def _rounded(value: float | None, unit: float = 1.0) -> float | None:
-    return None if value is None else round(value / unit, 2)
+def _two_digits(value: float | None, unit: float = 1.0) -> str:
+    return "" if value is None else f"{value / unit:,.2f}"
 
 
 def _at(result: Mapping[str, Any], path: Sequence[str]) -> float | None:

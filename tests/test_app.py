@@ -38,9 +38,8 @@ def visit(store: Path, monkeypatch, view: View = VIEWS[0], **query: str) -> AppT
     """A page as its address shows it. The first page has none of its own."""
     monkeypatch.setenv("FEDGUARD_STORE", str(store))
     test = AppTest.from_file(MAIN, default_timeout=60)
-    test._page_hash = calc_hash(
-        "" if view.page is VIEWS[0].page else view.name
-    )  # `switch_page` knows pages by their files alone
+    # `switch_page` knows pages by their files alone, and ours are functions.
+    test._page_hash = calc_hash("" if view.page is VIEWS[0].page else view.name)
     test.query_params.update(view.query | query)
     test.run()
     assert not test.exception, test.exception[0].stack_trace

@@ -239,10 +239,10 @@ def page(tmp_path, store, name) -> AppTest:
 
 def test_the_page_shows_what_compare_says(store, tmp_path):
     test = page(tmp_path, store, "short")
-    test.selectbox(key="other").select("long").run()
+    test.selectbox(key="menu: other").select("long").run()
     assert not test.exception
     expected = compare(opened(store, "long"), opened(store, "short"))
-    assert list(test.dataframe[0].value["b against a"]) == [one.words() for one in expected.differences]
+    assert list(test.dataframe[0].value["short against long"]) == [one.words() for one in expected.differences]
     assert list(test.dataframe[1].value["key"]) == ["seeds", "training.rounds"]
     assert any("not in b" in code.value for code in test.code)
 

@@ -18,6 +18,9 @@ _SIDES = {
     "identical": ("#8a8a8a", "square"),
 }
 
+#: Height of a line, in pixels.
+_ROW = 24
+
 
 def compare(found: Comparison, figure: str) -> alt.LayerChart:
     """One line for each position: b - a over common seeds with its 95 % interval, what changed most on top."""
@@ -25,11 +28,19 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
     rows = [_row(one) for one in found.differences if one.figure == figure and one.paired]
     sides = {side: looks for side, looks in _SIDES.items() if any(row["b is"] == side for row in rows)}
     unit = "points" if known.unit == "%" else known.unit
-    heading = f"{known.title}, b - a" + (f" in {unit}" if unit else "")
+    heading = f"{known.title}, {found.b} - {found.a}" + (f" in {unit}" if unit else "")
     base = alt.Chart(pd.DataFrame(rows)).encode(
-        y=alt.Y("position:N", sort=[row["position"] for row in rows], title=None, axis=alt.Axis(labelLimit=400)),
+        y=alt.Y(
+            "position:N",
+            sort=[row["position"] for row in rows],
+            title=None,
+            axis=alt.Axis(labelLimit=400, labelFlush=False),
+            scale=alt.Scale(padding=1),
+        ),
         color=alt.Color(
-            "b is:N", scale=alt.Scale(domain=[*sides], range=[colour for colour, _ in sides.values()]), title="b is"
+            "b is:N",
+            scale=alt.Scale(domain=[*sides], range=[colour for colour, _ in sides.values()]),
+            title=f"{found.b} is",
         ),
         tooltip=["position", alt.Tooltip("words:N", title="found"), "pairs", alt.Tooltip("q:Q", format=".2g")],
     )
@@ -38,10 +49,14 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=alt.X("difference:Q", title=heading),
         shape=alt.Shape(
-            "b is:N", scale=alt.Scale(domain=[*sides], range=[shape for _, shape in sides.values()]), title="b is"
+            "b is:N",
+            scale=alt.Scale(domain=[*sides], range=[shape for _, shape in sides.values()]),
+            title=f"{found.b} is",
         ),
     )
-    chart: alt.LayerChart = (zero + spans + points).properties(height=30 + 22 * len(rows), width="container")
+    chart: alt.LayerChart = (zero + spans + points).properties(
+        height=alt.Step(_ROW), width="container", autosize="fit-x"
+    )
     return chart
 
 

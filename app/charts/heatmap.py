@@ -20,11 +20,14 @@ ROW = 34
 #: What has no figure.
 _GREY = "#bbbbbb"
 
-_COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "figure", "seeds", "status", "reason", "dark"]
+#: How high numbers with an interval beneath them stand, how low the interval, and how long a legend may be; in pixels.
+_UP, _DOWN, _LEGEND = -6, 9, 150
+
+_COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figure", "seeds", "status", "reason", "dark"]
 
 
 def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
-    """Attacks by defenses: the mean over seeds as colour and number, the interval in the tooltip.
+    """Attacks by defenses: the mean over seeds as colour and number, with its 95 % interval.
 
     Below, set apart, the attack that is worst for each defense. What was refused, failed or is missing is grey, with its word.
 
@@ -37,7 +40,13 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     table = pd.DataFrame(places, columns=_COLUMNS)
     attacks = [name for name in dict.fromkeys(table["attack"]) if name != WORST]
     tail = [_GAP, WORST] if WORST in set(table["attack"]) else []
-    plain: dict[str, Any] = {"ticks": False, "domain": False, "labelLimit": 300, "labelFontSize": 12}
+    plain: dict[str, Any] = {
+        "ticks": False,
+        "domain": False,
+        "labelLimit": 300,
+        "labelFontSize": 12,
+        "labelFlush": False,
+    }
     base = alt.Chart(table).encode(
         x=alt.X("defense:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=-25, **plain)),
         y=alt.Y("attack:N", title=None, scale=alt.Scale(domain=[*attacks, *tail]), axis=alt.Axis(**plain)),
@@ -53,6 +62,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     colour = alt.Color(
         "mean:Q",
         title=known.unit or None,
+        legend=alt.Legend(gradientLength=min(_LEGEND, ROW * max(1, len(attacks) + len(tail)) - 20)),
         scale=alt.Scale(
             scheme="redyellowblue", clamp=True, reverse=not known.more_is_better, domain=_domain(known, places)
         ),
@@ -61,10 +71,11 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
         base.transform_filter("isValid(datum.mean)").mark_rect(stroke="white", strokeOpacity=0.4).encode(color=colour)
     )
     blanks = base.transform_filter("!isValid(datum.mean)").mark_rect(fill=_GREY, stroke="white", strokeOpacity=0.4)
-    numbers = base.mark_text(fontSize=12).encode(
-        text="label:N", color=alt.condition("datum.dark", alt.value("white"), alt.value("black"))
-    )
-    chart: alt.LayerChart = (squares + blanks + numbers).properties(
+    ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
+    raised = alt.expr(f"datum.spread ? {_UP} : 0")
+    numbers = base.mark_text(fontSize=12, dy=raised).encode(text="label:N", color=ink)
+    spreads = base.transform_filter("datum.spread").mark_text(fontSize=10, dy=_DOWN).encode(text="spread:N", color=ink)
+    chart: alt.LayerChart = (squares + blanks + numbers + spreads).properties(
         height=alt.Step(ROW), width="container", autosize="fit-x"
     )
     return chart
@@ -102,11 +113,17 @@ def _place(
         "reason": "; ".join(reasons) or "-",
     }
     if entry.estimate is None:
-        return {**place, "mean": None, "label": entry.text(), "figure": entry.text() or "-"}
+        return {**place, "mean": None, "label": entry.text(), "spread": "", "figure": entry.text() or "-"}
     interval = f"{entry.text().replace('±', '± ')} {figure.unit}".strip()
     said = interval if entry.estimate.half_width is not None else f"{interval} (1 seed, so no interval)"
-    label = figure.text(entry.estimate.mean)
-    return {**place, "mean": figure.scale * entry.estimate.mean, "label": label, "figure": said}
+    half = entry.estimate.half_width
+    return {
+        **place,
+        "mean": figure.scale * entry.estimate.mean,
+        "label": figure.text(entry.estimate.mean),
+        "spread": "" if half is None else f"± {figure.text(half)}",
+        "figure": said,
+    }
 
 
 def _worst(places: Sequence[Mapping[str, Any]], figure: Figure) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,10 @@ def _over(found: Breakdown) -> Iterator[Element]:
         return
     yield el("h3", f"Over {found.key}")
     for setting in dict.fromkeys(curve.setting for curve in found.curves):
-        says = f"Final accuracy over {found.key}, one line per defense; bands are 95 % intervals over seeds."
+        says = (
+            f"Final accuracy over {found.key}, one line per defense, side by side; upright lines are 95 % intervals over "
+            "seeds, those without an end stroke reach beyond 0 or 100 %."
+        )
         yield drawn(breakdown(found, setting), f"{setting}: {says}" if setting else says)
         rows = [_row(curve) for curve in (*found.curves, *found.worst) if curve.setting == setting]
         caption = f"Final accuracy in % over {found.key}" + (f"; {setting}" if setting else "")

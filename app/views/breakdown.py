@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from fedguard.app import data, words
-from fedguard.app.charts.breakdown import breakdown
+from fedguard.app import address, data, words
+from fedguard.app.charts.breakdown import breakdown, has_cut, has_gaps
 from fedguard.app.here import Here, empty
 
 from fedguard.bench.breakdown import ACCURACIES, Breakdown
 from fedguard.bench.matrix import FIGURES
 from fedguard.bench.run import Run
+
+#: Lines of a table that is shown whole; a longer one scrolls.
+_WHOLE = 40
 
 
 def show(here: Here) -> None:
@@ -27,16 +30,14 @@ def show(here: Here) -> None:
     rows = run.rows()
     there = [figure for figure in FIGURES if any(row[figure] is not None for row in rows)] or ["final_accuracy"]
     left, middle, right = st.columns(3)
-    key = left.selectbox("Over", keys, key="over", bind="query-params")
-    figure = middle.selectbox(
-        "Figure", there, format_func=lambda name: FIGURES[name].heading, key="figure", bind="query-params"
-    )
+    key = address.menu("Over", keys, "over", place=left)
+    figure = address.menu("Figure", there, "figure", titles=lambda name: FIGURES[name].heading, place=middle)
     curves = run.breakdown(key, figure)
     settings = list(dict.fromkeys(curve.setting for curve in curves.curves))
     setting = settings[0]
     if len(settings) > 1:
         others = words.escaped(", ".join(other for other in run.swept if other != key))
-        setting = right.selectbox(others, settings, key="of the others")
+        setting = address.menu(others, settings, "others", place=right)
     _drawn(run, curves, setting)
     _summary(curves, setting)
     _points(curves, setting)
@@ -44,10 +45,20 @@ def show(here: Here) -> None:
 
 def _drawn(run: Run, curves: Breakdown, setting: str) -> None:
     seeds = len(run.seeds)
-    spread = f"Means of {seeds} seeds, bands are 95 % intervals." if seeds > 1 else "One seed, so there are no bands."
-    st.caption(f"{spread} A cross at the foot: refused, failed or missing there. Point at it to read which.")
-    said = f"{run.name}: {FIGURES[curves.figure].heading} over {curves.key}: a panel for each attack, a line for each defense"
-    st.altair_chart(breakdown(curves, setting), width="content", alt=said)
+    says = [
+        f"Means of {seeds} seeds, upright lines are 95 % intervals."
+        if seeds > 1
+        else "One seed, so there are no intervals."
+    ]
+    if seeds > 1 and has_cut(curves, setting):
+        says.append("One without its end stroke reaches beyond 0 or 100 %; the table below has all of it.")
+    says.append("The points of the defenses stand a little beside each other, at the same value.")
+    if has_gaps(curves, setting):
+        says.append("A cross at the foot: refused, failed or missing there. Point at it to read which.")
+    st.caption(" ".join(says))
+    heading = FIGURES[curves.figure].heading
+    described = f"{run.name}: {heading} over {curves.key}: a panel for each attack, a line for each defense"
+    st.altair_chart(breakdown(curves, setting), width="content", alt=described)
 
 
 def _summary(curves: Breakdown, setting: str) -> None:
@@ -59,7 +70,7 @@ def _summary(curves: Breakdown, setting: str) -> None:
         "that is kept along the key, 1 for all; of the points up to the last that was measured without a gap."
     )
     table = [_summary_row(row, curves) for row in curves.summary() if row["setting"] == setting]
-    st.dataframe(table, hide_index=True, width="stretch")
+    st.dataframe(table, hide_index=True, width="stretch", height="content" if len(table) <= _WHOLE else "auto")
 
 
 def _summary_row(row: dict[str, Any], curves: Breakdown) -> dict[str, Any]:
@@ -77,23 +88,28 @@ def _summary_row(row: dict[str, Any], curves: Breakdown) -> dict[str, Any]:
         "attack": row["attack"],
         "defense": row["defense"],
         f"half is lost at {curves.key}": half,
-        "area, share": kept,
+        "area, share kept": kept,
         f"known up to {curves.key}": row["until"] or "-",
     }
 
 
+@st.fragment
 def _points(curves: Breakdown, setting: str) -> None:
-    st.subheader(f"{FIGURES[curves.figure].heading[0].upper()}{FIGURES[curves.figure].heading[1:]} at each point")
+    """For one attack, the values of the key downwards and the defenses across."""
+    heading = FIGURES[curves.figure].heading
+    st.subheader(f"{heading[0].upper()}{heading[1:]} at each point")
+    shown = [curve for curve in (*curves.worst, *curves.curves) if curve.setting == setting]
+    attacks = list(dict.fromkeys(curve.attack for curve in shown))
+    attack = st.selectbox("Attack", attacks, key="points of")
     table = [
         {
-            "attack": curve.attack,
-            "defense": curve.defense,
+            curves.key: label,
             **{
-                f"{curves.key} = {label}": entry.text().replace("±", "± ")
-                for label, entry in zip(curves.labels, curve.entries, strict=True)
+                curve.defense: curve.entries[number].text().replace("±", "± ")
+                for curve in shown
+                if curve.attack == attack
             },
         }
-        for curve in (*curves.curves, *curves.worst)
-        if curve.setting == setting
+        for number, label in enumerate(curves.labels)
     ]
     st.dataframe(table, hide_index=True, width="stretch")

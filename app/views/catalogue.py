@@ -31,13 +31,22 @@ def show(here: Here) -> None:
     offered = _entries()
     chosen = _filtered(offered)
     table = [_row(one) for one in chosen]
-    st.caption(f"{len(table)} of {len(offered)}. Choose a line to read it in full.")
+    st.caption(f"{len(table)} of {len(offered)}. Click a line to read it in full.")
     # Another selection of lines is another table, in which no line is chosen yet.
     key = f"table {hash(tuple(line['name'] for line in table))}"
+    widths = {"what it does": st.column_config.Column(width=290), "needs to see": st.column_config.Column(width=190)}
     event: Any = st.dataframe(
-        table, hide_index=True, height=300, on_select="rerun", selection_mode="single-row", key=key
+        table,
+        hide_index=True,
+        height=440,
+        row_height=72,
+        width="stretch",
+        on_select="rerun",
+        selection_mode="single-cell",
+        key=key,
+        column_config=widths,
     )
-    picked = event.selection.rows
+    picked = [line for line, _ in event.selection.cells]
     names = list(dict.fromkeys(one["name"] for one in offered))
     if picked and (line := (chosen[picked[0]]["kind"], chosen[picked[0]]["name"])) != st.session_state.get("picked"):
         st.session_state["picked"] = line

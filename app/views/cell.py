@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 import yaml
-from fedguard.app import data, words
-from fedguard.app.charts.curves import MEASURES, classes, curves, points
+from fedguard.app import address, data, words
+from fedguard.app.charts.curves import MEASURES, classes, curves, has_cut, points
 from fedguard.app.here import Here, plain
 
 from fedguard.bench.record import Record
@@ -46,11 +46,13 @@ def _chosen(run: Run) -> dict[str, Any] | None:
     if now is None or (asked is not None and now["cell"] != asked):
         named = next((position for position in positions if position["cell"] == asked), None)
         if asked is not None and named is None:
-            st.warning("The address names a cell that is not in this run; here is its first one.")
-        now = named or positions[0]
+            st.warning(
+                "The address names a cell that is not in this run; here is the one in which an attack did most harm."
+            )
+        now = named or _worst(run)
         for key in keys:
             st.session_state[_menu(key)] = str(now["swept"][key])
-    st.query_params["cell"] = now["cell"]
+    address.say("cell", now["cell"])
     columns = st.columns(min(len(keys), 4))
     for number, key in enumerate(keys):
         options = list(dict.fromkeys(str(position["swept"][key]) for position in positions))
@@ -58,6 +60,18 @@ def _chosen(run: Run) -> dict[str, Any] | None:
             words.escaped(key), options, key=_menu(key), on_change=_follow, args=(positions, keys)
         )
     return _position(positions, {key: st.session_state[_menu(key)] for key in keys})
+
+
+def _worst(run: Run) -> dict[str, Any]:
+    """The position in which an attack leaves the lowest accuracy; the first of all where none was measured."""
+    blocks, measured = run.table().blocks, []
+    positions: list[dict[str, Any]] = run.manifest["positions"]
+    for position in positions:
+        swept = position["swept"]
+        entry = blocks.get(data.setting(swept, run.swept), {}).get(swept["attack"], {}).get(swept["defense"])
+        if swept["attack"] != "none" and entry is not None and entry.estimate is not None:
+            measured.append((entry.estimate.mean, position))
+    return min(measured, key=lambda one: one[0])[1] if measured else positions[0]
 
 
 def _follow(positions: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
@@ -146,13 +160,23 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
     with left:
         st.subheader("Figures")
         _spread(shown)
-        st.dataframe(words.figures(shown), hide_index=True, width="stretch")
+        st.dataframe(
+            words.figures(shown),
+            hide_index=True,
+            width="stretch",
+            column_config={"value": st.column_config.Column(width=160)},
+        )
         st.subheader("Four corners")
-        st.caption("Final accuracy in %, with and without attack, with the defense and with the plain mean.")
+        st.caption(
+            "Final accuracy in %, with and without attack, with the defense and with the plain mean. "
+            f"A guess has {words.chance(shown)} %."
+        )
         st.dataframe(words.corners(shown), hide_index=True, width="stretch")
     with right:
         st.subheader("By class")
         _spread(shown)
+        if has_cut(shown):
+            st.caption("Intervals without an end stroke reach beyond 0 or 100 %.")
         st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
         minority = words.minority(shown)
         if minority:
@@ -176,13 +200,16 @@ def _assumptions(record: Record) -> None:
         plain(card["protocol"]["in_words"])
     left, right = st.columns(2)
     with left:
-        st.markdown("**Threat card**")
-        st.dataframe(words.card(card), hide_index=True, width="stretch")
-    with right:
         st.markdown("**Who sees what**")
-        st.dataframe(words.sights(card), hide_index=True, width="stretch")
+        st.caption("What is granted to the attacker and shown to the server, and what attack and rule look at.")
+        st.dataframe(words.sights(card), hide_index=True, width="stretch", height="content")
+    with right:
         st.markdown("**What the rule needs**")
-        st.dataframe(words.needs(card), hide_index=True, width="stretch")
+        st.caption("A stage that has several lines can do with any of them.")
+        st.dataframe(words.needs(card), hide_index=True, width="stretch", height="content")
+    st.markdown("**Threat card**")
+    narrow = {"fact": st.column_config.Column(width=280)}
+    st.dataframe(words.card(card), hide_index=True, width="stretch", height="content", column_config=narrow)
     with st.expander("Configuration"):
         st.code(yaml.safe_dump(record["config"], sort_keys=False), language="yaml")
 
@@ -193,6 +220,6 @@ def _records(records: Sequence[Record]) -> None:
         st.subheader("Red flags")
         st.caption("Of single trials; the overview has those of the whole run too.")
         order = ["seed", "number", "flag", "said"]
-        st.dataframe(flags, hide_index=True, width="stretch", column_order=order)
+        st.dataframe(flags, hide_index=True, width="stretch", column_order=order, row_height=72)
     st.subheader("Cost and origin")
-    st.dataframe([words.cost(record) for record in records], hide_index=True, width="stretch")
+    st.dataframe(words.costs(records), hide_index=True, width="stretch", height="content")

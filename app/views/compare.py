@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
-from fedguard.app import data
+from fedguard.app import address, data
 from fedguard.app.charts.compare import compare as chart
 from fedguard.app.here import Here, empty, plain
 
@@ -25,17 +25,13 @@ def show(here: Here) -> None:
         empty("This is the only run, and it takes two.", "fedguard run SUITE --name other")
         return
     left, right = st.columns(2)
-    other = left.selectbox(
-        "Compare with", others, key="other", bind="query-params", help="This is a; the run of the sidebar is b."
-    )
+    other = address.menu("Compare with", others, "other", place=left, help="The run of the sidebar is held against it.")
     against = data.open_run(here.store, other)
     figures = _figures(against, run)
     if not figures:
         st.info("The two runs have no figure in common.")
         return
-    figure = right.selectbox(
-        "Figure", figures, format_func=lambda key: FIGURES[key].title, key="figure", bind="query-params"
-    )
+    figure = address.menu("Figure", figures, "figure", titles=lambda key: FIGURES[key].title, place=right)
     found = compare(against, run, figure)
     plain(f"a: {found.a}\nb: {found.b}")
     if found.warnings:
@@ -65,18 +61,18 @@ def _differences(found: Comparison, figure: str) -> None:
         )
     else:
         st.info("The runs have no seed in common, so nothing is paired and nothing is tested.")
-    st.dataframe(pd.DataFrame([_row(one) for one in found.differences]), hide_index=True)
+    st.dataframe(pd.DataFrame([_row(one, found) for one in found.differences]), hide_index=True, width="stretch")
     st.caption(f"Means over common seeds ± 95 % interval, what changed most first. q: {Q_SAID}")
 
 
-def _row(one: Difference) -> dict[str, object]:
+def _row(one: Difference, found: Comparison) -> dict[str, object]:
     known = FIGURES[one.figure]
     unit = f", {known.unit}" if known.unit else ""
     return {
         **one.swept,
-        f"a{unit}": Entry(one.a, "ok", known).text(),
-        f"b{unit}": Entry(one.b, "ok", known).text(),
-        "b against a": one.words(),
+        f"{found.a}{unit}": Entry(one.a, "ok", known).text(),
+        f"{found.b}{unit}": Entry(one.b, "ok", known).text(),
+        f"{found.b} against {found.a}": one.words(),
         "q": one.q_value,
         "pairs": len(one.seeds),
     }
@@ -88,7 +84,8 @@ def _settings(found: Comparison) -> None:
         st.text("Nothing, at the positions that both have.")
         return
     rows = [
-        {"key": one.key, "a": one.a, "b": one.b, "positions": str(one.positions or "all")} for one in found.settings
+        {"key": one.key, f"in {found.a}": one.a, f"in {found.b}": one.b, "positions": str(one.positions or "all")}
+        for one in found.settings
     ]
     st.dataframe(pd.DataFrame(rows), hide_index=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 import streamlit as st
-from fedguard.app import data, words
+from fedguard.app import address, data, words
 from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.here import Here
 
@@ -17,30 +17,26 @@ from fedguard.bench.run import Run
 #: More heatmaps than these are not drawn beneath each other: the reader chooses one.
 _AT_ONCE = 3
 
-#: Pixels above the squares, and for each letter of a slanted name: Streamlit takes a chart's height for that of all of it.
-_HEAD, _LETTER = 35, 3
-
 
 def show(here: Here) -> None:
     """A figure, and one heatmap for each combination of the other swept keys; a click opens the cell."""
     run = here.run()
     rows = run.rows()
     there = [figure for figure in FIGURES if any(row[figure] is not None for row in rows)] or ["final_accuracy"]
-    figure = st.selectbox(
-        "Figure", there, format_func=lambda key: FIGURES[key].heading, key="figure", bind="query-params"
-    )
+    figure = address.menu("Figure", there, "figure", titles=lambda key: FIGURES[key].heading)
     blocks: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         blocks.setdefault(data.setting(row, run.swept), []).append(row)
     shown = list(blocks)
     if len(blocks) > _AT_ONCE:
-        shown = [st.selectbox(words.escaped(", ".join(run.swept)), shown, key="setting", bind="query-params")]
+        shown = [address.menu(words.escaped(", ".join(run.swept)), shown, "setting")]
     st.caption(_explained(run, figure))
     table = run.table(figure)
     for number, block in enumerate(shown):
-        if block:
+        if len(shown) > 1:
             st.text(block)
-        _heatmap(here, blocks[block], figure, f"{run.name}: {FIGURES[figure].heading}, {block}", number)
+        says = f"{run.name}: {FIGURES[figure].heading}, attacks by defenses" + (f"; {block}" if block else "")
+        _heatmap(here, blocks[block], figure, says, number)
         with st.expander("As a table"):
             st.dataframe(_texts(table, block), hide_index=True, width="stretch")
     _by_name(here, run, [row for block in shown for row in blocks[block]])
@@ -49,9 +45,7 @@ def show(here: Here) -> None:
 def _explained(run: Run, figure: str) -> str:
     better = "More" if FIGURES[figure].more_is_better else "Less"
     seeds = len(run.seeds)
-    spread = (
-        f"means of {seeds} seeds, with their 95 % intervals in the tooltips" if seeds > 1 else "one seed, no intervals"
-    )
+    spread = f"means of {seeds} seeds ± 95 % intervals" if seeds > 1 else "one seed, so there are no intervals"
     return (
         f"{better} is better for the defender; {spread}. Grey: no figure, and why. * An attack that failed or was not run may "
         "be worse. Click a field to open its cell, or choose it below."
@@ -61,8 +55,6 @@ def _explained(run: Run, figure: str) -> str:
 def _heatmap(here: Here, rows: Sequence[dict[str, Any]], figure: str, alt_text: str, number: int) -> None:
     clicked = alt.selection_point(name="clicked", fields=["cell"], toggle=False)
     chart = heatmap(rows, figure).add_params(clicked)
-    names = max(len(row["defense"]) for row in rows)
-    chart = chart.properties(height=chart.height + _HEAD + _LETTER * min(names, 45))
     said = st.altair_chart(
         chart, width="stretch", on_select="rerun", selection_mode="clicked", key=f"heatmap {number}", alt=alt_text
     )

@@ -59,7 +59,7 @@ def _of_run(here: Here, run: Run, found: Summary) -> None:
 
 def _health(found: Summary) -> None:
     manifest = found.manifest
-    state, *columns = st.columns(5)
+    state, *columns = st.columns([2, 1, 1, 1, 1])
     state.metric("run", found.state)
     for column, status in zip(columns, ("ok", "refused", "failed", "missing"), strict=True):
         column.metric(f"cells {status}", found.cells[status])
@@ -139,10 +139,13 @@ def _flags(run: Run) -> None:
             for (number, flag), cases in found.flags().items()
         ]
         widths = {
-            "number": st.column_config.NumberColumn("no.", width="small"),
-            "for example": st.column_config.Column(width="large"),
+            "number": st.column_config.NumberColumn("no.", width=50),
+            "flag": st.column_config.Column(width=140),
+            "raised": st.column_config.Column(width=70),
+            "cells": st.column_config.Column(width=70),
         }
-        st.dataframe(table, hide_index=True, width="stretch", column_config=widths)
+        # High enough for the examples' second and third line.
+        st.dataframe(table, hide_index=True, width="stretch", column_config=widths, row_height=72, height="content")
         with st.expander(f"Every one of them ({len(found.findings)})"):
             st.dataframe([asdict(one) for one in found.findings], hide_index=True, width="stretch")
     elif found.trials:
@@ -159,12 +162,14 @@ def _all_runs(here: Here, known: Mapping[str, Summary]) -> None:
     st.subheader("All runs")
     st.caption("The sidebar chooses one.")
     with st.spinner("Reading the other runs ..."):
-        table = [_run_row(known.get(name) or data.summary(here.store, name)) for name in data.run_names(here.store)]
+        runs = [known.get(name) or data.summary(here.store, name) for name in data.run_names(here.store)]
     columns = {
         "started": st.column_config.DatetimeColumn("started, UTC", format="YYYY-MM-DD HH:mm"),
-        **{f"cells {status}": st.column_config.NumberColumn(width="small") for status in data.STATUSES},
+        **{f"cells {status}": st.column_config.NumberColumn(width=95) for status in data.STATUSES},
     }
-    st.dataframe(table, hide_index=True, width="stretch", column_config=columns)
+    st.dataframe([_run_row(found) for found in runs], hide_index=True, width="stretch", column_config=columns)
+    if errors := [f"{found.name}: {found.error}" for found in runs if found.error]:
+        plain("\n".join(errors))
 
 
 def _run_row(found: Summary) -> dict[str, Any]:
@@ -172,7 +177,7 @@ def _run_row(found: Summary) -> dict[str, Any]:
     return {
         "run": found.name,
         "started": None if started is None else datetime.fromtimestamp(started, UTC).replace(tzinfo=None),
-        "state": found.state,
+        "state": "cannot be read" if found.error else found.state,
         "seeds": len(found.manifest.get("seeds", [])) or None,
         **{f"cells {status}": found.cells.get(status) for status in reversed(data.STATUSES)},
         "damaged records": found.damaged,
