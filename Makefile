@@ -25,7 +25,7 @@ test-e2e: $(VENV)/.installed-dev
 	$(BIN)/pytest -m e2e -rs tests/e2e
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/mkdocs build --strict --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+import gc
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from fedguard.bench.judging.lint import Lint, lint
-from fedguard.bench.judging.results import results_of
-from fedguard.bench.matrix import FIGURES
 from fedguard.bench.run import Run
 from fedguard.bench.store import runs
+from fedguard.errors import FedGuardError
+
+if TYPE_CHECKING:
+    from fedguard.bench.judging.lint import Lint
+
+#: What may become of a cell, the worst first: one seed that failed makes the cell a failed one.
+STATUSES = ("failed", "missing", "refused", "ok")
+
+#: Characters of a log.
+_LOG_SHOWN = 20_000
+
+#: How many files, their bytes together, and their times of change added up, in ns.
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run in a line.
+
+    Attributes:
+        name: of its folder.
+        manifest: what it consists of; empty where it cannot be read.
+        cells: positions of the matrix by their status, as `STATUSES` has them.
+        damaged: records that cannot be read.
+        error: why the manifest cannot be read, or "".
+    """
+
+    name: str
+    manifest: dict[str, Any] = field(default_factory=dict, repr=False)
+    cells: dict[str, int] = field(default_factory=dict)
+    damaged: int = 0
+    error: str = ""
+
+    @property
+    def state(self) -> str:
+        """``complete`` where every trial has its result, or was refused with a reason."""
+        if self.error:
+            return f"cannot be read: {self.error}"
+        if self.cells["missing"] or self.cells["failed"] or self.damaged:
+            return "not complete"
+        return "complete"
 
 
 def run_names(store: Path) -> list[str]:
@@ -20,49 +64,116 @@ def run_names(store: Path) -> list[str]:
 
 
 def open_run(store: Path, name: str) -> Run:
-    """A run with its records in memory.
+    """A run with its records in memory. It is shared by all who look at it: read it, change nothing.
 
     Raises:
         StoreError: its manifest cannot be read.
     """
-    return _opened(str(store), name, _stamp(store / name))
+    return _opened(str(store), name, stamp(store / name))
 
 
-def rows(run: Run) -> list[dict[str, Any]]:
-    """The rows of a run, with shares in percent."""
-    return [
-        {
-            key: FIGURES[key].scale * value if key in FIGURES and value is not None else value
-            for key, value in row.items()
-        }
-        for row in run.rows()
-    ]
+def summary(store: Path, name: str) -> Summary:
+    """One run in a line, a damaged one too. Its records are read once and not kept in memory."""
+    return _summed_up(str(store), name, stamp(store / name))
+
+
+def sum_up(run: Run) -> Summary:
+    """A run that is open, in a line."""
+    worst: dict[tuple[str, ...], str] = {}
+    for row in run.rows():
+        place = (row["cell"], row["attack"], row["defense"], setting(row, run.swept))
+        worst[place] = min(worst.get(place, "ok"), row["status"], key=STATUSES.index)
+    counts = Counter(worst.values())
+    return Summary(run.name, run.manifest, {status: counts[status] for status in STATUSES}, len(run.broken))
+
+
+def setting(row: Mapping[str, Any], swept: Sequence[str]) -> str:
+    """The values of the swept keys beside attack and defense: ``clients.malicious = 4``; "" where there are none."""
+    return ", ".join(f"{key} = {row[key]}" for key in swept)
+
+
+def label(row: Mapping[str, Any], swept: Sequence[str]) -> str:
+    """A position of the matrix: ``alie against median, clients.malicious = 4``."""
+    where = setting(row, swept)
+    return f"{row['attack']} against {row['defense']}" + (f", {where}" if where else "")
+
+
+def log_text(path: Path) -> str:
+    """The log of a failed trial, of a long one the end; or why there is none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "There is no log: the attack's choice failed before, or the file was removed."
+    return text if len(text) <= _LOG_SHOWN else f"... (the last {_LOG_SHOWN:,} characters)\n{text[-_LOG_SHOWN:]}"
 
 
 def numeric_keys(run: Run) -> list[str]:
     """The swept keys whose values are numbers."""
-    return [key for key in run.swept if run.breakdown(key).positions is not None]
+    values = {key: {str(position["swept"][key]) for position in run.manifest["positions"]} for key in run.swept}
+    return [key for key, found in values.items() if all(map(_is_number, found))]
 
 
 def flags(run: Run) -> Lint:
     """The red flags of a run."""
-    return _judged(str(run.folder.path), _stamp(run.folder.path), run)
+    return _judged(str(run.folder.path), stamp(run.folder.path), run)
 
 
-def _stamp(folder: Path) -> tuple[int, int]:
-    """Changes whenever a record is written: number of records, and the latest time."""
-    times = [path.stat().st_mtime_ns for path in folder.glob("cells/*/seed-*.json")]
-    manifest = folder / "manifest.json"
-    return len(times), max([*times, manifest.stat().st_mtime_ns if manifest.is_file() else 0])
+def stamp(folder: Path) -> Stamp:
+    """Changes whenever a record or the manifest does."""
+    found = [path.stat() for path in (folder / "manifest.json",) if path.is_file()]
+    found += [file.stat() for cell in _entries(folder / "cells") if cell.is_dir() for file in _entries(Path(cell.path))]
+    return len(found), sum(one.st_size for one in found), sum(one.st_mtime_ns for one in found)
 
 
-@st.cache_resource(max_entries=8, show_spinner="Reading records ...")
-def _opened(store: str, name: str, stamp: tuple[int, int]) -> Run:  # noqa: ARG001  part of the cache's key
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading records ...")
+def _opened(store: str, name: str, stamp: Stamp) -> Run:  # noqa: ARG001  part of the cache's key
     run = Run.open(Path(store) / name, store)
-    _ = run.records  # read now, once
+    with _uncollected():
+        run.rows()  # read now, once
     return run
 
 
+@st.cache_data(max_entries=1000, show_spinner=False)
+def _summed_up(store: str, name: str, stamp: Stamp) -> Summary:  # noqa: ARG001  part of the cache's key
+    try:
+        with _uncollected():
+            return sum_up(Run.open(Path(store) / name, store))
+    except FedGuardError as error:
+        return Summary(name, error=str(error))
+
+
 @st.cache_resource(max_entries=8, show_spinner="Judging ...")
-def _judged(folder: str, stamp: tuple[int, int], _run: Run) -> Lint:  # noqa: ARG001  part of the cache's key
+def _judged(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part of the cache's key
+    from fedguard.bench.judging.lint import lint  # it loads torch
+    from fedguard.bench.judging.results import results_of
+
     return lint(results_of(_run))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Records are many small objects and none of them garbage: looking for some doubles the time to read them.
+
+    What was read is frozen, so that later collections do not walk through it either.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +41,7 @@ class Here:
         return data.open_run(self.store, self.name or "")
 
     def go(self, page: str, **query: str) -> NoReturn:
-        """Show another page, as ``here.go("cell", attack="alie", defense="krum")``: its widgets of these keys are set."""
+        """Show another page, as ``here.go("cell", cell="dcda69c54e57")``. Keys that widgets are bound to may not be named."""
         st.switch_page(self.pages[page], query_params=self._query(query))
 
     def link(self, page: str, label: str, **query: str) -> None:
@@ -55,7 +57,16 @@ def empty(what: str, *commands: str) -> None:
     """Say that there is nothing to show, and the commands that would make something."""
     st.info(f"{what} To make some:" if commands else what)
     for command in commands:
-        st.code(command, language="sh")
+        st.code(_from_here(command), language="sh")
+
+
+def _from_here(command: str) -> str:
+    """The command with the store that this dashboard reads, where it is not the usual one."""
+    store = os.environ.get("FEDGUARD_STORE", "runs")
+    elsewhere = Path(store).resolve() != Path("runs").resolve()
+    return (
+        f"{command} {shlex.join(['--store', store])}" if elsewhere and command.startswith("fedguard run ") else command
+    )
 
 
 def plain(text: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
-from fedguard.app import data
+from fedguard.app import address, data
 from fedguard.app.here import Here, empty, plain
-from fedguard.app.pages import PAGES, Page
+from fedguard.app.views import PAGES, Page
 
 from fedguard.errors import FedGuardError
 
@@ -23,24 +23,25 @@ def main() -> None:
     st.set_page_config(page_title="FedGuard", page_icon=str(Path(__file__).with_name("shield.svg")), layout="wide")
     store = Path(os.environ.get("FEDGUARD_STORE", "runs"))
     names = data.run_names(store)
-    known: dict[str, StreamlitPage] = {}
-    sections = {
-        section: [_page(page, store, names, known, default=page is PAGES["A run"][0]) for page in pages]
-        for section, pages in PAGES.items()
-    }
-    for pages in sections.values():
-        known |= {page.url_path or "overview": page for page in pages}
-    chosen = st.navigation(sections)
-    if names:
-        st.sidebar.selectbox("Run", names, key="run", bind="query-params", help=f"Runs in {store}, the latest first.")
-    chosen.run()
+    with address.written():
+        name = None
+        if names:
+            says = f"Runs in {store}, the latest first."
+            name = address.menu("Run", names, "run", place=st.sidebar, help=says)
+        known: dict[str, StreamlitPage] = {}
+        here = Here(store, name, known)
+        sections = {
+            section: [_page(page, here, default=page is PAGES["A run"][0]) for page in pages]
+            for section, pages in PAGES.items()
+        }
+        for pages in sections.values():
+            known |= {page.url_path or "overview": page for page in pages}
+        st.navigation(sections).run()
 
 
-def _page(
-    page: Page, store: Path, names: list[str], known: dict[str, StreamlitPage], *, default: bool
-) -> StreamlitPage:
+def _page(page: Page, here: Here, *, default: bool) -> StreamlitPage:
     return st.Page(
-        partial(_show, page, store, names, known),
+        partial(_show, page, here),
         title=page.title,
         icon=f":material/{page.icon}:",
         url_path=page.name,
@@ -48,13 +49,12 @@ def _page(
     )
 
 
-def _show(page: Page, store: Path, names: list[str], known: dict[str, StreamlitPage]) -> None:
+def _show(page: Page, here: Here) -> None:
     """A page, or why it cannot be shown. A mistake in a file is told as one line, never as a traceback."""
     st.title(page.title)
     st.caption(page.about)
-    here = Here(store, st.session_state.get("run") if names else None, known)
     if page.reads == "run" and here.name is None:
-        empty(f"There is no run yet in {store.name}.", "fedguard run examples/quick.yaml")
+        empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return
     try:
         page.show(here)

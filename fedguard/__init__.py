@@ -11,6 +11,8 @@
     print(fg.epsilon(noise_multiplier=1.0, sample_rate=0.01, steps=1000).describe())
     fg.reconstruct("inverting_gradients", model, gradient, shape=(1, 8, 8))     # what a gradient gives away
     print(fg.tune("examples/quick.yaml"))                  # defenses tuned fairly, and a suite that reports them
+    fg.save_baseline(run, "baseline.json")                 # and later, in CI:
+    assert fg.gate(run, "baseline.json").passed            # has anything become worse?
 
 Importing the package is cheap; torch is loaded with the first of these calls.
 """
@@ -23,11 +25,15 @@ if TYPE_CHECKING:
     from fedguard.api import (
         aggregate,
         audit,
+        compare,
         craft,
+        gate,
         kappa,
         names,
         open_run,
+        report,
         run,
+        save_baseline,
         secure_sum,
         tune,
     )
@@ -39,13 +45,17 @@ __all__ = [
     "Run",
     "aggregate",
     "audit",
+    "compare",
     "craft",
     "epsilon",
+    "gate",
     "kappa",
     "names",
     "open_run",
     "reconstruct",
+    "report",
     "run",
+    "save_baseline",
     "score_reconstruction",
     "secure_sum",
     "tune",

@@ -1,7 +1,8 @@
 """The command line. Each command is a few lines over the Python front door; `--help` loads no torch.
 
-Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 flags raised under `lint --strict`, or an epsilon
-that `audit` saw violated, 4 some trials failed, or nothing could be audited, 130 interrupted.
+Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 a regression that `gate` found, an epsilon
+that `audit` saw violated, or flags raised under `lint --strict`, 4 some trials failed, or something could not be judged,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedguard.commands import dashboard, explain, run, secagg, setup, show
+from fedguard.commands import dashboard, explain, gate, run, secagg, setup, show
 from fedguard.commands.audit import audit
+from fedguard.commands.compare import compare
 from fedguard.commands.epsilon import epsilon
 from fedguard.commands.options import console, fail
+from fedguard.commands.report import report
 from fedguard.errors import FedGuardError
 
 app = typer.Typer(
@@ -35,12 +38,14 @@ app = typer.Typer(
 for _panel, _commands in {
     "Start": (setup.init, setup.doctor),
     "A suite": (run.check, run.run, run.tune),
-    "A run": (show.show, show.lint, show.breakdown, show.trilemma, show.export, dashboard.dashboard),
+    "A run": (show.show, dashboard.dashboard, report, compare, show.lint, show.breakdown, show.trilemma, show.export),
+    "Continuous integration": (gate.gate,),
     "Privacy": (epsilon, audit),
     "What there is": (explain.list_, explain.explain, explain.kappa),
 }.items():
     for _command in _commands:
         app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(_command)
+app.add_typer(gate.app, rich_help_panel="Continuous integration")
 app.add_typer(secagg.app, rich_help_panel="Privacy")
 
 

@@ -1,84 +1,117 @@
-"""The dashboard's page: with an empty store, a run, and a broken record; and the charts as data."""
+"""Every page of the dashboard, over an empty store, a run in which everything occurs, damaged runs and hostile names."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+from pathlib import Path
 
 import pytest
-from fedguard.app import charts
+from fedguard.app.views import PAGES
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
-import fedguard as fg
+from tests import stores
+from tests.views import VIEWS, View
 
-SUITE = {
-    "name": "tiny",
-    "clients": {"total": 8, "malicious": 2},
-    "training": {"rounds": 3},
-    "seeds": 2,
-    "matrix": {"attack": ["none", "alie"], "defense": ["mean", "fltrust"]},
-}
-PAGE = importlib.util.find_spec("fedguard.app.main").origin
+MAIN = Path(importlib.util.find_spec("fedguard.app.main").origin)
+WITH_A_RUN = [view for view in VIEWS if view.page.reads == "run"]
+
+#: What shows its text as it is. Everything else that Streamlit draws takes text for Markdown, labels included.
+AS_IT_IS = {"text", "code", "dataframe", "arrow_vega_lite_chart", "vega_lite_chart", "json", "text_area"}
+
+#: Widgets whose choices are shown as they are, but not their label and their help.
+CHOICES_AS_THEY_ARE = {"selectbox", "multiselect"}
+
+#: Parts of `stores.HOSTILE` that mean something where no backslash stands before them.
+MEANT = re.compile(r"(?<!\\)(<img|\*\*bold|\$x|:red\[|\]\(javascript|!\[x)")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return fg.run(SUITE, store=tmp_path_factory.mktemp("store"))
+def store(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("dashboard") / "store"
+    stores.all_kinds(made)
+    return made
 
 
-def page(store, monkeypatch) -> AppTest:
+def visit(store: Path, monkeypatch, view: View = VIEWS[0], **query: str) -> AppTest:
+    """A page as its address shows it. The first page has none of its own."""
     monkeypatch.setenv("FEDGUARD_STORE", str(store))
-    test = AppTest.from_file(PAGE, default_timeout=60).run()
-    assert not test.exception
+    test = AppTest.from_file(MAIN, default_timeout=60)
+    # `switch_page` knows pages by their files alone, and ours are functions.
+    test._page_hash = calc_hash("" if view.page is VIEWS[0].page else view.name)
+    test.query_params.update(view.query | query)
+    test.run()
+    assert not test.exception, test.exception[0].stack_trace
     return test
 
 
-def test_empty_store_names_the_command(tmp_path, monkeypatch):
-    test = page(tmp_path, monkeypatch)
-    assert test.title[0].value == "FedGuard"
-    assert [code.value for code in test.code] == [str(tmp_path), "fedguard run examples/quick.yaml"]
+def nodes(test: AppTest):
+    return [node for part in (test.main, test.sidebar) for node in part]
 
 
-def test_a_run(run, monkeypatch):
-    test = page(run.folder.path.parent, monkeypatch)
-    assert test.title[0].value == "tiny"
-    assert {metric.label: metric.value for metric in test.metric} == {
-        "ok": "4",
-        "refused": "4",
-        "failed": "0",
-        "missing": "0",
-    }
-    assert "Refused, and why" in [heading.value for heading in test.subheader]
-    refused = test.dataframe[0].value
-    assert set(refused["defense"]) == {"fltrust"}
-    test.sidebar.selectbox[1].select("accuracy_drop").run()
-    assert not test.exception
-    next(box for box in test.selectbox if box.label == "Cell").select("alie against mean").run()
-    assert not test.exception
-    assert test.text[0].value.startswith("2 of 8 clients collude")
+def text_of(test: AppTest) -> str:
+    """All that is written on a page, and what its charts and tables are called."""
+    return "\n".join(str(getattr(node, "value", "")) for node in nodes(test) if hasattr(node, "value"))
 
 
-def test_a_broken_record_and_a_broken_manifest(tmp_path, monkeypatch):
-    run = fg.run({**SUITE, "seeds": 1}, store=tmp_path)
-    next(iter(run.folder.path.glob("cells/*/*.json"))).write_text("{")
-    test = page(tmp_path, monkeypatch)
-    assert "1 records are damaged" in test.warning[0].value
-    (run.folder.path / "manifest.json").write_text("{")
-    test = page(tmp_path, monkeypatch)
-    assert test.error[0].value == "This run cannot be read."
+def taken_for_markdown(node) -> str:
+    """The text of an element that is drawn as Markdown."""
+    if node.type in AS_IT_IS or node.proto is None:
+        return ""
+    if node.type in CHOICES_AS_THEY_ARE:
+        return f"{node.proto.label}\n{node.proto.help}"
+    return str(node.proto)
 
 
-def test_heatmap_holds_the_figures_of_the_matrix(run):
-    rows = run.rows()
-    data = {(row["attack"], row["defense"]): row for row in charts._positions(rows, "final_accuracy")}
-    entry = run.table().blocks[""]["alie"]["mean"].estimate
-    assert data["alie", "mean"]["mean"] == pytest.approx(entry.mean)
-    assert data["alie", "fltrust"]["label"] == "refused"
-    assert charts.heatmap(rows, "final_accuracy").to_dict()["layer"]
+def test_no_folder_beside_the_script_is_called_pages():
+    """Streamlit would run its files as pages of its own when a fresh server is asked for one of them first."""
+    assert not (MAIN.parent / "pages").exists()
 
 
-def test_curves_hold_every_evaluation(run):
-    records = [record for record in run.records.values() if record["label"] == "alie against mean"]
-    chart = charts.curves(records).to_dict()
-    (points,) = chart["datasets"].values()
-    assert len(points) == 2 * 3
-    assert {point["seed"] for point in points} == {"0", "1"}
+def test_the_first_page_is_the_overview(store, monkeypatch):
+    test = visit(store, monkeypatch)
+    assert [title.value for title in test.title] == [PAGES["A run"][0].title]
+    assert set(test.sidebar.selectbox[0].options) == set(stores.KINDS)
+
+
+@pytest.mark.parametrize("run", stores.KINDS)
+@pytest.mark.parametrize("view", VIEWS, ids=str)
+def test_every_page_shows_every_kind_of_run_and_takes_nothing_of_it_for_markdown(store, monkeypatch, view, run):
+    test = visit(store, monkeypatch, view, run=run)
+    assert [title.value for title in test.title] == [view.page.title]
+    assert test.sidebar.selectbox[0].value == run
+    drawn = [node.type for node in test.main if node.type not in ("main", "title", "caption")]
+    assert drawn, "nothing but a title"
+    for node in nodes(test):
+        found = MEANT.search(taken_for_markdown(node))
+        assert found is None, f"{node.type}: {found.string[max(0, found.start() - 80) : found.end() + 80]}"
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=str)
+def test_an_empty_store(tmp_path, monkeypatch, view):
+    test = visit(tmp_path, monkeypatch, view)
+    assert [title.value for title in test.title] == [view.page.title]
+    assert not test.sidebar.selectbox
+    if view.page.reads == "run" or view.name in ("overview", "gate"):
+        assert any(code.value.startswith("fedguard ") for code in test.code), "the empty state names no command"
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=str)
+def test_a_store_that_is_not_there(tmp_path, monkeypatch, view):
+    visit(tmp_path / "nowhere", monkeypatch, view)
+
+
+@pytest.mark.parametrize("view", WITH_A_RUN, ids=str)
+def test_a_broken_manifest_is_told_in_one_line(store, monkeypatch, view):
+    test = visit(store, monkeypatch, view, run="broken-manifest")
+    assert "manifest.json: cannot be read" in text_of(test)
+    assert "Traceback" not in text_of(test)
+
+
+def test_the_overview_counts_what_is_damaged_refused_and_failed(store, monkeypatch):
+    text = text_of(visit(store, monkeypatch, run="broken-record"))
+    assert re.search(r"\b1 (damaged )?record", text)
+    text = text_of(visit(store, monkeypatch, run="everything"))
+    assert "median needs each client's update" in text
+    assert f"ValueError: {stores.HOSTILE}" in text

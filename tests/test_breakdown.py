@@ -278,27 +278,6 @@ def test_narrow_terminals(run):
     assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= 60
 
 
-def test_the_page_shows_it(run, monkeypatch):
-    import importlib.util
-
-    from fedguard.app import charts
-    from streamlit.testing.v1 import AppTest
-
-    monkeypatch.setenv("FEDGUARD_STORE", str(run.folder.path.parent))
-    test = AppTest.from_file(importlib.util.find_spec("fedguard.app.main").origin, default_timeout=60).run()
-    assert not test.exception
-    assert "Breakdown" in [heading.value for heading in test.subheader]
-    for figure in ("kappa", "durability"):
-        test.sidebar.selectbox[1].select(figure).run()
-        assert not test.exception
-    drawing = charts.breakdown(run.breakdown()).to_dict()
-    (points,) = drawing["datasets"].values()
-    assert len(points) == 36
-    assert {point["defense"] for point in points} == {"mean", "trimmed_mean", "krum"}
-    for point in points:
-        assert point["low"] <= point["mean"] <= point["high"] <= 200
-
-
 @pytest.mark.parametrize("name", ["breakdown", "heterogeneity"])
 def test_the_examples_can_be_laid_out(name):
     from pathlib import Path

@@ -34,6 +34,10 @@ RESULT = {
     "attack_success_clean": 0.05,
     "attack_success_counts_target": False,
     "attack_notes": {},
+    "inference": {
+        "goal": "reconstruction",
+        "given": {"labels": False, "examples": 8, "accuracy_of_the_model": 0.8},
+    },
 }
 CARD = {
     "attack": "sign_flip",
@@ -97,6 +101,11 @@ RAISED = {
     "backdoor_without_baseline": ({"attack_success_clean": None}, {}, ["90.0 %", "subtract"]),
     "target_inputs_counted": ({"attack_success_counts_target": True}, {}, ["90.0 %", "expected none"]),
     "below_chance": ({"final_accuracy": 0.04}, {}, ["4.0 %", "10.0 %"]),
+    "easy_inversion": (
+        {"inference": {"goal": "reconstruction", "given": {"labels": True, "examples": 1, "accuracy_of_the_model": 0.15}}},
+        {},
+        ["labels that it was told", "a single example", "an untrained model"],
+    ),
     "heterogeneity_unmeasured": ({}, {"dissimilarity": ...}, ["alpha=0.1", "label_distance"]),
 }  # fmt: skip
 

@@ -2,42 +2,119 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import pandas as pd
+from fedguard.app.charts.colours import COLOURS
 
 from fedguard.bench.breakdown import Breakdown
-from fedguard.bench.matrix import FIGURES
+from fedguard.bench.matrix import FIGURES, Figure
 from fedguard.bench.plot import is_logarithmic
+
+#: Pixels between the points of two defenses, which stand beside each other so that their intervals can be told apart.
+_BESIDE = 4
+
+#: Values of the key that are all named below the axis; of more, some.
+_NAMED = 12
 
 
 def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     """A figure over a swept number: one panel per attack and one for the worst of them, one line per defense.
 
-    Bands are 95 % intervals over seeds.
+    Upright lines are 95 % intervals over seeds; one that reaches beyond 0 or 100 % ends there, without its end stroke.
+    A point that was refused, failed or is missing is a cross at the foot.
     """
     known = FIGURES[curves.figure]
-    rows = [row for row in curves.rows() if row["setting"] == setting and row["mean"] is not None]
-    points = [
-        {
-            **row,
-            "mean": known.scale * row["mean"],
-            "low": known.scale * (row["mean"] - (row["half_width"] or 0)),
-            "high": known.scale * (row["mean"] + (row["half_width"] or 0)),
-        }
-        for row in rows
-    ]
-    numbers = curves.positions or ()
-    logarithmic = bool(numbers) and is_logarithmic(numbers)
-    along = alt.Scale(type="log" if logarithmic else "linear", reverse=bool(numbers) and numbers[0] > numbers[-1])
+    table = pd.DataFrame(points(curves, setting), columns=_COLUMNS)
+    upwards = alt.Scale(domain=[0, 100]) if known.unit == "%" and known.more_is_better else alt.Scale(zero=True)
+    defenses = list(dict.fromkeys(table["defense"]))
+    named = alt.Legend(title="defense", orient="top", columns=4, labelLimit=300, symbolOpacity=1)
     base = alt.Chart().encode(
-        x=alt.X("position:Q", title=curves.key, scale=along),
-        color=alt.Color("defense:N", title="defense", sort=list(dict.fromkeys(row["defense"] for row in rows))),
-        tooltip=["attack", "defense", alt.Tooltip("value:N", title=curves.key), "mean", "low", "high"],
+        x=_along(curves),
+        color=alt.Color("defense:N", legend=named, sort=defenses, scale=alt.Scale(range=COLOURS)),
+        tooltip=["attack:N", "defense:N", alt.Tooltip("value:N", title=curves.key), "figure:N", "status:N"],
     )
-    low, high = alt.Y("low:Q", title=known.heading, scale=alt.Scale(zero=known.unit == "%")), alt.Y2("high:Q")
-    band = base.mark_area(opacity=0.15).encode(y=low, y2=high)
-    lines = base.mark_line(point=True).encode(y=alt.Y("mean:Q", title=known.heading))
-    chart: alt.FacetChart = alt.layer(band, lines, data=pd.DataFrame(points)).facet(
-        facet=alt.Facet("attack:N", title=None, sort=list(dict.fromkeys(row["attack"] for row in rows))), columns=2
+    along_mean = alt.Y("mean:Q", title=known.heading, scale=upwards)
+    beside = alt.expr(f"{_BESIDE} * datum.beside")
+    spans = base.mark_rule(opacity=0.7, strokeWidth=1.5, xOffset=beside).encode(
+        y=alt.Y("low:Q", title=known.heading), y2="high:Q"
+    )
+    ends = base.mark_tick(orient="horizontal", size=6, thickness=1.5, opacity=0.7, xOffset=beside)
+    lines = base.mark_line(strokeWidth=1.5, xOffset=beside).encode(y=along_mean)
+    marks = base.mark_point(filled=True, size=45, opacity=1, xOffset=beside).encode(
+        y=along_mean, shape=alt.Shape("defense:N", legend=named, sort=defenses)
+    )
+    crosses = base.mark_text(text="\u00d7", fontSize=16, xOffset=beside).encode(y="foot:Q")
+    panel = alt.Facet("attack:N", title=None, sort=list(dict.fromkeys(table["attack"])))
+    layers = [spans, ends.encode(y="low_end:Q"), ends.encode(y="high_end:Q"), lines, marks, crosses]
+    chart: alt.FacetChart = (
+        alt.layer(*layers, data=table).properties(width=390, height=230).facet(facet=panel, columns=2)
     )
     return chart
+
+
+def _along(curves: Breakdown) -> alt.X:
+    """The axis of the key, from left to right in the order of the suite."""
+    numbers = curves.positions or ()
+    logarithmic = bool(numbers) and is_logarithmic(numbers)
+    scale = alt.Scale(type="log" if logarithmic else "linear", reverse=bool(numbers) and numbers[0] > numbers[-1])
+    axis = alt.Axis(labelFlush=False)
+    if numbers:
+        scale.domain = [min(numbers), max(numbers)]
+        scale.nice, scale.padding = False, 12
+    if len(numbers) <= _NAMED:
+        axis.values, axis.format = [*numbers], "~g"
+    return alt.X("position:Q", title=curves.key, scale=scale, axis=axis)
+
+
+def has_cut(curves: Breakdown, setting: str = "") -> bool:
+    """Whether an interval reaches beyond what its figure can be."""
+    return any(row["low"] is not None and None in (row["low_end"], row["high_end"]) for row in points(curves, setting))
+
+
+def has_gaps(curves: Breakdown, setting: str = "") -> bool:
+    """Whether a point has no figure."""
+    return any(row["mean"] is None for row in points(curves, setting))
+
+
+_COLUMNS = ["attack", "defense", "beside", "value", "position", "mean", "low", "high", "low_end", "high_end"]
+_COLUMNS += ["foot", "figure", "status"]
+
+
+def points(curves: Breakdown, setting: str) -> list[dict[str, Any]]:
+    """One row for each curve and point of a setting, in the figure's unit.
+
+    ``low`` and ``high`` are the ends of the interval as drawn; ``low_end`` and ``high_end`` the true ones, None where they
+    lie outside of what can be drawn, or where there is no interval.
+    """
+    known = FIGURES[curves.figure]
+    rows = [row for row in curves.rows() if row["setting"] == setting]
+    defenses = list(dict.fromkeys(row["defense"] for row in rows))
+    found = []
+    for row in rows:
+        place: dict[str, Any] = {key: row[key] for key in ("attack", "defense", "value", "position", "status")}
+        place["beside"] = defenses.index(row["defense"]) - (len(defenses) - 1) / 2
+        if row["mean"] is None:
+            nothing = dict.fromkeys(("mean", "low", "high", "low_end", "high_end"))
+            found.append({**place, **nothing, "foot": 0.0, "figure": row["status"]})
+            continue
+        spread = "" if row["half_width"] is None else f" ± {known.text(row['half_width'])}"
+        said = f"{known.text(row['mean'])}{spread} {known.unit}".strip()
+        mean = known.scale * row["mean"]
+        found.append({**place, "mean": mean, **_interval(row, known), "foot": None, "figure": said})
+    return found
+
+
+def _interval(row: dict[str, Any], known: Figure) -> dict[str, float | None]:
+    if row["half_width"] is None:
+        return dict.fromkeys(("low", "high", "low_end", "high_end"))
+    low, high = (known.scale * (row["mean"] + side * row["half_width"]) for side in (-1, 1))
+    if known.unit != "%" or not known.more_is_better:
+        return {"low": low, "high": high, "low_end": low, "high_end": high}
+    return {
+        "low": max(low, 0.0),
+        "high": min(high, 100.0),
+        "low_end": low if low >= 0 else None,
+        "high_end": high if high <= 100 else None,
+    }

@@ -1,33 +1,125 @@
-"""What happened over the rounds."""
+"""What happened over the rounds, and what came of each class."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import altair as alt
 import pandas as pd
+from fedguard.app.charts.colours import COLOURS, GREY
 
 from fedguard.bench.record import Record
+from fedguard.bench.stats import estimate
 
 
-def curves(records: Sequence[Record]) -> alt.Chart:
-    """Test accuracy over the rounds, one line per seed."""
-    points = [
-        {"round": round, "accuracy": 100 * accuracy, "seed": str(record["seed"])}
-        for record in records
-        for round, accuracy in zip(
-            record["result"]["curve"]["round"], record["result"]["curve"]["accuracy"], strict=True
-        )
-    ]
-    chart: alt.Chart = (
-        alt.Chart(pd.DataFrame(points))
-        .mark_line()
-        .encode(
-            x=alt.X("round:Q", title="round"),
-            y=alt.Y("accuracy:Q", title="test accuracy in %", scale=alt.Scale(domain=[0, 100])),
-            color=alt.Color("seed:N", title="seed"),
-            tooltip=["round", "accuracy", "seed"],
-        )
-        .properties(height=320, width="container")
+class Measure(NamedTuple):
+    """What a curve can show: its title with the unit, what a record's value is multiplied by, and the axis where it is set."""
+
+    title: str
+    scale: float = 100.0
+    domain: tuple[float, float] | None = (0, 100)
+
+
+#: By the name in a record's curve.
+MEASURES = {
+    "accuracy": Measure("test accuracy in %"),
+    "backdoor": Measure("backdoor success in %"),
+    "loss": Measure("test loss in nats", 1.0, None),
+}
+
+
+def curves(records: Sequence[Record], clean: Sequence[Record] = (), measure: str = "accuracy") -> alt.LayerChart:
+    """A measure over the rounds, one line per seed; in grey the clean models that they are to be compared with.
+
+    Args:
+        records: of one cell, one per seed.
+        clean: of the same defense without attack.
+        measure: a key of `MEASURES`.
+    """
+    known = MEASURES[measure]
+    columns = ["round", measure, "seed"]
+    shown = pd.DataFrame([point for record in records for point in points(record, measure)], columns=columns)
+    grey = pd.DataFrame([point for record in clean for point in points(record, measure)], columns=columns)
+    axis = alt.Y(
+        f"{measure}:Q",
+        title=known.title,
+        scale=alt.Scale(domain=list(known.domain)) if known.domain else alt.Scale(zero=False),
     )
+    along = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(zero=False, nice=False))
+    behind = (
+        alt.Chart(grey)
+        .mark_line(color=GREY, strokeDash=[5, 3], opacity=0.8)
+        .encode(x=along, y=axis, detail="seed:N", tooltip=["round:Q", f"{measure}:Q", "seed:N"])
+    )
+    lines = (
+        alt.Chart(shown)
+        .mark_line(point=len(shown) < 200)
+        .encode(
+            x=along,
+            y=axis,
+            color=alt.Color("seed:N", title="seed", sort=None, scale=alt.Scale(range=COLOURS)),
+            tooltip=["round:Q", f"{measure}:Q", "seed:N"],
+        )
+    )
+    layers = [behind, lines] if len(grey) else [lines]
+    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(height=280, width="container")
     return chart
+
+
+def points(record: Record, measure: str) -> list[dict[str, Any]]:
+    """One point for each evaluation that has the measure; one that is not finite has none."""
+    curve = (record["result"] or {}).get("curve") or {"round": []}
+    return [
+        {"round": round, measure: MEASURES[measure].scale * value, "seed": str(record["seed"])}
+        for round, value in zip(curve["round"], curve.get(measure, []), strict=False)
+        if value is not None
+    ]
+
+
+def classes(records: Sequence[Record]) -> alt.LayerChart:
+    """The final accuracy of each class: the mean over seeds, with its 95 % interval.
+
+    An interval that reaches beyond 0 or 100 % ends there, without its end stroke.
+    """
+    table = pd.DataFrame(class_rows(records), columns=["class", "mean", "low", "high", "low_end", "high_end", "figure"])
+    base = alt.Chart(table).encode(x=alt.X("class:N", title="class", sort=None, axis=alt.Axis(labelAngle=0)))
+    axis = alt.Y("mean:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100]))
+    bars = base.mark_bar(color=COLOURS[0]).encode(
+        y=axis, tooltip=["class:N", alt.Tooltip("figure:N", title="accuracy")]
+    )
+    rules = base.mark_rule(color=GREY, strokeWidth=2).encode(y="low:Q", y2="high:Q")
+    ends = base.mark_tick(orient="horizontal", color=GREY, size=10, thickness=2)
+    layers = [bars, rules, ends.encode(y="low_end:Q"), ends.encode(y="high_end:Q")]
+    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(height=280, width="container")
+    return chart
+
+
+def has_cut(records: Sequence[Record]) -> bool:
+    """Whether the interval of a class reaches beyond 0 or 100 %."""
+    return any(row["low"] is not None and None in (row["low_end"], row["high_end"]) for row in class_rows(records))
+
+
+def class_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One row for each class, in percent; ``figure`` says so where a class has no test examples.
+
+    ``low`` and ``high`` are the ends of the interval as drawn; ``low_end`` and ``high_end`` the true ones, None where they
+    lie outside of 0 and 100, or where there is no interval.
+    """
+    results: list[Mapping[str, Any]] = [record["result"] for record in records]
+    rows: list[dict[str, Any]] = []
+    for number, values in enumerate(zip(*(result["class_accuracy"] for result in results), strict=True)):
+        known = [100 * value for value in values if value is not None]
+        row: dict[str, Any] = {"class": str(number), **dict.fromkeys(("mean", "low", "high", "low_end", "high_end"))}
+        if not known:
+            rows.append({**row, "figure": "no test examples"})
+            continue
+        found = estimate(known)
+        row |= {"mean": found.mean, "figure": f"{found.mean:.1f} %"}
+        if found.half_width is not None:
+            low, high = found.mean - found.half_width, found.mean + found.half_width
+            row |= {"low": max(0.0, low), "high": min(100.0, high)}
+            row |= {"low_end": low if low >= 0 else None, "high_end": high if high <= 100 else None}
+            row["figure"] = f"{found.mean:.1f} ± {found.half_width:.1f} %"
+        rows.append(row)
+    return rows

@@ -2,62 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from fedguard.bench.matrix import FIGURES, Figure
-from fedguard.bench.stats import estimate
+from fedguard.bench.breakdown import WORST
+from fedguard.bench.matrix import FIGURES, Entry, Figure, matrix
+
+#: The empty row that sets the worst of the attacks apart.
+_GAP = " "
+
+#: Height of a row, in pixels.
+ROW = 34
+
+#: What has no figure.
+_GREY = "#bbbbbb"
+
+#: How high numbers with an interval beneath them stand, how low the interval, and how long a legend may be; in pixels.
+_UP, _DOWN, _LEGEND = -6, 9, 150
+
+_COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figure", "seeds", "status", "reason", "dark"]
 
 
 def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
-    """Attacks by defenses: the mean over seeds as colour and number, the interval in the tooltip."""
-    table = pd.DataFrame(_positions(rows, figure))
+    """Attacks by defenses: the mean over seeds as colour and number, with its 95 % interval.
+
+    Below, set apart, the attack that is worst for each defense. What was refused, failed or is missing is grey, with its word.
+
+    Args:
+        rows: of one combination of the other swept keys, as `Run.rows` gives them.
+        figure: a key of `FIGURES`.
+    """
     known = FIGURES[figure]
-    order = {"attack": list(dict.fromkeys(table.attack)), "defense": list(dict.fromkeys(table.defense))}
+    places = positions(rows, figure)
+    table = pd.DataFrame(places, columns=_COLUMNS)
+    attacks = [name for name in dict.fromkeys(table["attack"]) if name != WORST]
+    tail = [_GAP, WORST] if WORST in set(table["attack"]) else []
+    plain: dict[str, Any] = {
+        "ticks": False,
+        "domain": False,
+        "labelLimit": 300,
+        "labelFontSize": 12,
+        "labelFlush": False,
+    }
     base = alt.Chart(table).encode(
-        x=alt.X(
-            "defense:N", sort=order["defense"], title=None, axis=alt.Axis(orient="top", labelAngle=-25, labelLimit=300)
-        ),
-        y=alt.Y("attack:N", sort=order["attack"], title=None, axis=alt.Axis(labelLimit=300)),
-        tooltip=["attack", "defense", alt.Tooltip("figure:N", title=known.title), "seeds"],
+        x=alt.X("defense:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=-25, **plain)),
+        y=alt.Y("attack:N", title=None, scale=alt.Scale(domain=[*attacks, *tail]), axis=alt.Axis(**plain)),
+        tooltip=[
+            alt.Tooltip("by:N", title="attack"),
+            "defense:N",
+            alt.Tooltip("figure:N", title=known.title),
+            "seeds:Q",
+            "status:N",
+            "reason:N",
+        ],
     )
     colour = alt.Color(
         "mean:Q",
-        title=known.unit or figure,
+        title=known.unit or None,
+        legend=alt.Legend(gradientLength=min(_LEGEND, ROW * max(1, len(attacks) + len(tail)) - 20)),
         scale=alt.Scale(
-            scheme="redyellowgreen", clamp=True, reverse=not known.more_is_better, **_domain(known, table["mean"])
+            scheme="redyellowblue", clamp=True, reverse=not known.more_is_better, domain=_domain(known, places)
         ),
     )
-    squares = base.mark_rect().encode(color=alt.condition("isValid(datum.mean)", colour, alt.value("#bbbbbb")))
-    numbers = base.mark_text(color="black").encode(text="label:N")
-    chart: alt.LayerChart = (squares + numbers).properties(height=alt.Step(34), width="container")
+    squares = (
+        base.transform_filter("isValid(datum.mean)").mark_rect(stroke="white", strokeOpacity=0.4).encode(color=colour)
+    )
+    blanks = base.transform_filter("!isValid(datum.mean)").mark_rect(fill=_GREY, stroke="white", strokeOpacity=0.4)
+    ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
+    raised = alt.expr(f"datum.spread ? {_UP} : 0")
+    numbers = base.mark_text(fontSize=12, dy=raised).encode(text="label:N", color=ink)
+    spreads = base.transform_filter("datum.spread").mark_text(fontSize=10, dy=_DOWN).encode(text="spread:N", color=ink)
+    chart: alt.LayerChart = (squares + blanks + numbers + spreads).properties(
+        height=alt.Step(ROW), width="container", autosize="fit-x"
+    )
     return chart
 
 
-def _domain(figure: Figure, means: pd.Series[Any]) -> dict[str, Any]:
-    """The colours' range: 0 to 100 % for shares, from 0 to the largest for other figures."""
-    return {"domain": [0, 100] if figure.unit == "%" else [0, float(means.max() or 1)]}
-
-
-def _positions(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, Any]]:
+def positions(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, Any]]:
+    """One row for each square, in the figure's unit; ``by`` is the attack where ``attack`` is `WORST`, ``cell`` its hash."""
+    known = FIGURES[figure]
+    block = matrix("", rows, [], figure).blocks.get("", {})
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault((row["attack"], row["defense"]), []).append(row)
-    return [_position(attack, defense, seeds, figure) for (attack, defense), seeds in found.items()]
+    places = [
+        _place(attack, attack, defense, entry, found.get((attack, defense), []), known)
+        for attack, entries in block.items()
+        for defense, entry in entries.items()
+    ]
+    if len([attack for attack in block if attack != "none"]) > 1:
+        places += _worst(places, known)
+    low, high = _domain(known, places)
+    return [{**place, "dark": _is_dark(place["mean"], low, high)} for place in places]
 
 
-def _position(attack: str, defense: str, seeds: Sequence[Mapping[str, Any]], figure: str) -> dict[str, Any]:
-    bad = [row["status"] for row in seeds if row["status"] != "ok"]
-    values = [row[figure] for row in seeds if row[figure] is not None]
-    known = FIGURES[figure]
-    place = {"attack": attack, "defense": defense, "seeds": len(seeds)}
-    if bad or not values:
-        said = bad[0] if bad else "-"
-        return {**place, "mean": None, "label": said, "figure": said}
-    found = estimate(values)
-    label = known.text(found.mean / known.scale)
-    spread = "" if found.half_width is None else f" ± {known.text(found.half_width / known.scale)}"
-    return {**place, "mean": found.mean, "label": label, "figure": f"{label}{spread} {known.unit}".strip()}
+def _place(
+    attack: str, by: str, defense: str, entry: Entry, seeds: Sequence[Mapping[str, Any]], figure: Figure
+) -> dict[str, Any]:
+    reasons = dict.fromkeys(str(row["reason"]) for row in seeds if row["status"] != "ok")
+    place = {
+        "attack": attack,
+        "by": by,
+        "defense": defense,
+        "cell": seeds[0]["cell"] if seeds else None,
+        "seeds": len(seeds),
+        "status": entry.status or "not in the suite",
+        "reason": "; ".join(reasons) or "-",
+    }
+    if entry.estimate is None:
+        return {**place, "mean": None, "label": entry.text(), "spread": "", "figure": entry.text() or "-"}
+    interval = f"{entry.text().replace('±', '± ')} {figure.unit}".strip()
+    said = interval if entry.estimate.half_width is not None else f"{interval} (1 seed, so no interval)"
+    half = entry.estimate.half_width
+    return {
+        **place,
+        "mean": figure.scale * entry.estimate.mean,
+        "label": figure.text(entry.estimate.mean),
+        "spread": "" if half is None else f"± {figure.text(half)}",
+        "figure": said,
+    }
+
+
+def _worst(places: Sequence[Mapping[str, Any]], figure: Figure) -> Iterator[dict[str, Any]]:
+    """For each defense the worst attack by its mean, and of how many; one that failed or was not run may have been worse."""
+    for defense in dict.fromkeys(place["defense"] for place in places):
+        attacked = [place for place in places if place["defense"] == defense and place["attack"] != "none"]
+        measured = [place for place in attacked if place["mean"] is not None]
+        unknown = sum(place["status"] in ("failed", "missing") for place in attacked)
+        sign = 1 if figure.more_is_better else -1
+        worst = min(measured, key=lambda place: sign * place["mean"], default=None)
+        if worst is None:
+            words = {place["status"]: place for place in reversed(attacked)}
+            worst = words.get("failed") or words.get("missing") or attacked[0]
+        said = f"the worst of {len(measured)} attacks that were measured"
+        more = f"; {unknown} failed or not run, which may be worse" if unknown else ""
+        mark = "*" if unknown and worst["mean"] is not None else ""
+        yield {**worst, "attack": WORST, "label": worst["label"] + mark, "reason": said + more}
+
+
+def _domain(figure: Figure, places: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The colours' range: 0 to 100 % for shares; for other figures from 0, or the smallest below it, to the largest."""
+    means = [place["mean"] for place in places if place["mean"] is not None]
+    return [0, 100] if figure.unit == "%" else [min([0.0, *means]), max([0.0, *means]) or 1.0]
+
+
+def _is_dark(mean: float | None, low: float, high: float) -> bool:
+    """Whether a square has one of the dark colours of either end."""
+    return mean is not None and not 0.12 < (mean - low) / (high - low) < 0.88

@@ -38,8 +38,8 @@ class Figure(NamedTuple):
         return 100.0 if self.unit == "%" else 1.0
 
     def text(self, value: float) -> str:
-        """``93.1``, or three digits of a figure that is no share."""
-        return f"{self.scale * value:.1f}" if self.unit == "%" else f"{value:.3g}"
+        """``93.1``, or three digits of a figure that is no share, of which 0 stands for what rounding leaves."""
+        return f"{self.scale * value:.1f}" if self.unit == "%" else f"{value if abs(value) > 1e-9 else 0:.3g}"
 
     @property
     def heading(self) -> str:

@@ -40,6 +40,9 @@ class Listener:
     def ended(self, record: Mapping[str, Any]) -> None:
         """A record was stored."""
 
+    def waiting(self) -> None:
+        """No worker had anything to say for a second; a listener that wants to end the run can raise here."""
+
     def note(self, text: str) -> None:
         """Something worth a line of its own."""
 

@@ -64,10 +64,10 @@ def protocol_card(cell: Cell) -> dict[str, Any] | None:
 
 def protocol_in_words(cell: Cell) -> list[str]:
     """The same for `fedguard check`, and the noise that is added for privacy, a line each."""
-    return _masks_in_words(cell) + _noise_in_words(cell)
+    return _masks_in_words(cell) + noise_in_words(cell)
 
 
-def _noise_in_words(cell: Cell) -> list[str]:
+def noise_in_words(cell: Cell) -> list[str]:
     """What each kind of noise hides from whom, and how much of it there is."""
     noise, clients, training = cell.config.protocol.privacy, cell.participation, cell.config.training
     if isinstance(noise, RecordNoise):

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedguard.config import Cell
-from fedguard.config.cells import RESULTS_VERSION
+if TYPE_CHECKING:
+    from fedguard.config import Cell
 
 Record = dict[str, Any]
 
@@ -20,6 +20,8 @@ _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"}$')
 
 def identified(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
     """A record with its identity in front, and the units and the cell's configuration behind."""
+    from fedguard.config.cells import RESULTS_VERSION  # here, since it loads torch, which readers do not need
+
     head = {"schema": 1, "cell": cell.id, "seed": seed, "label": cell.label, "results_version": RESULTS_VERSION}
     return {**head, **body, "units": UNITS, "config": cell.canonical}
 

@@ -48,7 +48,7 @@ def matrices(run: Run) -> Iterator[Matrix]:
 
 def _parts(run: Run) -> Iterator[RenderableType]:
     yield from matrices(run)
-    yield from _worst_cases(run)
+    yield from worst_cases(run)
     yield from _setting(run)
     yield from _listed(run, "refused", "refused, and why")
     yield from _listed(run, "failed", "failed; `fedguard run SUITE --retry-failed` runs them again")
@@ -75,7 +75,7 @@ def _setting(run: Run) -> Iterator[RenderableType]:
             f"gradient dissimilarity {gradient:.2f}."
         )
     yield from _sums(cards, [record["result"] for record in run.records.values() if record["status"] == "ok"])
-    yield from _references(run)
+    yield from references(run)
 
 
 def _sums(cards: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
@@ -98,7 +98,7 @@ def _sums(cards: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) ->
         yield Text(f"Secure aggregation, {mode}: {said}.")
 
 
-def _references(run: Run) -> Iterator[RenderableType]:
+def references(run: Run) -> Iterator[RenderableType]:
     """What the figures are to be compared with, where there is one setting."""
     records = [record for record in run.records.values() if record["status"] == "ok"]
     if run.swept or not records:
@@ -122,7 +122,7 @@ def _references(run: Run) -> Iterator[RenderableType]:
     yield Text(f"To compare with: {', '.join(said)}.")
 
 
-def _worst_cases(run: Run) -> Iterator[RenderableType]:
+def worst_cases(run: Run) -> Iterator[RenderableType]:
     """Which attack won each ensemble, and how sure that is."""
     told: dict[str, tuple[dict[str, Any], list[float]]] = {}
     for record in run.records.values():

@@ -100,6 +100,10 @@ class Run:
         membership_auc and membership_tpr (at 1 % false alarms), property_auc; epsilon, seconds, flags (names joined by spaces).
         Accuracies, rates and shares are in [0, 1]; None is what does not apply.
         """
+        return [dict(row) for row in self._rows]
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
         return [self._row(position, seed) for position in self.manifest["positions"] for seed in self.seeds]
 
     def frame(self) -> pandas.DataFrame:

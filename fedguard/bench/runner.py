@@ -43,6 +43,7 @@ class Runner:
         listener: told of everything that happens.
         retry_failed: run trials again that failed before.
         fresh: run every trial again, whatever is stored.
+        same_code: run trials again that other code of FedGuard made, whether or not it alters results.
         dry: look only; a damaged record is not set aside.
     """
 
@@ -51,6 +52,7 @@ class Runner:
     listener: Listener = field(default_factory=Listener)
     retry_failed: bool = False
     fresh: bool = False
+    same_code: bool = False
     dry: bool = False
 
     def __post_init__(self) -> None:
@@ -141,9 +143,8 @@ class Runner:
         total = self.trials(pending)
         self.listener.begin(total, total - len(pending) - refused, refused, jobs)
         if self._stale:
-            self.listener.note(
-                f"{len(self._stale)} stored trials were made by code or data of yours that have changed; they run again."
-            )
+            by = "code or data that have" if self.same_code else "code or data of yours that have"
+            self.listener.note(f"{len(self._stale)} stored trials were made by {by} changed; they run again.")
         try:
             if pool is not None:
                 self._work(pending, pool)
@@ -182,6 +183,8 @@ class Runner:
                 running.add(trial)
             assert running or not waiting, f"trials wait for each other: {waiting[:3]}"
             said = engine.wait(timeout=1.0)
+            if said is None:
+                self.listener.waiting()
             if said is not None and (done := self._hear(said)):
                 running.remove(done)
                 for cell in [one for one in open_races if any(done[0] == m.id for m in self._races[one].members)]:
@@ -294,9 +297,13 @@ class Runner:
         return self.retry_failed and any(record["result"]["corners"][name] is None for name in self._corners(trial))
 
     def _outdated(self, cell: str, record: Record) -> bool:
-        """Whether the user's own code or data have changed since. FedGuard's own changes raise `RESULTS_VERSION`."""
+        """Whether the code or the data that the cell is built of have changed since.
+
+        FedGuard's own changes count under ``same_code`` alone: those that alter results raise `RESULTS_VERSION`.
+        """
         made, now = record["environment"].get("code", {}), self._code[cell]
-        if any(made.get(module) != digest for module, digest in now.items() if module != "fedguard"):
+        modules = now if self.same_code else set(now) - {"fedguard"}
+        if any(made.get(module) != now[module] for module in modules):
             return True
         data = self._cells[cell].data
         found = data_digest(data) if data.outside else None
@@ -317,6 +324,7 @@ class Runner:
         manifest: Mapping[str, Any] = {
             "schema": 1,
             "name": suite.name,
+            "folder": None if self.plan.folder is None else str(self.plan.folder),
             "fedguard": version("fedguard"),
             "results_version": RESULTS_VERSION,
             "created": created,

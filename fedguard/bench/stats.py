@@ -26,10 +26,10 @@ def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
     n, mean = len(values), math.fsum(values) / len(values)
     if n == 1:
         return Estimate(mean, None, 1)
-    from scipy.stats import t
+    from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to load
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return Estimate(mean, float(t.ppf((1 + level) / 2, n - 1)) * deviation / math.sqrt(n), n)
+    return Estimate(mean, float(stdtrit(n - 1, (1 + level) / 2)) * deviation / math.sqrt(n), n)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Paired:
         half_width: of its 95 % interval; None for a single pair.
         pairs: how many.
         p_value: of the two-sided t-test that the mean is 0; p_above: of the one-sided one that it is not above 0. None for a
-            single pair. Equal differences have no spread: then the p-values are 0 or 1.
+            single pair. Of equal differences, see `paired`.
     """
 
     mean: float
@@ -54,6 +54,10 @@ class Paired:
 def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
     """Student's t on the differences of pairs: ``t = mean / (s / sqrt(n))`` with n - 1 degrees of freedom.
 
+    Equal differences have no spread to go by. Accuracies come in steps, so they may be equal by chance: normal noise around
+    0, rounded to steps, shows k of them with a probability of about ``1 / (k sqrt(2 pi e))`` at most, whatever its spread.
+    So it shows n times the same with ``p = zeta(n) / (2 pi e)^(n/2)``, and twice that on both sides.
+
     Args:
         differences: one per pair, at least one.
         level: confidence level of the interval.
@@ -65,8 +69,10 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
 
     n = len(differences)
     if min(differences) == max(differences):
-        differ, above = found.mean != 0, found.mean > 0
-        return Paired(found.mean, 0.0, n, float(not differ), float(not above))
+        from scipy.special import zeta
+
+        chance = float(zeta(n)) * (2 * math.pi * math.e) ** (-n / 2)
+        return Paired(found.mean, 0.0, n, 2 * chance if found.mean else 1.0, chance if found.mean > 0 else 1.0)
     statistic = found.mean / (found.half_width / float(t.ppf((1 + level) / 2, n - 1)))
     return Paired(
         found.mean, found.half_width, n, float(2 * t.sf(abs(statistic), n - 1)), float(t.sf(statistic, n - 1))

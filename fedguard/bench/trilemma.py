@@ -142,12 +142,17 @@ def trilemma(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str])
             f"{name}: expected attacks on the clients' privacy beside those on the training; it has none. Add some to "
             "matrix.attack: see `fedguard list inference`."
         )
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    return Trilemma(name, points(rows, swept))
+
+
+def points(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> tuple[Point, ...]:
+    """The points of a run, from the largest epsilon to the smallest, whatever its attacks; see `trilemma`."""
+    members: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault((", ".join(f"{key} = {row[key]}" for key in swept), row["defense"]), []).append(row)
-    points = [_point(setting, defense, members) for (setting, defense), members in found.items()]
-    points = [point for point in points if point.accuracy or point.leakage]
-    return Trilemma(name, tuple(sorted(points, key=lambda point: -(point.epsilon or math.inf))))
+        members.setdefault((", ".join(f"{key} = {row[key]}" for key in swept), row["defense"]), []).append(row)
+    found = [_point(setting, defense, its) for (setting, defense), its in members.items()]
+    found = [point for point in found if point.accuracy or point.leakage]
+    return tuple(sorted(found, key=lambda point: -(point.epsilon or math.inf)))
 
 
 def _point(setting: str, defense: str, rows: Sequence[Mapping[str, Any]]) -> Point:

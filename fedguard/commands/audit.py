@@ -8,23 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
+
+from fedguard.commands.options import Settings, Store, SuiteFile, console
 
 if TYPE_CHECKING:
     from fedguard.bench.audit import CellAudit
-
-console = Console()
 
 _COLOURS = {"consistent": "green", "violated": "red"}
 
 
 def audit(
-    suite: Annotated[Path, typer.Argument(help="A suite file whose cells add noise.", metavar="SUITE")],
-    settings: Annotated[
-        list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="Put a setting over the suite's. Repeatable."),
-    ] = [],  # noqa: B006  typer needs a literal
+    suite: SuiteFile,
+    settings: Settings = [],  # noqa: B006  typer needs a literal
     method: Annotated[
         str, typer.Option(help="gdp_split, clopper_pearson, one_run, fdp_one_run or one_shot (an estimate).")
     ] = "gdp_split",
@@ -32,8 +28,14 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the canaries and of all noise.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+    name: Annotated[
+        str | None, typer.Option(help="The run that the result is stored with. Default: the suite's name.")
+    ] = None,
+    store: Store = Path("runs"),
 ) -> None:
     """Run the code that adds a suite's noise on canaries, and hold what they show against the accountant's epsilon.
+
+    The result is stored in the folder of the suite's run, where there is one: the dashboard shows it beside the claims.
 
     Exit code 0 where all is consistent, 3 where a claim is violated, 4 where there is nothing to audit or to judge.
     """
@@ -54,11 +56,30 @@ def audit(
         typer.echo(json.dumps([one.as_dict() for one in found], indent=1))
     else:
         _tell(found)
+    said = _stored(store / (name or laid_out.suite.name), [cell.id for _, cell in laid_out.positions], found, method)
+    if as_json:
+        typer.echo(said, err=True)
+    else:
+        _say(said)
     verdicts = {one.audit.verdict for one in found}
     if "violated" in verdicts:
         raise typer.Exit(3)
     if verdicts != {"consistent"}:
         raise typer.Exit(4)
+
+
+def _stored(folder: Path, cells: Sequence[str], found: Sequence[CellAudit], method: str) -> str:
+    """Store the audit with the run of its suite; says where, or why not."""
+    from fedguard.bench.audits import FILE, store_audit
+    from fedguard.bench.run import Run
+
+    if not found:
+        return "Nothing is stored."
+    if not (folder / "manifest.json").is_file():
+        return f"Not stored, for there is no run {folder}: `fedguard run SUITE` makes one, --name names another."
+    run = Run.open(folder)
+    stored = store_audit(run.folder, cells, found, method)
+    return " ".join([f"Stored in {run.folder.path / FILE}.", *stored.doubts(run)])
 
 
 def _tell(found: Sequence[CellAudit]) -> None:
@@ -84,4 +105,4 @@ def _tell(found: Sequence[CellAudit]) -> None:
 
 
 def _say(line: str) -> None:
-    console.print(escape(line), highlight=False)
+    console.print(escape(line), highlight=False, soft_wrap=True)

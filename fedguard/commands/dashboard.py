@@ -29,7 +29,16 @@ def dashboard(
     page = importlib.util.find_spec("fedguard.app.main")
     assert page is not None and page.origin is not None
     command = [sys.executable, "-m", "streamlit", "run", page.origin, "--browser.gatherUsageStats", "false"]
-    command += ["--client.toolbarMode", "minimal", "--server.address", address, "--server.port", str(port)]
+    command += [
+        "--theme.primaryColor",
+        "#2f6f8f",
+        "--client.toolbarMode",
+        "minimal",
+        "--server.address",
+        address,
+        "--server.port",
+        str(port),
+    ]
     environment = {**os.environ, "FEDGUARD_STORE": str(store.resolve())}
     try:
         raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)

@@ -15,7 +15,6 @@ from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedguard.secagg.contest import Finding
-    from fedguard.secagg.simulation import Event
 
 app = typer.Typer(
     name="secagg",
@@ -25,20 +24,6 @@ app = typer.Typer(
 console = Console()
 
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON.")]
-
-#: What each message is for, as the transcript says it.
-_MEANING = {
-    "HELLO": "proposes a session: configuration and a nonce",
-    "ADVERTISE": "R0: fresh public keys, the hash of its model, signed",
-    "ROSTER": "all keys with their signatures",
-    "SHARE": "R1: encrypted shares of its two secrets for its neighbours, signed commitments",
-    "SHARES": "who shared, and the shares for this client",
-    "MASKED": "R2: its input under all masks",
-    "SURVIVORS": "whose input has arrived",
-    "ATTEST": "R3: its signature on who shared and who is included",
-    "QUORUM": "the signatures of the others",
-    "UNMASK": "R4: for each neighbour one share, of b if it survived, else of its mask key",
-}
 
 
 @app.callback()
@@ -91,45 +76,32 @@ def demo(
     The steps are advertise_keys, share_keys, masked_input, consistency and unmask. It is the real protocol with fresh keys, so
     the masked inputs differ each time, and the sum does not.
     """
-    import numpy as np
+    from fedguard.bench.explain.session import MEANING, play
 
-    from fedguard.secagg.messages import Masked, unpack
-    from fedguard.secagg.simulation import Federation, Settings
-
-    inputs = np.arange(1, clients + 1, dtype=np.uint32)[:, None] * np.array([1, 10, 100], np.uint32)
-    steps: dict[tuple[bool, str], list[tuple[Event, bytes]]] = {}
-
-    def watch(event: Event, data: bytes) -> None:
-        steps.setdefault((event.sender is None, event.kind), []).append((event, data))
-
-    federation = Federation(Settings(colluding=colluding, dropping=0))
-    outcome = federation.run(
-        round=1, clients=range(clients), length=3, vector=lambda i, sid: inputs[i], drop=_dropped(drop), watch=watch
-    )
-    config = outcome.config
-    _say(f"{clients} clients, each with 3 whole numbers. Session {outcome.sid.hex()[:16]}...")
+    round = play(clients, _dropped(drop), colluding)
+    config = round.config
+    _say(f"{clients} clients, each with 3 whole numbers. Session {round.sid.hex()[:16]}...")
     _say(
         f"Each has {config.degree} neighbours; {config.threshold} shares rebuild a secret; "
         f"{config.quorum} signatures are needed before a share leaves.\n"
     )
-    for (from_server, kind), events in steps.items():
-        size = sum(event.size for event, _ in events)
-        who = ", ".join(str(event.receiver if from_server else event.sender) for event, _ in events)
-        route = f"server -> clients {who}" if from_server else f"clients {who} -> server"
-        console.print(f"[bold]{kind:10}[/] {route}, {size:,} bytes", highlight=False)
-        _say(f"           {_MEANING[kind]}")
-        for event, data in events:
+    for step in round.steps:
+        who = ", ".join(str(event.receiver if step.from_server else event.sender) for event in step.events)
+        route = f"server -> clients {who}" if step.from_server else f"clients {who} -> server"
+        console.print(f"[bold]{step.kind:10}[/] {route}, {step.bytes:,} bytes", highlight=False)
+        _say(f"           {MEANING[step.kind]}")
+        for event in step.events:
             if event.error:
                 console.print(f"           [red]{escape(event.error)}[/]", highlight=False)
-            if kind == "MASKED" and event.sender is not None:
-                message = unpack(data).message
-                assert isinstance(message, Masked)
-                shown = " ".join(f"{value:08x}" for value in np.frombuffer(message.vector, "<u4"))
-                _say(f"           client {event.sender} has {inputs[event.sender].tolist()}; the server sees {shown}")
-    if outcome.total is None:
-        raise ConfigError(f"The round was aborted, as it must be: {outcome.aborted}")
+            if step.kind == "MASKED" and event.sender is not None:
+                shown = " ".join(f"{value:08x}" for value in round.masked[event.sender])
+                _say(
+                    f"           client {event.sender} has {round.inputs[event.sender].tolist()}; the server sees {shown}"
+                )
+    if round.total is None:
+        raise ConfigError(f"The round was aborted, as it must be: {round.aborted}")
     _say(
-        f"\nThe server learns: the sum over clients {list(outcome.included)} is {outcome.total.tolist()}, and nothing else."
+        f"\nThe server learns: the sum over clients {list(round.included)} is {round.total.tolist()}, and nothing else."
     )
 
 

@@ -9,9 +9,10 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedguard.config.algorithms import algorithm_reasons, settings
@@ -36,7 +37,7 @@ from fedguard.registry import registry, split_spec
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
-RESULTS_VERSION = 2
+RESULTS_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -263,17 +264,24 @@ class Plan:
         suite: the suite.
         positions: each combination of the matrix: what was swept, as text, and the cell. Two may share a cell.
         corners: cells that stand in no position, but that the four corners of others need.
+        folder: where plug-in modules that the suite names are looked for beside the working directory.
     """
 
     suite: Suite
     positions: tuple[tuple[dict[str, str], Cell], ...]
     corners: tuple[Cell, ...]
+    folder: Path | None = None
 
     @property
     def cells(self) -> list[Cell]:
         """Every cell once, those first that others compare themselves with."""
         unique = {cell.id: cell for cell in (*(cell for _, cell in self.positions), *self.corners)}
         return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
+
+    def only(self, cells: Container[str]) -> Plan:
+        """The plan without the positions of other cells; what their four corners need is kept."""
+        kept = tuple(position for position in self.positions if position[1].id in cells)
+        return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
 
 
 def plan(document: Document, suite: Suite) -> Plan:
@@ -295,16 +303,21 @@ def plan(document: Document, suite: Suite) -> Plan:
         labels = {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
-    known = {cell.id for _, cell in positions}
+    return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), document.folder)
+
+
+def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells that the four corners of ``cells`` need and that are not among them."""
+    known = {cell.id for cell in cells}
     corners: dict[str, Cell] = {}
-    for _, cell in positions:
+    for cell in cells:
         for attacked, defended in ((False, False), (False, True), (True, False)):
             if attacked and cell.ensemble:
                 continue  # the worst case against the mean would be another ensemble to train
             corner = cell.corner(attacked=attacked and cell.attack is not None, defended=defended)
             if cell.verdict.reasons == () and corner.id not in known:
                 corners[corner.id] = corner
-    return Plan(suite, tuple(positions), tuple(corners.values()))
+    return tuple(corners.values())
 
 
 def _attack(spec: Spec, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:

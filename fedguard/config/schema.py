@@ -46,7 +46,14 @@ Section = TypeVar("Section", bound=_Section)
 
 
 class TaskSection(_Section):
-    """What is learned, and how the examples are dealt out."""
+    """What is learned, and how the examples are dealt out.
+
+    Args:
+        data: the data set.
+        model: the network.
+        partition: how the training examples are dealt out to the clients.
+        partition_seed: one partition for all seeds; null deals anew with each seed.
+    """
 
     data: Spec = "digits"
     model: Spec = "softmax"
@@ -71,9 +78,15 @@ class StaySection(_Section):
 class ClientsSection(_Section):
     """Who takes part, and how many of them are hostile: a count, or a fraction in [0, 1] with a decimal point.
 
-    ``schedule``: clients that join or leave between rounds; those of the first entry have the lowest numbers.
-    ``assumed_f`` is the f that the rules are told: that of the truth by default, a count or fraction of another track, or
-    ``unknown``: then each rule is told the largest minority that it can run with.
+    Args:
+        total: number of clients in the federation.
+        per_round: how many take part in a round.
+        sampling: how these are chosen: exactly so many (``fixed``), each by the toss of a coin (``poisson``), or in public
+            turns (``cyclic``).
+        malicious: how many are hostile; they collude.
+        schedule: clients that join or leave between rounds; those of the first entry have the lowest numbers.
+        assumed_f: the f that the rules are told: that of the truth by default, a count or fraction of another track, or
+            ``unknown``: then each rule is told the largest minority that it can run with.
     """
 
     total: Annotated[int, Field(strict=True, ge=1)] = 20
@@ -117,7 +130,14 @@ class ClientsSection(_Section):
 
 
 class ThreatSection(_Section):
-    """What the colluders see, and when they act (rounds from 1)."""
+    """What the colluders see, and when they act (rounds from 1).
+
+    Args:
+        knowledge: what they are granted, as far as the protocol shows it.
+        first_round: the round in which they start to act.
+        last_round: the last in which they act; null for the end.
+        every: they act in every k-th round from the first.
+    """
 
     knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
     first_round: Annotated[int, Field(strict=True, ge=1)] = 1
@@ -132,10 +152,12 @@ class ThreatSection(_Section):
 class ObserverSection(_Section):
     """What a server is granted that infers the clients' data, and whom it attacks.
 
-    ``server``: a curious one keeps to the protocol, a malicious one may send another model. ``round``: the one that it
-    watches (from 1), if its attack watches one. ``victims``: how many clients it attacks, each by itself. ``labels``: whether
-    it is told the labels of the examples behind what it attacks. ``candidates``: of a membership inference, the most members,
-    and the most others, that it is asked about.
+    Args:
+        server: a curious one keeps to the protocol, a malicious one may send another model.
+        round: the one that it watches (from 1), if its attack watches one.
+        victims: how many clients it attacks, each by itself.
+        labels: whether it is told the labels of the examples behind what it attacks.
+        candidates: of a membership inference, the most members, and the most others, that it is asked about.
     """
 
     server: Literal["curious", "malicious"] = "curious"
@@ -146,13 +168,21 @@ class ObserverSection(_Section):
 
 
 class ServerSection(_Section):
-    """What the server has of its own."""
+    """What the server has of its own.
+
+    Args:
+        root_data: clean examples, for rules such as fltrust; no client has them, and none is for testing.
+    """
 
     root_data: Count = 0
 
 
 class EvaluationSection(_Section):
-    """How often the model is evaluated; the last round always is."""
+    """How often the model is evaluated; the last round always is.
+
+    Args:
+        every: rounds between evaluations; the final accuracy is the mean of the last five.
+    """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
 
@@ -160,8 +190,11 @@ class EvaluationSection(_Section):
 class GateMetric(_Section):
     """How much worse a figure may become before a gate fails, in its own unit: 0.02 of a share is 2 points.
 
-    ``better``: which way is better; as the figure has it, unless it is said. ``floor``, ``ceiling``: absolute bounds on
-    a cell's mean over seeds, which do not move with the baseline.
+    Args:
+        better: which way is better; as the figure has it, unless it is said.
+        margin: how much worse; the figure's own, unless it is said.
+        floor: the least that a cell's mean over seeds may be; it does not move with the baseline.
+        ceiling: the most that it may be.
     """
 
     better: Literal["higher", "lower"] | None = None
@@ -173,8 +206,11 @@ class GateMetric(_Section):
 class GateSection(_Section):
     """What a gate on this suite watches; it changes nothing of what runs.
 
-    ``alpha``: level of the test on fresh seeds. ``confirm``: how many fresh seeds confirm a drop. ``audit``: whether
-    epsilons are audited. ``metrics``: which figures, and how much worse they may become; by default those that the run has.
+    Args:
+        alpha: level of the test on fresh seeds.
+        confirm: how many fresh seeds confirm a drop.
+        audit: whether epsilons are audited.
+        metrics: which figures, and how much worse they may become; by default those that the run has.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
@@ -184,7 +220,13 @@ class GateSection(_Section):
 
 
 class TriedSection(_Section):
-    """One setting that was tried in tuning, and its score; or why it has none."""
+    """One setting that was tried in tuning, and its score; or why it has none.
+
+    Args:
+        setting: the defense with its parameters.
+        score: its worst mean final accuracy over the attacks, a share in [0, 1].
+        why: it has no score.
+    """
 
     setting: str
     score: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -192,7 +234,12 @@ class TriedSection(_Section):
 
 
 class TunedSection(_Section):
-    """What was tried for one defense, the configured setting first, and what was chosen."""
+    """What was tried for one defense, the configured setting first, and what was chosen.
+
+    Args:
+        chosen: the setting with the best score.
+        candidates: all that were tried.
+    """
 
     chosen: str
     candidates: Annotated[tuple[TriedSection, ...], Field(min_length=1)]
@@ -207,7 +254,13 @@ class TunedSection(_Section):
 class TuningSection(_Section):
     """How the defenses of a suite were tuned (`fedguard tune` writes it): a record that changes nothing of what runs.
 
-    ``judged_on`` says which examples the settings were compared on.
+    Args:
+        run: the name of the run that the tuning made.
+        attacks: those tuned on, which the suite then leaves out.
+        seeds: those tuned on, none of the suite's own.
+        budget: settings tried for each defense at most.
+        judged_on: which examples the settings were compared on.
+        defenses: what was tried for each.
     """
 
     run: str = ""
@@ -229,7 +282,13 @@ class TuningSection(_Section):
 
 
 class CellConfig(_Section):
-    """The settings of one cell."""
+    """The settings of one cell.
+
+    Args:
+        architecture: how the parties train together.
+        attack: on the training or on the clients' privacy; ``none`` for no attack.
+        defense: a pipeline, ``client transforms >> mixings >> rule``.
+    """
 
     task: TaskSection = TaskSection()
     clients: ClientsSection = ClientsSection()
@@ -261,7 +320,17 @@ class CellConfig(_Section):
 
 
 class Suite(CellConfig):
-    """A whole suite file."""
+    """A whole suite file: the settings of a cell, and what is swept over them.
+
+    Args:
+        schema: version of this format.
+        name: of the run folder.
+        seeds: their number, counted from 0, or a list of them.
+        matrix: lists of values by dotted key, such as ``clients.malicious: [0, 2, 4]``; their product is the suite.
+        plugins: modules with algorithms of your own, beside the suite file or installed.
+        gate: what a gate on this suite watches.
+        tuning: how its defenses were tuned.
+    """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     name: str = "suite"

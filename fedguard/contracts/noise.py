@@ -40,7 +40,13 @@ class DistributedNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """What one party asks for: a noise multiplier or an epsilon, and a clip of its own, or None for the common one."""
+    """What one party asks for: a noise multiplier or an epsilon.
+
+    Args:
+        noise_multiplier: standard deviation of a step's noise over the clip.
+        epsilon: the most that all rounds may spend on it.
+        clip: of its own; None for the common one.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
@@ -104,7 +110,11 @@ class AdaptiveClip:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """The key under which correlated noise stands in a suite: the noise of ``bands`` rounds in a row cancels in part."""
+    """The key under which correlated noise stands in a suite.
+
+    Args:
+        bands: the noise of so many rounds in a row cancels in part.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 

@@ -57,7 +57,11 @@ class GroupTesting:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTested:
-    """The key under which group testing stands in a suite."""
+    """The key under which group testing stands in a suite.
+
+    Args:
+        group_testing: how it is done.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 

@@ -219,6 +219,28 @@ def hostile_noise_counted(result: Part, card: Part) -> str | None:
     )
 
 
+def easy_inversion(result: Part, card: Part) -> str | None:
+    if said_of(result, "inference") is None or known(result, "inference.goal") != "reconstruction":
+        return None
+    given = known(result, "inference.given")
+    easy = [
+        *(["labels that it was told"] if given.get("labels") else []),
+        *(["a single example"] if given.get("examples") == 1 else []),
+        *(["an untrained model"] if _untrained(result, given) else []),
+    ]
+    if not easy:
+        return None
+    return (
+        f"the reconstruction is from {' and '.join(easy)}, where inversion is easiest: say so with the figure, and invert "
+        "later rounds (observer.round) and larger batches as well."
+    )
+
+
+def _untrained(result: Part, given: Part) -> bool:
+    accuracy = given.get("accuracy_of_the_model")
+    return accuracy is not None and accuracy < 2 * known(result, "chance")
+
+
 def backdoor_without_baseline(result: Part, card: Part) -> str | None:
     if said_of(result, "attack_success_raw") is None:
         return None
@@ -284,6 +306,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(17, backdoor_without_baseline),
     Flag(17, target_inputs_counted),
     Flag(20, below_chance),
+    Flag(21, easy_inversion),
     Flag(22, heterogeneity_unmeasured),
 )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +12,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
 from fedguard.contracts import (
     Algorithm,
@@ -21,12 +20,14 @@ from fedguard.contracts import (
     Defense,
     InferenceAttack,
     PoisonAttack,
+    Sight,
     first_met,
     needs_in_words,
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
 from fedguard.registry import KINDS, iterate, registry
+from fedguard.secagg.contest import ProtocolAttack
 from fedguard.visibility import PROTOCOLS, exposed
 
 #: The kinds that need to see something of a training.
@@ -65,20 +66,24 @@ def explanation(name: str) -> RenderableType:
     Raises:
         UnknownName: nothing has this name.
     """
-    known = registry()
     if name in PROTOCOLS:
         return Group(Text(f"secure_aggregation: {name}", "bold"), Text(f"\n{PROTOCOLS[name].words}"))
-    found = [known.get(kind, name) for kind in KINDS if name in known.names(kind)]
+    found = algorithms(name)
     if not found:
-        raise UnknownName("name", name, [*PROTOCOLS, *(one for kind in KINDS for one in known.names(kind))])
+        raise UnknownName("name", name, [*PROTOCOLS, *(cls.name for _, cls in iterate())])
     return Group(*(part for cls in found for part in _explained(cls)))
 
 
+def algorithms(name: str) -> list[type[Algorithm]]:
+    """Those of this name; a name may stand for several kinds."""
+    known = registry()
+    return [known.get(kind, name) for kind in KINDS if name in known.names(kind)]
+
+
 def parameters(cls: type[Algorithm]) -> list[dict[str, str]]:
-    """Name, type and default of each parameter."""
-    hints = typing.get_type_hints(cls)
+    """Name, type, default and meaning of each parameter."""
     return [
-        {"name": field.name, "type": _type(hints[field.name]), "default": _default(field)} for field in cls.fields()
+        {"name": one.name, "type": one.type, "default": one.default, "meaning": one.meaning} for one in settings(cls)
     ]
 
 
@@ -100,6 +105,8 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
             "breakdown": cls.breakdown,
             "cost": cls.cost,
         }
+    if kind in SEEING:
+        entry["runs_under"] = list(runs_under(cls))
     if issubclass(cls, PoisonAttack | InferenceAttack):
         entry["goal"] = cls.goal
     if issubclass(cls, InferenceAttack):
@@ -130,12 +137,12 @@ def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(_reflowed(inspect.getdoc(cls) or ""))
     yield Text("")
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
-    for name, value in _facts(cls):
-        facts.add_row(name, value)
-    yield facts
+    known = Table(box=None, show_header=False, pad_edge=False)
+    known.add_column(style="bold", no_wrap=True)
+    known.add_column()
+    for name, value in facts(cls):
+        known.add_row(name, value)
+    yield known
     if rows := parameters(cls):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("parameter", "type", "default"):
@@ -162,7 +169,8 @@ def _reflowed(docstring: str) -> str:
     return "\n".join(lines)
 
 
-def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
+def facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
+    """What is known of an algorithm beside its docstring and parameters, as (name, value)."""
     yield "source", cls.source or "-"
     if cls.kind in SEEING:
         yield "needs to see", needs_in_words(cls.needs)
@@ -173,6 +181,11 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
         watched = {"round": "one round", "training": "every round", "model": "the final model"}
         yield "watches", watched[cls.watches]
         yield "server", "malicious: it sends another model" if cls.active else "curious"
+    if issubclass(cls, ProtocolAttack):
+        yield "by", {"both": "server and clients together"}.get(cls.by, cls.by)
+        yield "stopped by", cls.stopped_by
+        if cls.outside:
+            yield "a limit", cls.outside
     if issubclass(cls, Defense):
         yield "stage", stage_of(cls)
         slope, offset = cls.min_rows
@@ -189,8 +202,8 @@ def _facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
         yield "kappa, n = 20, f = 4", f"at most {bound:.2f}" if bound is not None else "no published bound"
 
 
-def _under_masks(cls: type[Algorithm]) -> str:
-    """In which modes of secure aggregation it can run, and what an attack then sees."""
+def runs_under(cls: type[Algorithm]) -> dict[str, Sight]:
+    """The modes of secure aggregation in which it can run, and what of its needs it then sees."""
     server = registry().get("architecture", "server")
     assert issubclass(server, Architecture)
     runs = {}
@@ -200,8 +213,19 @@ def _under_masks(cls: type[Algorithm]) -> str:
             exposure.clients if issubclass(cls, PoisonAttack) else exposure.server & ~PROTOCOLS[mode].kept_from_rules
         )
         sees = first_met(cls.needs, shown)
-        if mode != "off" and sees is not None:
+        if sees is not None:
             runs[mode] = sees
+    return runs
+
+
+def works_with(needs: Sequence[Sequence[str]], sees: Sequence[str]) -> bool:
+    """Whether somebody who sees this has what an entry ``needs``; who sees each update can add them up."""
+    return first_met(tuple(Sight.parse(way) for way in needs), Sight.parse(sees)) is not None
+
+
+def _under_masks(cls: type[Algorithm]) -> str:
+    """In which modes of secure aggregation it can run, and what an attack then sees."""
+    runs = {mode: sees for mode, sees in runs_under(cls).items() if mode != "off"}
     if not runs:
         return "refused: they hide what it needs"
     attack = issubclass(cls, PoisonAttack | InferenceAttack)
@@ -219,13 +243,3 @@ def stage_of(cls: type[Defense]) -> str:
         "MatrixRule": "matrix rule",
     }
     return next(stages[base.__name__] for base in cls.__mro__ if base.__name__ in stages)
-
-
-def _type(hint: Any) -> str:
-    return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "").replace("NoneType", "None")
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return str(field.default_factory())
-    return "required" if field.default is dataclasses.MISSING else str(field.default)

@@ -14,6 +14,13 @@ WORDS: tuple[Word, ...] = ("improved", "identical", "pass", "inconclusive", "reg
 PASSED, REGRESSED, CANNOT_JUDGE = 0, 3, 4
 
 
+def label_of(swept: Mapping[str, str]) -> str:
+    """A cell by what was swept: ``alie against krum, clients.malicious = 4``."""
+    rest = [f"{key} = {value}" for key, value in swept.items() if key not in ("attack", "defense")]
+    attack = "no attack" if swept["attack"] == "none" else swept["attack"]
+    return ", ".join([f"{attack} against {swept['defense']}", *rest])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
     """One figure of one cell.
@@ -24,7 +31,8 @@ class Judgement:
         figure: as in `Run.rows`; ``epsilon`` too.
         verdict: one of `WORDS`.
         why: one sentence, with its figures and units.
-        before, after: means over the seeds that both have, in the units of `Run.rows` (shares in [0, 1]).
+        before, after: means over the seeds that both have, in the units of `Run.rows` (shares in [0, 1]). After a second
+            stage over its fresh seeds alone: the others were flagged for being low.
         drop: by how much it is worse on average, in the same unit; below 0 it is better.
         margin: by how much it may be.
         seeds: the seeds of the first stage; confirmed_on: the fresh seeds of the second, if it was called.
@@ -48,10 +56,7 @@ class Judgement:
 
     @property
     def label(self) -> str:
-        """``alie against krum, clients.malicious = 4``."""
-        rest = [f"{key} = {value}" for key, value in self.swept.items() if key not in ("attack", "defense")]
-        attack = "no attack" if self.swept["attack"] == "none" else self.swept["attack"]
-        return ", ".join([f"{attack} against {self.swept['defense']}", *rest])
+        return label_of(self.swept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +119,11 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """3 if anything got worse; else 4 if anything could not be judged; else 0."""
-        found = {one.verdict for one in (*self.judgements, *self.broad)}
+        found = {one.verdict for one in self.judgements} | {one.verdict for one in self.broad}
         if "regressed" in found or self.violated:
             return REGRESSED
-        if self.incompatible or "missing" in found or not self.judgements or (self.strict and "inconclusive" in found):
+        open_ = "inconclusive" in found or any(one["verdict"] == "not judged" for one in self.audits)
+        if self.incompatible or "missing" in found or not self.judgements or (self.strict and open_):
             return CANNOT_JUDGE
         return PASSED
 

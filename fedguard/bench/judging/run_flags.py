@@ -304,8 +304,12 @@ RUN_FLAGS: tuple[RunFlag, ...] = (
 
 #: What the evaluation protocol asks for and nothing judges yet: number, what, why.
 NOT_YET = (
-    (16, "a sampling mismatch", "no mechanism whose epsilon counts on sampling runs in a suite yet"),
-    (21, "an inversion that knows labels, or batches of one", "no inference attack runs in a suite yet"),
+    (
+        16,
+        "a sampling mismatch",
+        "suites refuse a sampling that the accountant has no proof for; other tables do not tell",
+    ),
+    (21, "an inversion that knows batch statistics", "models with BatchNorm are refused; other tables do not tell"),
 )
 
 #: The cell that a flag of the whole run names.

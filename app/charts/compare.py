@@ -1,0 +1,77 @@
+"""Two runs: differences with their intervals, around a line at zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from fedguard.bench.comparison import Comparison, Difference
+from fedguard.bench.matrix import FIGURES
+
+#: Blue and orange can be told apart by everybody, and on light and dark; the shape says the same.
+_SIDES = {
+    "better": ("#3b82f6", "triangle-up"),
+    "worse": ("#e06c00", "triangle-down"),
+    "undecided": ("#8a8a8a", "circle"),
+    "identical": ("#8a8a8a", "square"),
+}
+
+#: Height of a line, in pixels.
+_ROW = 24
+
+
+def compare(found: Comparison, figure: str) -> alt.LayerChart:
+    """One line for each position: b - a over common seeds with its 95 % interval, what changed most on top."""
+    known = FIGURES[figure]
+    rows = [_row(one) for one in found.differences if one.figure == figure and one.paired]
+    sides = {side: looks for side, looks in _SIDES.items() if any(row["b is"] == side for row in rows)}
+    unit = "points" if known.unit == "%" else known.unit
+    heading = f"{known.title}, {found.b} - {found.a}" + (f" in {unit}" if unit else "")
+    base = alt.Chart(pd.DataFrame(rows)).encode(
+        y=alt.Y(
+            "position:N",
+            sort=[row["position"] for row in rows],
+            title=None,
+            axis=alt.Axis(labelLimit=400, labelFlush=False),
+            scale=alt.Scale(padding=1),
+        ),
+        color=alt.Color(
+            "b is:N",
+            scale=alt.Scale(domain=[*sides], range=[colour for colour, _ in sides.values()]),
+            title=f"{found.b} is",
+        ),
+        tooltip=["position", alt.Tooltip("words:N", title="found"), "pairs", alt.Tooltip("q:Q", format=".2g")],
+    )
+    zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(color="#8a8a8a", strokeDash=[4, 3]).encode(x="zero:Q")
+    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=heading), x2="high:Q")
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
+        x=alt.X("difference:Q", title=heading),
+        shape=alt.Shape(
+            "b is:N",
+            scale=alt.Scale(domain=[*sides], range=[shape for _, shape in sides.values()]),
+            title=f"{found.b} is",
+        ),
+    )
+    chart: alt.LayerChart = (zero + spans + points).properties(
+        height=alt.Step(_ROW), width="container", autosize="fit-x"
+    )
+    return chart
+
+
+def _row(one: Difference) -> dict[str, Any]:
+    assert one.paired is not None
+    scale, mean, half = FIGURES[one.figure].scale, one.paired.mean, one.paired.half_width or 0.0
+    rest = [f"{key} = {value}" for key, value in one.swept.items() if key not in ("attack", "defense")]
+    attack = "no attack" if one.swept["attack"] == "none" else one.swept["attack"]
+    return {
+        "position": ", ".join([f"{attack} against {one.swept['defense']}", *rest]),
+        "difference": scale * mean,
+        "low": scale * (mean - half),
+        "high": scale * (mean + half),
+        "b is": one.direction,
+        "words": one.words(),
+        "pairs": one.paired.pairs,
+        "q": one.q_value,
+    }

@@ -1,0 +1,110 @@
+"""What a gate measured: drops beside their margins, and figures over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from fedguard.bench.gate.verdict import WORDS, Verdict
+from fedguard.bench.gate.watch import figure_of
+
+#: Colour and shape of each word: no word is told by its colour alone. The colours are Okabe and Ito's.
+COLOURS = {
+    "improved": "#0072B2",
+    "identical": "#56B4E9",
+    "pass": "#009E73",
+    "inconclusive": "#E69F00",
+    "regressed": "#D55E00",
+    "missing": "#999999",
+}
+SHAPES = {
+    "improved": "triangle-up",
+    "identical": "circle",
+    "pass": "circle",
+    "inconclusive": "diamond",
+    "regressed": "triangle-down",
+    "missing": "cross",
+}
+
+#: What a gate said of a whole run, and its shape.
+OUTCOMES = {"passed": "circle", "regressed": "triangle-down", "cannot judge": "cross", "not judged": "square"}
+
+
+def drops(verdict: Verdict) -> dict[str, alt.LayerChart]:
+    """By figure, how much worse each cell became, in the figure's unit: one dot per cell, a bar up to its margin."""
+    figures = dict.fromkeys(one.figure for one in verdict.judgements if one.drop is not None)
+    return {figure: _drops(verdict, figure) for figure in figures}
+
+
+def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
+    """A figure over time: mean over cells and worst case with 95 % intervals over seeds, what the gate said as shape.
+
+    Args:
+        points: time (seconds since 1970), run, commit, what (which mean), mean, low, high (in the unit in which they are
+            shown), cells (how many), verdict (a key of `OUTCOMES`).
+    """
+    table = pd.DataFrame(points)
+    table["time"] = pd.to_datetime(table["time"], unit="s")
+    shape = alt.Shape("verdict:N", title="gate", scale=alt.Scale(domain=list(OUTCOMES), range=list(OUTCOMES.values())))
+    base = alt.Chart(table).encode(
+        x=alt.X("time:T", title="started (UTC)", axis=alt.Axis(format="%Y-%m-%d %H:%M", labelOverlap=True)),
+        color=alt.Color("what:N", title=None, scale=alt.Scale(range=["#0072B2", "#D55E00"])),
+        tooltip=[
+            *("run:N", "what:N", "mean:Q", "low:Q", "high:Q", "cells:Q", "verdict:N", "commit:N"),
+            alt.Tooltip("time:T", format="%Y-%m-%d %H:%M"),
+        ],
+    )
+    spread = base.mark_rule(strokeWidth=2, opacity=0.5).encode(
+        y=alt.Y("low:Q", title=figure_of(figure).heading), y2="high:Q"
+    )
+    means = alt.Y("mean:Q", title=figure_of(figure).heading, scale=alt.Scale(zero=False))
+    chart: alt.LayerChart = (
+        spread
+        + base.mark_line(opacity=0.6).encode(y=means)
+        + base.mark_point(size=90, filled=True).encode(y=means, shape=shape)
+    ).properties(height=320, width="container")
+    return chart
+
+
+def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
+    scale = figure_of(figure).scale
+    table = pd.DataFrame(
+        [
+            {
+                "cell": one.label,
+                "verdict": one.verdict,
+                "drop": scale * one.drop,
+                "margin": None if one.margin is None else scale * one.margin,
+                "p": one.p_value,
+                "why": one.why,
+                "zero": 0.0,
+            }
+            for one in verdict.judgements
+            if one.figure == figure and one.drop is not None
+        ]
+    ).sort_values("drop", ascending=False)
+    words = [word for word in WORDS if word in set(table["verdict"])]
+    base = alt.Chart(table).encode(
+        y=alt.Y("cell:N", title=None, sort=list(table["cell"]), axis=alt.Axis(labelLimit=400)),
+        tooltip=["cell:N", "verdict:N", "drop:Q", "margin:Q", "p:Q", "why:N"],
+    )
+    unit = (
+        f" in {'points' if figure_of(figure).unit == '%' else figure_of(figure).unit}" if figure_of(figure).unit else ""
+    )
+    margin = base.mark_bar(height=10, color="#999999", opacity=0.35).encode(
+        x=alt.X("zero:Q", title=f"{figure_of(figure).title}: worse by{unit} (the bar is the margin)"), x2="margin:Q"
+    )
+    dots = base.mark_point(size=90, filled=True, opacity=1).encode(
+        x="drop:Q",
+        color=alt.Color(
+            "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[COLOURS[word] for word in words])
+        ),
+        shape=alt.Shape(
+            "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[SHAPES[word] for word in words])
+        ),
+    )
+    chart: alt.LayerChart = (margin + dots).properties(height=24 * len(table), width="container")
+    return chart

@@ -1,0 +1,73 @@
+"""Whether a composition is legal, in the tool's own words, and who sees what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from fedguard.api import lay_out
+from fedguard.bench.card import threat_in_words
+from fedguard.bench.check import refused_cells
+from fedguard.bench.protocol import encoding_in_words, protocol_in_words
+from fedguard.errors import FedGuardError
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of a composition before it runs.
+
+    Attributes:
+        mistake: why it cannot be laid out at all; empty where it can.
+        reasons: why the cell is refused; empty where it may run.
+        words: the threat, who sees what, and what the masks and the noise rest on.
+        unproven: what runs outside of what was proven.
+        cell: its identity; attack, defense: its position in the matrix.
+        trials: number of all trials, those of the other corners included; rounds: of each.
+    """
+
+    mistake: str = ""
+    reasons: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+    cell: str = ""
+    attack: str = ""
+    defense: str = ""
+    trials: int = 0
+    rounds: int = 0
+
+    @property
+    def legal(self) -> bool:
+        return not self.mistake and not self.reasons
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def judged(suite: Mapping[str, Any]) -> Judged:
+    """The composed cell is the last position of the suite's matrix."""
+    try:
+        _, plan = lay_out(suite)
+        refused = refused_cells(plan)
+    except FedGuardError as error:
+        return Judged(mistake=str(error))
+    position, cell = plan.positions[-1]
+    verdict = cell.verdict
+    reasons = verdict.reasons or ((refused[cell.id],) if cell.id in refused else ())
+    words = [
+        threat_in_words(cell),
+        *([f"The attack sees {verdict.attack_sees.words()}."] if cell.attack else []),
+        f"The rule sees {verdict.rule_sees.words()}, and is told f = {cell.told_rows} of n = {cell.rows} rows.",
+        *protocol_in_words(cell),
+        encoding_in_words(cell) or "",
+    ]
+    return Judged(
+        reasons=tuple(reasons),
+        words=() if reasons else tuple(line for line in words if line),
+        unproven=() if reasons else tuple(cell.pipeline.unproven(cell.rows, cell.told_rows)),
+        cell=cell.id,
+        attack=position["attack"],
+        defense=position["defense"],
+        trials=len(plan.suite.seeds) * sum(cell.id not in refused for cell in plan.cells),
+        rounds=cell.config.training.rounds,
+    )

@@ -1,0 +1,185 @@
+"""The menus of the Lab, made of what algorithms and sections say of themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import streamlit as st
+from fedguard.app.lab.composition import Choice, Composition
+from fedguard.app.words import escaped
+
+from fedguard.bench.explain.catalogue import algorithms, entries
+from fedguard.bench.explain.settings import MODES, NOISES, SECTIONS, Setting, settings, value_of
+
+#: What the Lab starts with, where a suite has another default or none.
+START: dict[str, str] = {
+    "attack": "sign_flip",
+    "rule": "median",
+    "clients.malicious": "4",
+    "groups.groups": "5",
+    "record.epsilon": "10",
+    "client.epsilon": "30",
+    "distributed.epsilon": "30",
+}
+#: The keys of a section that always stand in sight; the others are found under "More".
+FIRST = {
+    "clients": ("total", "malicious"),
+    "training": ("algorithm", "rounds", "local_epochs", "batch_size", "lr"),
+    "threat": ("knowledge",),
+    "observer": ("server", "round", "victims", "labels"),
+    "server": ("root_data",),
+}
+#: The keys of a section that have menus of their own.
+ELSEWHERE = {"protocol": ("secure_aggregation", "privacy", "dropout", "encoding")}
+
+
+def composed() -> Composition:
+    """All menus, and what was chosen. Every choice stands in the address."""
+    left, middle, right = st.columns(3)
+    with left.container(border=True):
+        st.subheader("What is learned")
+        task = {kind: _algorithm(kind.capitalize(), kind, entries([kind])) for kind in ("data", "model", "partition")}
+        sections = _sections("training", "evaluation")
+        seeds = st.text_input(
+            "seeds", value="3", key="seeds", bind="query-params", help="How many, or a list of them, such as 0, 1, 2."
+        )
+    with middle.container(border=True):
+        st.subheader("Who attacks")
+        offered = [_NO_ATTACK, *entries(["attack", "inference"])]
+        attack = _algorithm("Attack", "attack", offered)
+        entry = next(one for one in offered if one["name"] == attack.name)
+        sections |= _sections("clients", "observer" if entry["kind"] == "inference" else "threat")
+    with right.container(border=True):
+        st.subheader("Who defends")
+        defense = _defense()
+        mode, noise = _form("Secure aggregation", "mode", MODES), _form("Noise for privacy", "noise", NOISES)
+        masks = () if mode.name == "off" else ("protocol", "protocol.encoding")
+        sections |= _sections("server", "protocol.dropout", *masks)
+    return Composition(
+        data=task["data"],
+        model=task["model"],
+        partition=task["partition"],
+        attack=attack,
+        defense=defense,
+        mode=mode,
+        noise=noise,
+        sections=sections,
+        seeds=_seeds(seeds),
+        beside_mean=entry["kind"] != "attack" or "goal" in entry,
+    )
+
+
+_NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is hostile.", "goal": ""}
+
+
+def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Choice:
+    """One of these algorithms, with its parameters."""
+    names = [one["name"] for one in offered]
+    name = _chosen(label, names, key)
+    entry = next(one for one in offered if one["name"] == name)
+    st.caption(escaped(entry["summary"]))
+    return Choice(name, _parameters(entry["kind"], name))
+
+
+def _defense() -> tuple[Choice, ...]:
+    """Client transforms >> mixings >> a rule."""
+    offered = entries(["defense"])
+    before = []
+    for label, key, stage in (
+        ("Client transforms", "transforms", "client transform"),
+        ("Mixings", "mixings", "mixing"),
+    ):
+        names = [one["name"] for one in offered if one["stage"] == stage]
+        chosen = st.multiselect(
+            label,
+            names,
+            key=key,
+            bind="query-params",
+            placeholder="none",
+            help="In the order in which they are chosen.",
+        )
+        before += [Choice(name, _parameters("defense", name)) for name in chosen]
+    rules = [one for one in offered if one["stage"].endswith("rule")]
+    return (*before, _algorithm("Rule", "rule", rules))
+
+
+def _form(label: str, key: str, forms: Mapping[str, type | None]) -> Choice:
+    name = _chosen(label, list(forms), key)
+    form = forms[name]
+    return Choice(name, _fields(name, settings(form)) if form else {})
+
+
+def _parameters(kind: str, name: str) -> dict[str, Any]:
+    found = [settings(cls) for cls in algorithms(name) if cls.kind == kind]
+    return _fields(name, found[0]) if found else {}
+
+
+def _sections(*names: str) -> dict[str, dict[str, Any]]:
+    """What is set in these sections of a suite."""
+    given, more = {}, {}
+    for name in names:
+        found, first = settings(SECTIONS[name]), FIRST.get(name, ())
+        given[name] = _section(name, [one for one in found if one.name in first])
+        more[name] = [one for one in found if one.name not in (*first, *ELSEWHERE.get(name, ()))]
+    with st.expander("More"):
+        for name, rest in more.items():
+            given[name] |= _section(name, rest)
+    return given
+
+
+def _section(name: str, found: Sequence[Setting]) -> dict[str, Any]:
+    """Some keys of a section under its name."""
+    if not found:
+        return {}
+    st.caption(f"**{name}**")
+    return _fields(name, found)
+
+
+def _fields(owner: str, found: Sequence[Setting]) -> dict[str, Any]:
+    """Widgets for these settings, two in a row; what was set by the reader."""
+    given, columns = {}, st.columns(2)
+    narrow = [setting for setting in found if not setting.several]
+    for setting in found:
+        with columns[narrow.index(setting) % 2] if setting in narrow else nullcontext():
+            value = _field(setting, f"{owner}.{setting.name}")
+        if value is not None:
+            given[setting.name] = value
+    return given
+
+
+def _field(setting: Setting, key: str) -> Any:
+    """One widget; None where it is left at the default."""
+    label, help = escaped(setting.name), escaped(setting.meaning) or None
+    same: dict[str, Any] = {"key": key, "help": help, "bind": "query-params"}
+    if setting.type == "bool":
+        on = setting.default == "True"
+        ticked = st.checkbox(label, value=on, **same)
+        return ticked if ticked != on else None
+    if setting.several:
+        usual = list(ast.literal_eval(setting.default))
+        several = st.multiselect(label, setting.choices, default=usual, **same)
+        return several if several != usual else None
+    if setting.choices:
+        one = st.selectbox(
+            label,
+            setting.choices,
+            index=setting.choices.index(setting.default),
+            accept_new_options=not setting.type.startswith("Literal"),
+            **same,
+        )
+        return one if one != setting.default else None
+    text = st.text_input(label, value=START.get(key, ""), placeholder=setting.default, **same)
+    return value_of(text) if text else None
+
+
+def _seeds(text: str) -> Any:
+    """A number of seeds, or a list of them, with or without brackets."""
+    return value_of(f"[{text}]" if "," in text and "[" not in text else text)
+
+
+def _chosen(label: str, names: Sequence[str], key: str) -> str:
+    start = START.get(key, names[0])
+    return st.selectbox(label, names, index=names.index(start) if start in names else 0, key=key, bind="query-params")

@@ -1,0 +1,137 @@
+"""What came out of a composed cell, beside the other three corners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+from fedguard.app import data
+from fedguard.app.charts.live import live
+from fedguard.app.here import Here
+from fedguard.app.lab.judged import Judged
+from fedguard.app.lab.live import ALT
+
+from fedguard.bench.matrix import FIGURES, Figure
+from fedguard.bench.run import Run
+from fedguard.bench.stats import estimate, paired
+
+#: How epsilon is shown, which no matrix shows.
+EPSILON = Figure("epsilon that the noise proves", False, "")
+
+
+def result(here: Here, name: str, found: Judged) -> None:
+    """The scorecard of what is stored of a run."""
+    run = data.open_run(here.store, name)
+    rows = [row for row in run.rows() if (row["attack"], row["defense"]) == (found.attack, found.defense)]
+    stored = [row for row in rows if row["status"] != "missing"]
+    st.subheader("What came out")
+    if len(stored) < len(rows):
+        st.info(f"{len(stored)} of {len(rows)} seeds of this cell are stored. Run goes on where it stopped.")
+    for row in stored:
+        if row["status"] != "ok":
+            st.error(f"Seed {row['seed']}: {row['status']}")
+            st.code(row["reason"], language=None, wrap_lines=True)
+    _figures(rows)
+    if lost := against_clean(run, found.cell):
+        st.text(lost)
+    drawn = _points(run)
+    if not drawn:
+        return
+    st.altair_chart(live(drawn, _rounds(run)), width="stretch", key="curves", alt=ALT)
+    st.caption("The final accuracy is the mean of the last five evaluations, not the best and not the last.")
+    st.dataframe(corners(run), hide_index=True)
+    _flags(run, found.cell)
+    first, second, _ = st.columns([1, 1, 2])
+    with first:
+        here.link("matrix", "This run in the Matrix", run=name)
+    with second:
+        here.link("cell", "This cell", run=name, cell=found.cell)
+
+
+def corners(run: Run) -> list[dict[str, Any]]:
+    """One row for each position: its figures as mean and 95 % interval over seeds, with their units."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in run.rows():
+        found.setdefault((row["attack"], row["defense"]), []).append(row)
+    table = [
+        {"attack": attack, "defense": defense, "seeds": _status(rows), **_texts(rows)}
+        for (attack, defense), rows in found.items()
+    ]
+    headings = dict.fromkeys(heading for row in table for heading in row)
+    return [{heading: row.get(heading, "-") for heading in headings} for row in table]
+
+
+def against_clean(run: Run, cell: str) -> str:
+    """How far a cell's final accuracy is from that of the mean without attack, seed by seed; empty where that did not run."""
+    results = [record["result"] for (one, _), record in run.records.items() if one == cell and record["status"] == "ok"]
+    pairs = [(one["final_accuracy"], one["corners"]["clean_mean"]) for one in results]
+    if not pairs or any(clean is None for _, clean in pairs):
+        return ""
+    found = paired([100 * (accuracy - clean) for accuracy, clean in pairs])
+    half = "" if found.half_width is None else f" ± {found.half_width:.1f}"
+    over = "one seed, so no interval" if found.pairs == 1 else f"over {found.pairs} seeds"
+    return f"Final accuracy against the mean without attack: {found.mean:+.1f}{half} points, {over}."
+
+
+def _figures(rows: Sequence[Mapping[str, Any]]) -> None:
+    texts = _texts(rows)
+    for start in range(0, len(texts), 4):
+        for column, (heading, text) in zip(st.columns(4), list(texts.items())[start : start + 4], strict=False):
+            column.metric(heading, text)
+
+
+def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The figures that a cell has, in words. An average over the seeds that happened to work would be another figure."""
+    if any(row["status"] != "ok" for row in rows):
+        return {}
+    texts = {}
+    for key, figure in {**SHOWN, "epsilon": EPSILON}.items():
+        values = [row[key] for row in rows if row[key] is not None]
+        if values:
+            mean = estimate(values)
+            half = "" if mean.half_width is None else f" ± {figure.text(mean.half_width)}"
+            texts[figure.title] = f"{figure.text(mean.mean)}{half} {figure.unit}".strip()
+    return texts
+
+
+#: Diagnostics of the rule are left to the Cell page.
+SHOWN = {
+    key: figure
+    for key, figure in FIGURES.items()
+    if key not in ("best_accuracy", "filter_precision", "filter_recall", "honest_excluded", "kappa")
+}
+
+
+def _status(rows: Sequence[Mapping[str, Any]]) -> str:
+    """``3``, or what the seeds are that have no figures."""
+    bad = list(dict.fromkeys(row["status"] for row in rows if row["status"] != "ok"))
+    return f"{', '.join(bad)}" if bad else str(len(rows))
+
+
+def _flags(run: Run, cell: str) -> None:
+    flags = dict.fromkeys(
+        (flag["flag"], flag["said"])
+        for (one, _), record in run.records.items()
+        if one == cell
+        for flag in record["flags"]
+    )
+    if flags:
+        st.markdown("**Red flags**")
+        st.dataframe([{"flag": flag, "why": said} for flag, said in flags], hide_index=True)
+
+
+def _points(run: Run) -> list[dict[str, Any]]:
+    return [
+        {"cell": record["label"], "seed": record["seed"], "round": round, "accuracy": accuracy}
+        for record in run.records.values()
+        if record["status"] == "ok"
+        for round, accuracy in zip(
+            record["result"]["curve"]["round"], record["result"]["curve"]["accuracy"], strict=True
+        )
+    ]
+
+
+def _rounds(run: Run) -> int:
+    """Of the whole training."""
+    return max((record["config"]["training"]["rounds"] for record in run.records.values()), default=1)

@@ -1,0 +1,54 @@
+"""One run as one HTML file, readable without network and without JavaScript: `fedguard report RUN --html FILE`.
+
+elements.py     elements whose text is escaped by whoever writes them out: nothing else makes HTML here
+document.py     the page around the sections: head, policy, style, contents
+style.py        how it looks on light and dark, and printed
+drawing.py      altair charts as inline SVG
+sections.py     which sections there are, in their order; each is a file that turns a run into elements
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedguard.errors import MissingExtra, StoreError
+
+if TYPE_CHECKING:
+    from fedguard.bench.run import Run
+
+#: How a report is told from other files, which are not written over.
+MARK = '<meta name="generator" content="FedGuard report">'
+
+
+def write(run: Run, path: str | Path) -> None:
+    """Write the report of a run, over an earlier report if there is one.
+
+    Raises:
+        MissingExtra: altair or vl-convert is not installed.
+        StoreError: the file cannot be written, or is there and no report.
+    """
+    path = Path(path)
+    try:
+        if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:4096]:
+            raise StoreError(f"{path}: expected a report to write over; got another file. Choose another --html.")
+        path.write_bytes(html(run))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
+
+
+def html(run: Run) -> bytes:
+    """The report of a run in UTF-8.
+
+    Raises:
+        MissingExtra: altair or vl-convert is not installed.
+    """
+    try:
+        import altair  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ImportError:
+        raise MissingExtra("the report", "vl-convert-python", "dashboard") from None
+    from fedguard.app.report.document import document
+    from fedguard.app.report.sections import SECTIONS
+
+    return document(run.name, MARK, SECTIONS, run)

@@ -1,0 +1,53 @@
+"""Where defenses break, over each number that the suite sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from fedguard.app.charts.breakdown import breakdown
+from fedguard.app.report.drawing import drawn
+from fedguard.app.report.elements import el, table
+
+from fedguard.bench.breakdown import Breakdown, Curve
+from fedguard.bench.run import Run
+
+
+def curves(run: Run) -> list[Element]:
+    """The final accuracy over each swept number."""
+    parts = [part for key in run.swept for part in _over(run.breakdown(key))]
+    return parts or [el("p", "This run sweeps no number beside attacks and defenses.")]
+
+
+def _over(found: Breakdown) -> Iterator[Element]:
+    if found.positions is None:
+        return
+    yield el("h3", f"Over {found.key}")
+    for setting in dict.fromkeys(curve.setting for curve in found.curves):
+        says = (
+            f"Final accuracy over {found.key}, one line per defense, side by side; upright lines are 95 % intervals over "
+            "seeds, those without an end stroke reach beyond 0 or 100 %."
+        )
+        yield drawn(breakdown(found, setting), f"{setting}: {says}" if setting else says)
+        rows = [_row(curve) for curve in (*found.curves, *found.worst) if curve.setting == setting]
+        caption = f"Final accuracy in % over {found.key}" + (f"; {setting}" if setting else "")
+        yield table(caption, ["attack against defense", "half is lost at", "area", *found.labels], rows, "lr")
+    yield el(
+        "p",
+        "Half: where half of the accuracy above chance is lost, on the line between points. Area: the mean share of it that is "
+        "kept along the key, 1 for all.",
+        class_="note",
+    )
+
+
+def _row(curve: Curve) -> list[str]:
+    half = "never" if curve.half is None else curve.half if isinstance(curve.half, str) else f"{curve.half:.3g}"
+    spread = "" if curve.half_width is None else f" ±{curve.half_width:.2g}"
+    area = "-" if curve.area is None else f"{curve.area.mean:.2f}"
+    wide = "" if curve.area is None or curve.area.half_width is None else f" ±{curve.area.half_width:.2f}"
+    return [
+        f"{curve.attack} against {curve.defense}",
+        half + spread if curve.until else "-",
+        area + wide,
+        *(entry.text() for entry in curve.entries),
+    ]

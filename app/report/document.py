@@ -1,0 +1,61 @@
+"""The page around the sections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from xml.etree.ElementTree import Element
+
+from fedguard.app.report.drawing import numbered
+from fedguard.app.report.elements import el, to_bytes
+from fedguard.app.report.style import STYLE
+
+if TYPE_CHECKING:
+    from fedguard.bench.run import Run
+
+#: Nothing is loaded from anywhere, and nothing runs.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+class Section(NamedTuple):
+    """A part of the report: its name in the address, its title, and what makes its content."""
+
+    name: str
+    title: str
+    content: Callable[[Run], Sequence[Element]]
+
+
+def document(name: str, mark: str, sections: Sequence[Section], run: Run) -> bytes:
+    """The whole page.
+
+    Args:
+        name: of the run.
+        mark: an element by which the file is known for a report.
+        sections: in their order.
+    """
+    contents = el("nav", el("h2", "Contents"), el("ol", *(_entry(one) for one in sections)), aria_label="Contents")
+    body = el(
+        "body",
+        el("header", el("h1", f"FedGuard report: {name}")),
+        contents,
+        el("main", *(_section(one, run) for one in sections)),
+    )
+    numbered(body)
+    # The policy stands before all that a run brings, its name in the title included.
+    start = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{mark}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+    )
+    title = to_bytes(el("title", f"FedGuard report: {name}"))
+    return start.encode() + title + f"<style>{STYLE}</style></head>\n".encode() + to_bytes(body) + b"</html>\n"
+
+
+def _entry(section: Section) -> Element:
+    return el("li", el("a", section.title, href=f"#{section.name}"))
+
+
+def _section(section: Section, run: Run) -> Element:
+    heading = el("h2", section.title, id=f"{section.name}-title")
+    return el("section", heading, *section.content(run), id=section.name, aria_labelledby=f"{section.name}-title")

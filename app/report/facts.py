@@ -1,0 +1,103 @@
+"""What was run: the suite, its code and its data, how heterogeneous these were measured to be; what was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from fedguard.app.report.elements import facts, listed, paragraphs, table
+
+from fedguard.bench.matrix import Entry, Figure
+from fedguard.bench.record import Record
+from fedguard.bench.report import references
+from fedguard.bench.run import Run
+from fedguard.bench.stats import estimate
+
+
+def what_was_run(run: Run) -> list[Element]:
+    """The suite, what made the records, the data, and what the figures are to be compared with."""
+    said = [str(text) for text in references(run)]
+    return [facts(_suite(run)), facts(_makers(run)), *_data(run), *paragraphs(said)]
+
+
+def _suite(run: Run) -> Iterator[tuple[str, str]]:
+    rows = run.rows()
+    counts = Counter(row["status"] for row in rows)
+    trials = ", ".join(f"{count} {status}" for status, count in counts.items())
+    damaged = f"; {len(run.broken)} records are damaged and count as missing" if run.broken else ""
+    yield "suite", str(run.manifest["name"])
+    yield "started", datetime.fromtimestamp(run.manifest["started"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+    yield "attacks", ", ".join(dict.fromkeys(row["attack"] for row in rows))
+    yield "defenses", ", ".join(dict.fromkeys(row["defense"] for row in rows))
+    for key in run.swept:
+        yield key, "; ".join(dict.fromkeys(str(row[key]) for row in rows))
+    yield "seeds", f"{', '.join(map(str, run.seeds))} ({len(run.seeds)})"
+    yield "trials", f"{len(rows)}: {trials}{damaged}"
+    yield "defenses tuned", "on seeds and attacks of their own" if run.manifest.get("tuning") else "no"
+
+
+def _makers(run: Run) -> Iterator[tuple[str, str]]:
+    """What a record's environment says; of several values, all of them."""
+    environments = [record["environment"] for record in run.records.values() if record["status"] == "ok"]
+    names = {
+        "fedguard": "FedGuard",
+        "git_commit": "commit",
+        "code": "digest of the code",
+        "data": "digest of the data",
+        "torch": "torch",
+        "python": "Python",
+        "platform": "platform",
+        "device": "device",
+    }
+    for key, name in names.items():
+        values = dict.fromkeys(_plain(one.get(key)) for one in environments)
+        yield name, "; ".join(values) or "nothing ran"
+    yield "version of results", str(run.manifest["results_version"])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {digest}" for name, digest in value.items())
+    return "not known" if value is None else str(value)
+
+
+def _data(run: Run) -> Iterator[Element]:
+    """The data of each partition, with the heterogeneity that was measured on it."""
+    alike: dict[tuple[str, ...], list[Record]] = {}
+    for record in run.records.values():
+        if record["status"] == "ok":
+            task, card = record["config"]["task"], record["threat_card"]
+            place = (str(task["data"]["name"]), str(task["model"]["name"]), card["partition"], str(card["clients"]))
+            alike.setdefault(place, []).append(record)
+    if alike:
+        heads = [
+            "data",
+            "model",
+            "partition",
+            "clients",
+            "label distance",
+            "gradient dissimilarity",
+            "examples of a client",
+        ]
+        rows = [(*place, *_measured(found)) for place, found in alike.items()]
+        yield table("Data, and how far the clients' data were measured to be apart", heads, rows, "lllrrrr")
+        yield listed(
+            [
+                "Label distance: how far a client's shares of labels are from everybody's, on average; 0 alike, 1 disjoint.",
+                "Gradient dissimilarity: the mean squared distance of the clients' first gradients from their mean, in squared "
+                "lengths of that mean.",
+            ]
+        )
+
+
+def _measured(found: Sequence[Record]) -> Iterator[str]:
+    """Means over seeds, each seed once."""
+    by_seed = {record["seed"]: record["threat_card"]["dissimilarity"] for record in found}
+    for key in ("label_distance", "gradient_dissimilarity"):
+        yield Entry(estimate([one[key] for one in by_seed.values()]), "ok", Figure(key, False, "")).text()
+    least = min(one["smallest_client"] for one in by_seed.values())
+    most = max(one["largest_client"] for one in by_seed.values())
+    yield f"{least} to {most}"

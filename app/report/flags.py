@@ -1,0 +1,44 @@
+"""Red flags: what makes the figures doubtful, and what to do about it."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element
+
+from fedguard.app.report.elements import el, table
+
+from fedguard.bench.judging.lint import Finding, lint
+from fedguard.bench.judging.results import results_of
+from fedguard.bench.run import Run
+
+#: More cases of one flag than these are counted.
+SHOWN = 5
+
+
+def flags(run: Run) -> list[Element]:
+    """What is raised, what could not be judged, and what was judged and not raised."""
+    found = lint(results_of(run))
+    parts: list[Element] = []
+    if found.findings:
+        rows = [
+            (f"{number} {flag}", str(len(cases)), [el("div", _case(one)) for one in cases[:SHOWN]] + _more(cases))
+            for (number, flag), cases in found.flags().items()
+        ]
+        caption = f"Raised on {found.trials} trials: the cell, the figure, the threshold and what to do"
+        parts.append(table(caption, ["flag", "cases", "what it says"], rows, "lrl"))
+    else:
+        parts.append(el("p", "No flag is raised."))
+    parts.append(el("p", f"Judged and not raised: {', '.join(found.clear) or 'none'}."))
+    if found.not_judged:
+        left = [(f"{one.number} {one.flag}", f"{one.cases} of {one.of}", one.why) for one in found.not_judged]
+        parts.append(table("Not judged", ["flag", "cases", "why"], left, "lrl"))
+    return parts
+
+
+def _case(one: Finding) -> str:
+    seed = "" if one.seed is None else f", seed {one.seed}"
+    return f"{one.cell}{seed}: {one.said}"
+
+
+def _more(cases: list[Finding]) -> list[Element]:
+    more = len(cases) - SHOWN
+    return [el("div", f"... and {more} more: `fedguard lint` names them all.", class_="note")] if more > 0 else []

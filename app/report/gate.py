@@ -1,0 +1,70 @@
+"""The gate's last verdict on the run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from fedguard.app.charts.gate import drops
+from fedguard.app.report.drawing import drawn
+from fedguard.app.report.elements import el, facts, listed, paragraphs, table
+
+from fedguard.bench.gate.kept import verdicts
+from fedguard.bench.gate.reports import HEADS, NOTE, row
+from fedguard.bench.gate.verdict import WORDS, Verdict
+from fedguard.bench.gate.watch import figure_of
+from fedguard.bench.run import Run
+
+
+def gate(run: Run) -> list[Element]:
+    """What it said, and why."""
+    broken: list[Path] = []
+    found = verdicts(run.folder, broken.append)
+    damaged = paragraphs((f"gate/{path.name} is no verdict that can be read." for path in broken), class_="note")
+    if not found:
+        return [
+            *damaged,
+            el("p", "No gate has judged this run: ", el("code", f"fedguard gate {run.name} --baseline FILE")),
+        ]
+    return [*damaged, *_last(found[-1])]
+
+
+def _last(verdict: Verdict) -> list[Element]:
+    headline = el("p", verdict.headline, class_="lead")
+    about = facts(
+        [
+            ("judged", datetime.fromtimestamp(verdict.time, UTC).strftime("%Y-%m-%d %H:%M UTC")),
+            ("run", verdict.run),
+            ("baseline", verdict.baseline),
+            ("commit", f"{verdict.commit or 'not known'}, baseline {verdict.baseline_commit or 'not known'}"),
+            ("exit code", str(verdict.exit_code)),
+        ]
+    )
+    lines = [*verdict.incompatible, *verdict.warnings]
+    charts = [
+        drawn(chart, f"{figure_of(figure).title}: how much worse each cell became, beside its margin.")
+        for figure, chart in drops(verdict).items()
+    ]
+    said = [listed(lines)] if lines else []
+    return [headline, about, *said, *charts, *_judgements(verdict), *_rest(verdict)]
+
+
+def _judgements(verdict: Verdict) -> list[Element]:
+    ordered = sorted(verdict.judgements, key=lambda one: -WORDS.index(one.verdict))
+    if not ordered:
+        return []
+    rows = [[*row(one), one.why] for one in ordered]
+    caption = "One judgement for each figure of each cell, the worst first"
+    return [table(caption, [*HEADS, "why"], rows, "lllrrrrrrl"), el("p", NOTE, class_="note")]
+
+
+def _rest(verdict: Verdict) -> list[Element]:
+    broad = [(figure_of(one.figure).title, one.verdict, one.why) for one in verdict.broad]
+    audits = [(str(one.get("subject", "-")), str(one["verdict"]), str(one.get("words", ""))) for one in verdict.audits]
+    parts = []
+    if broad:
+        parts.append(table("Each figure over the whole suite", ["figure", "verdict", "why"], broad, "l"))
+    if audits:
+        parts.append(table("Audits of the epsilons", ["of", "verdict", "in words"], audits, "l"))
+    return parts

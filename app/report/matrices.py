@@ -1,0 +1,63 @@
+"""Every attack against every defense, figure by figure: as colours, and as a table with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from xml.etree.ElementTree import Element
+
+from fedguard.app.charts.heatmap import heatmap
+from fedguard.app.report.drawing import drawn
+from fedguard.app.report.elements import el, table
+from fedguard.app.report.records import setting
+
+from fedguard.bench.matrix import FIGURES, Entry, Matrix
+from fedguard.bench.run import Run
+
+#: Where a run has more settings than this, other figures than the accuracy have tables alone.
+DRAWN = 3
+
+
+def matrices(run: Run) -> list[Element]:
+    """One matrix for each figure that the run has."""
+    rows = run.rows()
+    return [
+        part
+        for figure, known in FIGURES.items()
+        if any(row[figure] is not None and known.fits(row["goal"]) for row in rows)
+        for part in _of_figure(run, figure)
+    ] or [el("p", "No trial of this run has a figure.")]
+
+
+def _of_figure(run: Run, figure: str) -> Iterator[Element]:
+    known, matrix = FIGURES[figure], run.table(figure)
+    better = "more is better" if known.more_is_better else "less is better"
+    yield el("h3", f"{known.heading[0].upper()}{known.heading[1:]}: {better} for the defender")
+    rows = [row for row in run.rows() if known.fits(row["goal"])]
+    for block, attacks in matrix.blocks.items():
+        kept = {attack: row for attack, row in attacks.items() if any(entry.estimate for entry in row.values())}
+        if not kept:
+            yield el("p", f"{block}: no trial has this figure.", class_="note")
+            continue
+        apply = [one for one in matrix.defenses if any(_applies(row[one]) for row in kept.values())]
+        chosen = [
+            row for row in rows if row["attack"] in kept and row["defense"] in apply and setting(run, row) == block
+        ]
+        says = f"{known.title}, mean over seeds, attacks by defenses; the table below holds the same with intervals."
+        if figure == "final_accuracy" or len(matrix.blocks) <= DRAWN:
+            yield drawn(heatmap(chosen, figure), f"{block}: {says}" if block else f"{says[0].upper()}{says[1:]}")
+        yield _table(matrix, block, kept, apply)
+
+
+def _applies(entry: Entry) -> bool:
+    """Whether there is a figure, or a reason why there is none; some figures are of some defenses alone."""
+    return entry.estimate is not None or entry.status not in ("ok", "")
+
+
+def _table(matrix: Matrix, block: str, attacks: Mapping[str, Mapping[str, Entry]], defenses: Sequence[str]) -> Element:
+    rows = [[attack, *(row[defense].text() for defense in defenses)] for attack, row in attacks.items()]
+    several = len(attacks) - ("none" in attacks) > 1
+    if several:
+        worst = [matrix.worst(block, defense) for defense in defenses]
+        rows.append(["worst of these", *(entry.text() if entry else "-" for entry in worst)])
+    caption = f"{matrix.title}; {block}" if block else matrix.title
+    return table(caption, ["attack", *defenses], rows, "lr", last=int(several))

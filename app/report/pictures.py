@@ -1,0 +1,73 @@
+"""Reconstructions beside the truth. The pictures are drawn anew from arrays: no picture file of a run is shown."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from fedguard.app.report.elements import el, listed
+
+from fedguard.bench.disclosure import Rebuilt, picture, rebuilt
+from fedguard.bench.run import Run
+from fedguard.errors import StoreError
+
+#: The most bytes of pictures in one report.
+ROOM = 1_000_000
+
+
+def pictures(run: Run) -> list[Element]:
+    """One target of each attack, defense and setting: of the first seed, as far as there is room."""
+    chosen: dict[tuple[str, str, str], Rebuilt] = {}
+    for one in rebuilt(run):
+        if one.arrays is not None:
+            chosen.setdefault((one.place.setting, one.place.attack, one.place.defense), one)
+    if not chosen:
+        return [el("p", "This run rebuilt no inputs of which it kept pictures.")]
+    shown, left = list[Element](), list[str]()
+    used = 0
+    for one in chosen.values():
+        drawn, why = _drawn(one, ROOM - used)
+        used += len(drawn or b"")
+        if drawn is None:
+            left.append(f"{_named(one)}: {why}")
+        else:
+            shown.append(_figure(one, drawn))
+    said = "Above the true inputs, below what the attack made of them: the first target of the first seed."
+    return [el("p", said), el("div", *shown, class_="pictures"), *([listed(left)] if left else [])]
+
+
+def _drawn(one: Rebuilt, room: int) -> tuple[bytes | None, str]:
+    assert one.arrays is not None
+    try:
+        drawn = picture(one.arrays)
+    except StoreError as error:
+        return None, str(error)
+    if drawn is None:
+        return None, "no images"
+    return (drawn, "") if len(drawn) <= room else (None, "left out, since the report would become too large")
+
+
+def _figure(one: Rebuilt, drawn: bytes) -> Element:
+    scores = ", ".join(_scores(one))
+    says = f"{_named(one)}" + (f": {scores}" if scores else "")
+    image = el(
+        "img", src=f"data:image/png;base64,{b64encode(drawn).decode()}", alt=f"Inputs and what was rebuilt: {says}"
+    )
+    return el("figure", image, el("figcaption", says))
+
+
+def _named(one: Rebuilt) -> str:
+    place = one.place
+    setting = f", {place.setting}" if place.setting else ""
+    return f"{place.attack} against {place.defense}{setting}, seed {place.seed}"
+
+
+def _scores(one: Rebuilt) -> Iterator[str]:
+    psnr, gain = one.score.get("psnr"), one.score.get("gain")
+    if psnr:
+        yield f"PSNR {psnr['mean']:.1f} dB"
+    if gain:
+        yield f"{gain['mean']:+.1f} dB beside the best trivial guess"
+    if one.score.get("recovered") is not None:
+        yield f"{100 * one.score['recovered']:.0f} % of the inputs recovered exactly"

@@ -1,0 +1,102 @@
+"""Privacy: what is proven, what audits found, what it costs and leaks, and who is recognised as a member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from fedguard.app.charts.privacy import audit_names, bounds, frontier, roc
+from fedguard.app.report.drawing import drawn
+from fedguard.app.report.elements import el, listed, paragraphs, table
+
+from fedguard.bench.audits import StoredAudit, stored_audit
+from fedguard.bench.disclosure import Promise, promises, recognised
+from fedguard.bench.matrix import FIGURES, Entry
+from fedguard.bench.run import Run
+from fedguard.bench.trilemma import LEAKAGE, Point, Trilemma, Worst, points
+from fedguard.errors import StoreError
+
+
+def privacy(run: Run) -> list[Element]:
+    """Every epsilon with its kind and assumptions, then the trilemma."""
+    return [*_promised(run), *_audited(run), *_trilemma(run), *_members(run)]
+
+
+def _promised(run: Run) -> Iterator[Element]:
+    found = promises(run)
+    yield el("h3", "What is proven")
+    if all(not one.facts for one in found):
+        yield el("p", "No cell of this run adds noise, so nothing is proven: there is no epsilon.")
+        return
+    heads = ["setting", "epsilon", "hides one", "what it says", "trials"]
+    rows = [
+        (one.setting or "every cell", one.figure, one.unit or "nothing", one.words, str(one.trials)) for one in found
+    ]
+    yield table("Upper bounds on what one record or one client changes; smaller hides more", heads, rows, "lrllr")
+    resting = _assumptions(found)
+    if resting:
+        yield el("h4", "What these rest on")
+        yield listed(resting)
+
+
+def _assumptions(found: list[Promise]) -> list[str]:
+    """Each assumption once, with the settings that it is of."""
+    told: dict[str, list[str]] = {}
+    for one in found:
+        for line in one.facts.get("assumptions") or ():
+            told.setdefault(str(line), []).append(one.setting or "every cell")
+    return [f"{line} ({'; '.join(dict.fromkeys(settings))})" for line, settings in told.items()]
+
+
+def _audited(run: Run) -> Iterator[Element]:
+    try:
+        stored = stored_audit(run.folder)
+    except StoreError as error:
+        stored = None
+        yield el("p", str(error), class_="note")
+    if stored is not None:
+        yield from _bounds(run, stored)
+
+
+def _bounds(run: Run, stored: StoredAudit) -> Iterator[Element]:
+    yield el("h3", "What an audit found")
+    yield from paragraphs(stored.doubts(run), class_="note")
+    if stored.audits:
+        yield drawn(bounds(stored.audits), "Lower bounds by canaries as bars, the accountant's epsilon as diamonds.")
+        named = zip(audit_names(stored.audits), stored.audits, strict=True)
+        rows = [(name, one.audit.verdict, one.audit.words) for name, one in named]
+        yield table(f"Audits by {stored.method}", ["of", "verdict", "in words"], rows, "l")
+
+
+def _trilemma(run: Run) -> Iterator[Element]:
+    found = Trilemma(run.name, points(run.rows(), run.swept))
+    figures = [figure for figure in LEAKAGE if any(figure in point.leakage for point in found.points)]
+    yield el("h3", "What it costs, and what still leaks")
+    if not figures and all(point.epsilon is None for point in found.points):
+        yield el("p", "This run has no epsilon and no attack on the clients' privacy, so there is nothing to weigh.")
+        return
+    if len({point.epsilon for point in found.points}) > 1:
+        units = {one.setting: str(one.unit) for one in promises(run) if one.unit}
+        says = "Accuracy under the worst attack and what leaks, over epsilon; bars are 95 % intervals over seeds."
+        yield drawn(frontier(found, units), says)
+    heads = ["setting", "defense", "epsilon", "final accuracy, worst", *(FIGURES[figure].heading for figure in figures)]
+    rows = [_point(point, figures) for point in found.points]
+    yield table("Each figure is that of the worst of its attacks; no attack counts as one", heads, rows, "llrr")
+
+
+def _point(point: Point, figures: list[str]) -> list[str]:
+    epsilon = "none" if point.epsilon is None else f"{point.epsilon:.3g}"
+    worst = [_worst(point.leakage.get(figure), figure) for figure in figures]
+    return [point.setting or "every cell", point.defense, epsilon, _worst(point.accuracy, "final_accuracy"), *worst]
+
+
+def _worst(one: Worst | None, figure: str) -> str:
+    return "-" if one is None else f"{Entry(one.estimate, 'ok', FIGURES[figure]).text()} ({one.attack})"
+
+
+def _members(run: Run) -> Iterator[Element]:
+    """The ROC is logarithmic: what an attack finds without false alarms is what harms."""
+    targets = recognised(run)
+    if any(true > 0 and false > 0 for target in targets for false, true in target.score["roc"]):
+        yield el("h3", "Who is recognised as a member")
+        yield drawn(roc(targets), "True over false positives of the membership attacks, both on a logarithmic axis.")

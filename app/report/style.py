@@ -1,0 +1,56 @@
+"""How the report looks on light and dark, and printed. The fonts are those of the reader's system."""
+
+from __future__ import annotations
+
+STYLE = """
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c2330; --faint: #5b6472; --line: #d5dae1; --panel: #f5f7fa;
+  --link: #0b5cad; --refused: #8a5a00; --failed: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --ground: #14181f; --ink: #e6eaf0; --faint: #a2abb8; --line: #343c48;
+  --panel: #1c222b; --link: #7db7f5; --refused: #e5b567; --failed: #ff8a80; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1.5rem 4rem; background: var(--ground); color: var(--ink);
+  font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: .5rem 0 1rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.4rem; margin: 3rem 0 .8rem; padding-top: .6rem; border-top: 2px solid var(--line); }
+h3 { font-size: 1.1rem; margin: 2rem 0 .6rem; overflow-wrap: anywhere; }
+h4 { font-size: 1rem; margin: 1.4rem 0 .4rem; color: var(--faint); overflow-wrap: anywhere; }
+p, li { max-width: 52rem; overflow-wrap: anywhere; }
+a { color: var(--link); }
+nav { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem 1.2rem .8rem; }
+nav h2 { border: 0; margin: .4rem 0; padding: 0; font-size: 1rem; }
+nav ol { margin: 0; padding-left: 1.6rem; columns: 15rem; column-gap: 2.5rem; }
+.lead { font-size: 1.12rem; }
+.note { color: var(--faint); font-size: .92rem; }
+dl { margin: .8rem 0; }
+dl div { display: grid; grid-template-columns: 13rem 1fr; gap: 0 1rem; padding: .25rem 0; }
+dl div { border-bottom: 1px solid var(--line); }
+dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--faint); padding-bottom: .4rem; min-width: min(44rem, 85vw); }
+td div + div { margin-top: .5rem; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
+th { font-weight: 600; } .l { text-align: left; } .r { text-align: right; white-space: nowrap; }
+td.l { max-width: 34rem; overflow-wrap: break-word; }
+tr.last th, tr.last td { border-top: 2px solid var(--line); font-weight: 600; }
+.refused, .missing { color: var(--refused); font-style: italic; } .failed { color: var(--failed); font-weight: 600; }
+figure { margin: 1rem 0; overflow-x: auto; }
+figure svg, figure img { max-width: 100%; height: auto; }
+figure img { image-rendering: pixelated; background: #fff; }
+figcaption { color: var(--faint); font-size: .92rem; max-width: 52rem; }
+.pictures { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; } .pictures figure { margin: 0; max-width: 36rem; }
+pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .8rem 1rem; overflow-x: auto;
+  font-size: .85rem; line-height: 1.4; }
+@media (max-width: 40rem) { body { padding: .8rem; } dl div { grid-template-columns: 1fr; } }
+@page { size: landscape; margin: 12mm; }
+@media print {
+  :root { color-scheme: light; --ground: #fff; --ink: #000; --faint: #444; --line: #bbb; --panel: #fff; --link: #000;
+    --refused: #6b4500; --failed: #8a1a14; }
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  .scroll, figure, pre { overflow: visible; } pre { white-space: pre-wrap; }
+  table { font-size: 8pt; } th, td { padding: .15rem .4rem; } thead { display: table-header-group; }
+  .r { white-space: normal; } caption { min-width: 0; }
+  h2, h3, h4, caption { break-after: avoid; } figure, tr { break-inside: avoid; }
+}
+"""

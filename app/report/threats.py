@@ -1,0 +1,44 @@
+"""Threat cards: under which assumptions each figure was obtained."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from fedguard.app.report.elements import el, table
+from fedguard.app.report.records import ran
+
+from fedguard.bench.run import Run
+
+
+def threats(run: Run) -> list[Element]:
+    """Who attacks and what they see, attack by attack; then what each defense was told and sees."""
+    cards = [(swept, record["threat_card"]) for swept, record in ran(run)]
+    if not cards:
+        return [el("p", "Nothing ran.")]
+    attacked = any(card["attack"] for _, card in cards)
+    attacks: dict[tuple[str, ...], list[str]] = {}
+    rules: dict[tuple[str, ...], None] = {}
+    for swept, card in cards:
+        attacks.setdefault((card["in_words"], _tampers(card)), []).append(swept["attack"])
+        if card["attack"] or not attacked:
+            rules[_rule(swept["defense"], card)] = None
+    rows = [(", ".join(dict.fromkeys(names)), *words) for words, names in attacks.items()]
+    heads = ["defense", "clients in a round", "hostile clients", "told", "sees", "run outside of what is proven"]
+    return [
+        table("The attacks, in words", ["attack", "who, and what they see", "goal; acts on"], rows, "l"),
+        table("The defenses: what each is told of the number of hostile clients, and sees", heads, rules, "lrrrll"),
+    ]
+
+
+def _tampers(card: dict[str, Any]) -> str:
+    acts = f"; {', '.join(card['acts_on'])}" if card["acts_on"] else ""
+    return f"{card['goal'] or 'none'}{acts}"
+
+
+def _rule(defense: str, card: dict[str, Any]) -> tuple[str, ...]:
+    told = str(card["told_f"]) if card["f_known"] else f"{card['told_f']} (not known to it)"
+    hostile = str(card["true_f"]) if card["attack"] and card["true_f"] else "none"
+    sees = ", ".join(name.replace("_", " ") for name in card["server_sees"]) or "nothing but what is aggregated"
+    unproven = "; ".join(map(str, card["unproven"])) or "no"
+    return defense, f"{card['per_round']} of {card['clients']}", hostile, told, sees, unproven

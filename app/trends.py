@@ -1,0 +1,85 @@
+"""How a suite's figures move from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Verdict
+from fedguard.bench.gate.watch import figure_of
+from fedguard.bench.run import Run
+from fedguard.bench.stats import Estimate, estimate
+
+#: What a gate said, by its exit code.
+SAID = {PASSED: "passed", REGRESSED: "regressed", CANNOT_JUDGE: "cannot judge"}
+
+
+def figures(run: Run) -> list[str]:
+    """The figures that a run has, in the order of its rows; epsilon too."""
+    rows = run.rows()
+    known = [key for key in (rows[0] if rows else {}) if _is_figure(key)]
+    return [key for key in known if any(row[key] is not None for row in rows)]
+
+
+def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[dict[str, Any]]:
+    """For each run, the mean over its cells and the worst of them, as `charts.gate.trend` draws them."""
+    found = []
+    for run, verdicts in runs:
+        cells = _cells(run.rows(), figure)
+        for what, value in (("mean over cells", _mean(cells)), ("worst cell", _worst(cells, figure))):
+            if value is not None:
+                found.append(
+                    {
+                        "time": float(run.manifest.get("started", run.manifest.get("created", 0.0))),
+                        "run": run.name,
+                        "commit": commit_of(run),
+                        "what": what,
+                        **_shown(value, figure),
+                        "cells": len(cells),
+                        "verdict": SAID[verdicts[-1].exit_code] if verdicts else "not judged",
+                    }
+                )
+    return found
+
+
+def commit_of(run: Run) -> str:
+    """Of the code that made the records; several, if it changed on the way."""
+    commits = {record["environment"].get("git_commit") for record in run.records.values()}
+    return ", ".join(sorted(str(one) for one in commits if one))
+
+
+def _is_figure(key: str) -> bool:
+    try:
+        figure_of(key)
+    except KeyError:
+        return False
+    return True
+
+
+def _cells(rows: Sequence[Mapping[str, Any]], figure: str) -> list[list[float]]:
+    """For each cell that has the figure on every seed, its values in the order of the seeds."""
+    found: dict[str, dict[int, float | None]] = {}
+    for row in rows:
+        found.setdefault(row["cell"], {})[row["seed"]] = row[figure] if row["status"] == "ok" else None
+    return [
+        [value for value in seeds.values() if value is not None]
+        for seeds in found.values()
+        if all(value is not None for value in seeds.values())
+    ]
+
+
+def _mean(cells: Sequence[Sequence[float]]) -> Estimate | None:
+    """Over seeds, of the mean over cells."""
+    return estimate([sum(seed) / len(seed) for seed in zip(*cells, strict=True)]) if cells else None
+
+
+def _worst(cells: Sequence[Sequence[float]], figure: str) -> Estimate | None:
+    if not cells:
+        return None
+    sign = 1 if figure_of(figure).more_is_better else -1
+    return min((estimate(values) for values in cells), key=lambda one: sign * one.mean)
+
+
+def _shown(value: Estimate, figure: str) -> dict[str, float]:
+    scale, half = figure_of(figure).scale, value.half_width or 0.0
+    return {"mean": scale * value.mean, "low": scale * (value.mean - half), "high": scale * (value.mean + half)}

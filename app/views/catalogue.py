@@ -1,0 +1,147 @@
+"""Every attack, defense, data set, partition and model, as `fedguard explain` tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+from fedguard.app.here import Here
+from fedguard.app.words import escaped
+from rich.console import Console
+
+from fedguard.bench.explain.catalogue import algorithms, entries, facts, works_with
+from fedguard.bench.explain.settings import prose, settings
+from fedguard.bench.explain.toy import picture_of
+
+#: What each kind is called here; those that are left out stand in no suite and attack no protocol.
+KINDS = {
+    "attack": "attack on the training",
+    "inference": "attack on privacy",
+    "protocol": "attack on the protocol",
+    "defense": "defense",
+    "trigger": "trigger",
+    "data": "data",
+    "partition": "partition",
+    "model": "model",
+}
+
+
+def show(here: Here) -> None:
+    """A table to search, and one of them in full."""
+    offered = _entries()
+    chosen = _filtered(offered)
+    table = [_row(one) for one in chosen]
+    st.caption(f"{len(table)} of {len(offered)}. Click a line to read it in full.")
+    # Another selection of lines is another table, in which no line is chosen yet.
+    key = f"table {hash(tuple(line['name'] for line in table))}"
+    widths = {"what it does": st.column_config.Column(width=290), "needs to see": st.column_config.Column(width=190)}
+    event: Any = st.dataframe(
+        table,
+        hide_index=True,
+        height=440,
+        row_height=72,
+        width="stretch",
+        on_select="rerun",
+        selection_mode="single-cell",
+        key=key,
+        column_config=widths,
+    )
+    picked = [line for line, _ in event.selection.cells]
+    names = list(dict.fromkeys(one["name"] for one in offered))
+    if picked and (line := (chosen[picked[0]]["kind"], chosen[picked[0]]["name"])) != st.session_state.get("picked"):
+        st.session_state["picked"] = line
+        st.session_state["name"] = line[1]
+    name = st.selectbox("In full", names, key="name", bind="query-params", help="Type to search.")
+    for entry in offered:
+        if entry["name"] == name:
+            _in_full(here, entry)
+
+
+@st.cache_data(show_spinner="Reading the catalogue ...")
+def _entries() -> list[dict[str, Any]]:
+    return entries(list(KINDS))
+
+
+def _filtered(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that the reader asks for."""
+    words, kinds, goals, masks = st.columns([3, 3, 3, 2])
+    text = words.text_input("Search", key="search", bind="query-params", placeholder="name or what it does").lower()
+    kind = kinds.multiselect("Kind", list(KINDS), key="kind", bind="query-params", placeholder="all")
+    known = sorted({one["goal"] for one in offered if "goal" in one})
+    goal = goals.multiselect("Goal of the attack", known, key="goal", bind="query-params", placeholder="all")
+    full = masks.selectbox("Under full masking", ["all", "runs", "refused"], key="masking", bind="query-params")
+    sees = st.multiselect(
+        "Needs no more than",
+        sorted({name for one in offered for way in one["needs"] for name in way}),
+        key="sees",
+        bind="query-params",
+        placeholder="whatever it needs",
+        help="What somebody sees: those are left that can work with it.",
+    )
+    return [
+        one
+        for one in offered
+        if text in f"{one['name']} {one['summary']}".lower()
+        and (not kind or one["kind"] in kind)
+        and (not goal or one.get("goal") in goal)
+        and (full == "all" or _under_full(one) == full)
+        and (not sees or works_with(one["needs"], sees))
+    ]
+
+
+def _row(entry: dict[str, Any]) -> dict[str, str]:
+    return {
+        "name": entry["name"],
+        "kind": entry.get("stage") or KINDS[entry["kind"]],
+        "what it does": entry["summary"],
+        "needs to see": " or ".join(" + ".join(way) or "nothing" for way in entry["needs"]),
+        "goal": entry.get("goal", ""),
+        "under full masking": _under_full(entry),
+    }
+
+
+def _under_full(entry: dict[str, Any]) -> str:
+    if "runs_under" not in entry:
+        return ""
+    return "runs" if "full" in entry["runs_under"] else "refused"
+
+
+def _in_full(here: Here, entry: dict[str, Any]) -> None:
+    """Docstring, facts, parameters, and the picture of `fedguard explain`."""
+    cls = next(one for one in algorithms(entry["name"]) if one.kind == entry["kind"])
+    st.subheader(f"{escaped(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
+    left, right = st.columns([3, 2])
+    with left:
+        for paragraph in prose(cls.__doc__ or "").split("\n\n"):
+            st.text(paragraph if "\n    " in f"\n{paragraph}" else " ".join(paragraph.split()))
+        _try(here, entry)
+    with right:
+        for name, value in [*facts(cls), ("from", entry["origin"])]:
+            term, said = st.columns([1, 2])
+            term.caption(escaped(name))
+            said.text(value)
+    if found := settings(cls):
+        st.markdown("**Parameters**")
+        st.dataframe(
+            [
+                {"parameter": one.name, "type": one.type, "default": one.default, "what it means": one.meaning}
+                for one in found
+            ],
+            hide_index=True,
+            column_config={"what it means": st.column_config.TextColumn(width="large")},
+        )
+    if picture := picture_of(cls):
+        console = Console(width=110, no_color=True)
+        with console.capture() as capture:
+            console.print(picture)
+        st.code(capture.get(), language=None)
+
+
+def _try(here: Here, entry: dict[str, Any]) -> None:
+    """A way to use it."""
+    stages = {"client transform": "transforms", "mixing": "mixings"}
+    keys = {"inference": "attack", "defense": stages.get(entry.get("stage", ""), "rule")}
+    if entry["kind"] == "protocol":
+        st.code(f"fedguard secagg attack {entry['name']}", language="sh")
+    elif entry["kind"] != "trigger":
+        here.link("lab", "Try it in the Lab", **{keys.get(entry["kind"], entry["kind"]): entry["name"]})

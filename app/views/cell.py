@@ -1,0 +1,225 @@
+"""One attack against one defense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+import yaml
+from fedguard.app import address, data, words
+from fedguard.app.charts.curves import MEASURES, classes, curves, has_cut, points
+from fedguard.app.here import Here, plain
+
+from fedguard.bench.record import Record
+from fedguard.bench.run import Run
+
+
+def show(here: Here) -> None:
+    """Curves, corners, threat card, configuration, flags, cost and log of the cell that the address names."""
+    run = here.run()
+    position = _chosen(run)
+    if position is None:
+        st.info("The suite has no such cell. Choose other values.")
+        return
+    cell = position["cell"]
+    rows = [row for row in run.rows() if row["cell"] == cell and _is_at(row, position["swept"])]
+    records = {seed: record for (one, seed), record in run.records.items() if one == cell}
+    _why_not(run, rows)
+    ran = [record for record in records.values() if record["status"] == "ok"]
+    if ran:
+        _results(ran, clean_models(run, ran))
+    if records:
+        _assumptions(next(iter(records.values())))
+        _records(list(records.values()))
+
+
+# ---------------------------------------------------------------------------------------------------- which cell
+
+
+def _chosen(run: Run) -> dict[str, Any] | None:
+    """The position that the menus name; they follow the address, and the address follows them."""
+    positions: list[dict[str, Any]] = run.manifest["positions"]
+    keys = ["attack", "defense", *run.swept]
+    asked = st.query_params.get("cell")
+    now = _position(positions, {key: st.session_state.get(_menu(key)) for key in keys})
+    if now is None or (asked is not None and now["cell"] != asked):
+        named = next((position for position in positions if position["cell"] == asked), None)
+        if asked is not None and named is None:
+            st.warning(
+                "The address names a cell that is not in this run; here is the one in which an attack did most harm."
+            )
+        now = named or _worst(run)
+        for key in keys:
+            st.session_state[_menu(key)] = str(now["swept"][key])
+    address.say("cell", now["cell"])
+    columns = st.columns(min(len(keys), 4))
+    for number, key in enumerate(keys):
+        options = list(dict.fromkeys(str(position["swept"][key]) for position in positions))
+        columns[number % len(columns)].selectbox(
+            words.escaped(key), options, key=_menu(key), on_change=_follow, args=(positions, keys)
+        )
+    return _position(positions, {key: st.session_state[_menu(key)] for key in keys})
+
+
+def _worst(run: Run) -> dict[str, Any]:
+    """The position in which an attack leaves the lowest accuracy; the first of all where none was measured."""
+    blocks, measured = run.table().blocks, []
+    positions: list[dict[str, Any]] = run.manifest["positions"]
+    for position in positions:
+        swept = position["swept"]
+        entry = blocks.get(data.setting(swept, run.swept), {}).get(swept["attack"], {}).get(swept["defense"])
+        if swept["attack"] != "none" and entry is not None and entry.estimate is not None:
+            measured.append((entry.estimate.mean, position))
+    return min(measured, key=lambda one: one[0])[1] if measured else positions[0]
+
+
+def _follow(positions: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
+    """The reader chose: the address names the new cell."""
+    chosen = _position(positions, {key: st.session_state[_menu(key)] for key in keys})
+    if chosen is not None:
+        st.query_params["cell"] = chosen["cell"]
+
+
+def _menu(key: str) -> str:
+    return f"cell: {key}"
+
+
+def _position(positions: Sequence[dict[str, Any]], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    return next((position for position in positions if _is_at(position["swept"], values)), None)
+
+
+def _is_at(swept: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    return all(str(swept[key]) == str(value) for key, value in values.items())
+
+
+def clean_models(run: Run, records: Sequence[Record]) -> list[Record]:
+    """For each seed the training of the same defense in which nobody attacks; none where it was not run."""
+    wanted = {(record["seed"], _peaceful(record)) for record in records if record["threat_card"]["attack"]}
+    return [
+        record
+        for record in run.records.values()
+        if record["status"] == "ok"
+        and record["config"]["attack"] == "none"
+        and (record["seed"], _peaceful(record)) in wanted
+    ]
+
+
+def _peaceful(record: Record) -> str:
+    """A configuration without what an attack adds to it."""
+    config = {key: value for key, value in record["config"].items() if key not in ("attack", "threat", "observer")}
+    return repr({**config, "clients": {**config["clients"], "malicious": 0}})
+
+
+# ---------------------------------------------------------------------------------------------------- why there is nothing
+
+
+def _why_not(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Each status other than ok with its reason, and the log where there is one."""
+    said: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            said.setdefault((row["status"], str(row["reason"])), []).append(row)
+    for (status, reason), these in said.items():
+        seeds = ", ".join(str(row["seed"]) for row in these)
+        if status == "refused":
+            st.warning("Refused: this cell may not run.")
+        elif status == "missing":
+            st.warning(f"Missing for seed {seeds}: run the suite again to go on where it stopped.")
+        else:
+            st.error(f"Failed for seed {seeds}. `fedguard run SUITE --retry-failed` runs it again.")
+        plain(reason)
+        for row in these if status == "failed" else []:
+            path = run.folder.log_path(row["cell"], row["seed"])
+            with st.expander(f"The log of seed {row['seed']}"):
+                plain(str(path))
+                plain(data.log_text(path))
+
+
+# ---------------------------------------------------------------------------------------------------- results
+
+
+@st.fragment
+def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
+    """Curves and figures of the seeds that are switched on."""
+    seeds = [record["seed"] for record in ran]
+    chosen = st.pills("Seeds", seeds, selection_mode="multi", default=seeds, key="seeds of a cell")
+    shown = [record for record in ran if record["seed"] in chosen]
+    if not shown:
+        st.info("Switch a seed on.")
+        return
+    behind = [record for record in clean if record["seed"] in chosen]
+    st.subheader("Over the rounds")
+    if behind:
+        st.caption("Grey and dashed: the same defense with the same seeds while nobody attacks.")
+    measures = [name for name in MEASURES if any(points(record, name) for record in shown)]
+    for column, name in zip(st.columns(max(1, len(measures))), measures, strict=False):
+        words_of = f"{MEASURES[name].title} over the rounds, one line per seed"
+        column.altair_chart(curves(shown, behind, name), width="stretch", alt=words_of)
+    left, right = st.columns(2)
+    with left:
+        st.subheader("Figures")
+        _spread(shown)
+        st.dataframe(
+            words.figures(shown),
+            hide_index=True,
+            width="stretch",
+            column_config={"value": st.column_config.Column(width=160)},
+        )
+        st.subheader("Four corners")
+        st.caption(
+            "Final accuracy in %, with and without attack, with the defense and with the plain mean. "
+            f"A guess has {words.chance(shown)} %."
+        )
+        st.dataframe(words.corners(shown), hide_index=True, width="stretch")
+    with right:
+        st.subheader("By class")
+        _spread(shown)
+        if has_cut(shown):
+            st.caption("Intervals without an end stroke reach beyond 0 or 100 %.")
+        st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
+        minority = words.minority(shown)
+        if minority:
+            st.caption("Honest clients that hold a class which fewer than a quarter of all clients hold.")
+            st.dataframe(minority, hide_index=True, width="stretch")
+
+
+def _spread(shown: Sequence[Record]) -> None:
+    several = f"Means of {len(shown)} seeds ± 95 % intervals."
+    st.caption(several if len(shown) > 1 else "One seed, so there is no interval.")
+
+
+# ---------------------------------------------------------------------------------------------------- what it rests on
+
+
+def _assumptions(record: Record) -> None:
+    card = record["threat_card"]
+    st.subheader("Under which assumptions")
+    plain(card["in_words"])
+    if card["protocol"]:
+        plain(card["protocol"]["in_words"])
+    left, right = st.columns(2)
+    with left:
+        st.markdown("**Who sees what**")
+        st.caption("What is granted to the attacker and shown to the server, and what attack and rule look at.")
+        st.dataframe(words.sights(card), hide_index=True, width="stretch", height="content")
+    with right:
+        st.markdown("**What the rule needs**")
+        st.caption("A stage that has several lines can do with any of them.")
+        st.dataframe(words.needs(card), hide_index=True, width="stretch", height="content")
+    st.markdown("**Threat card**")
+    narrow = {"fact": st.column_config.Column(width=280)}
+    st.dataframe(words.card(card), hide_index=True, width="stretch", height="content", column_config=narrow)
+    with st.expander("Configuration"):
+        st.code(yaml.safe_dump(record["config"], sort_keys=False), language="yaml")
+
+
+def _records(records: Sequence[Record]) -> None:
+    flags = [{"seed": record["seed"], **flag} for record in records for flag in record["flags"]]
+    if flags:
+        st.subheader("Red flags")
+        st.caption("Of single trials; the overview has those of the whole run too.")
+        order = ["seed", "number", "flag", "said"]
+        st.dataframe(flags, hide_index=True, width="stretch", column_order=order, row_height=72)
+    st.subheader("Cost and origin")
+    st.dataframe(words.costs(records), hide_index=True, width="stretch", height="content")

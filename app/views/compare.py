@@ -1,0 +1,98 @@
+"""Two runs, seed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+from fedguard.app import address, data
+from fedguard.app.charts.compare import compare as chart
+from fedguard.app.here import Here, empty, plain
+
+from fedguard.bench.compare import compare
+from fedguard.bench.comparison import Q_SAID, Apart, Comparison, Difference
+from fedguard.bench.matrix import FIGURES, Entry
+from fedguard.bench.reasons import reason_lines
+from fedguard.bench.run import Run
+
+
+def show(here: Here) -> None:
+    """The differences of this run to another one: chart, table, configurations, and what could not be compared."""
+    run = here.run()
+    others = [name for name in data.run_names(here.store) if name != here.name]
+    if not others:
+        empty("This is the only run, and it takes two.", "fedguard run SUITE --name other")
+        return
+    left, right = st.columns(2)
+    other = address.menu("Compare with", others, "other", place=left, help="The run of the sidebar is held against it.")
+    against = data.open_run(here.store, other)
+    figures = _figures(against, run)
+    if not figures:
+        st.info("The two runs have no figure in common.")
+        return
+    figure = address.menu("Figure", figures, "figure", titles=lambda key: FIGURES[key].title, place=right)
+    found = compare(against, run, figure)
+    plain(f"a: {found.a}\nb: {found.b}")
+    if found.warnings:
+        st.warning("The runs were not made alike, so a difference may come from that:")
+        plain("\n".join(found.warnings))
+    _differences(found, figure)
+    _settings(found)
+    _apart(found.apart)
+
+
+def _figures(a: Run, b: Run) -> list[str]:
+    """The figures that both runs have."""
+    sides = [{key for row in run.rows() for key in FIGURES if row[key] is not None} for run in (a, b)]
+    return [key for key in FIGURES if all(key in side for side in sides)]
+
+
+def _differences(found: Comparison, figure: str) -> None:
+    if not found.differences:
+        st.info("No position could be compared; why, stands below.")
+        return
+    if any(one.paired for one in found.differences):
+        st.altair_chart(
+            chart(found, figure),
+            width="stretch",
+            alt="Differences between the two runs with 95 % intervals, one line for each position; the table below holds "
+            "the same.",
+        )
+    else:
+        st.info("The runs have no seed in common, so nothing is paired and nothing is tested.")
+    st.dataframe(pd.DataFrame([_row(one, found) for one in found.differences]), hide_index=True, width="stretch")
+    st.caption(f"Means over common seeds ± 95 % interval, what changed most first. q: {Q_SAID}")
+
+
+def _row(one: Difference, found: Comparison) -> dict[str, object]:
+    known = FIGURES[one.figure]
+    unit = f", {known.unit}" if known.unit else ""
+    return {
+        **one.swept,
+        f"{found.a}{unit}": Entry(one.a, "ok", known).text(),
+        f"{found.b}{unit}": Entry(one.b, "ok", known).text(),
+        f"{found.b} against {found.a}": one.words(),
+        "q": one.q_value,
+        "pairs": len(one.seeds),
+    }
+
+
+def _settings(found: Comparison) -> None:
+    st.subheader("What differs in their configurations")
+    if not found.settings:
+        st.text("Nothing, at the positions that both have.")
+        return
+    rows = [
+        {"key": one.key, f"in {found.a}": one.a, f"in {found.b}": one.b, "positions": str(one.positions or "all")}
+        for one in found.settings
+    ]
+    st.dataframe(pd.DataFrame(rows), hide_index=True)
+
+
+def _apart(apart: Sequence[Apart]) -> None:
+    if not apart:
+        return
+    st.subheader("Not compared, and why")
+    for line in reason_lines(((one.swept["attack"], one.swept["defense"], one.why) for one in apart), "positions"):
+        plain(line)

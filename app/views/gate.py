@@ -1,0 +1,198 @@
+"""What the gate said of a run, and how the figures of its suite move over time."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import streamlit as st
+from fedguard.app import data
+from fedguard.app.charts.gate import drops, trend
+from fedguard.app.here import Here, empty, plain
+from fedguard.app.trends import SAID, commit_of, figures, points
+
+from fedguard.bench.gate.baseline import read
+from fedguard.bench.gate.kept import verdicts
+from fedguard.bench.gate.reports import HEADS, NOTE, row
+from fedguard.bench.gate.verdict import PASSED, REGRESSED, Broad, Judgement, Verdict
+from fedguard.bench.gate.watch import difference, figure_of
+from fedguard.bench.reasons import reason_lines
+from fedguard.bench.run import Run
+from fedguard.bench.store import RunFolder
+from fedguard.errors import FedGuardError
+
+_TROUBLE = {"regressed": "Regressed", "missing": "Could not be judged", "inconclusive": "Inconclusive"}
+
+
+def show(here: Here) -> None:
+    """The latest verdict on the chosen run, all verdicts, trends, and a baseline's history."""
+    if here.name is None:
+        empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
+        return
+    broken: list[Path] = []
+    said = verdicts(RunFolder(here.store / here.name), broken.append)
+    for path in broken:
+        st.warning("A verdict cannot be read and is left out.", icon=":material/warning:")
+        plain(str(path))
+    if said:
+        _verdict(_one_of(said))
+    else:
+        st.info("The gate has not judged this run yet. To have it judged:")
+        for command in commands(here.name, here.store):
+            st.code(command, language="sh")
+    _trends(here)
+    _baseline()
+
+
+def commands(name: str, store: Path) -> tuple[str, str]:
+    """What makes a verdict, wherever it is typed."""
+    there = shlex.join(["--store", str(store)])
+    return (
+        f"fedguard baseline save {shlex.quote(name)} --to baseline.json {there}",
+        f"fedguard gate {shlex.quote(name)} --baseline baseline.json {there}",
+    )
+
+
+def _one_of(said: Sequence[Verdict]) -> Verdict:
+    """The latest verdict, or another one that the reader asks for."""
+    if len(said) == 1:
+        return said[-1]
+    latest_first = {f"{_date(one.time)}: {SAID[one.exit_code]}": one for one in reversed(said)}
+    return latest_first[st.selectbox("Verdict", list(latest_first), key="verdict", bind="query-params")]
+
+
+def _verdict(verdict: Verdict) -> None:
+    """In the order in which it matters: the word, what is wrong, what is broad, the rest folded."""
+    if verdict.exit_code == PASSED:
+        st.success("**Passed**", icon=":material/check_circle:")
+    elif verdict.exit_code == REGRESSED:
+        st.error("**Regressed**", icon=":material/trending_down:")
+    else:
+        st.warning("**Cannot judge**", icon=":material/help:")
+    st.text(verdict.headline)
+    st.text(
+        f"{verdict.run}, commit {verdict.commit or 'unknown'}, against {verdict.baseline}, commit "
+        f"{verdict.baseline_commit or 'unknown'}; judged on {_date(verdict.time)}."
+    )
+    for line in verdict.incompatible:
+        plain(line)
+    for word, heading in _TROUBLE.items():
+        _judgements(heading, [one for one in verdict.judgements if one.verdict == word])
+    if verdict.broad:
+        st.subheader("Over the whole suite")
+        st.dataframe([_broad_row(one) for one in verdict.broad], hide_index=True)
+    if verdict.audits:
+        st.subheader("Audits of the epsilons")
+        st.dataframe([{key: str(value) for key, value in one.items()} for one in verdict.audits], hide_index=True)
+    if verdict.warnings:
+        st.subheader("What differs and need not matter")
+        for line in verdict.warnings:
+            plain(line)
+    charts = drops(verdict)
+    if charts:
+        st.subheader("How much worse, beside how much is allowed")
+    for figure, chart in charts.items():
+        st.altair_chart(chart, width="stretch", key=f"drops {figure}", alt=f"Drops of {figure} and their margins.")
+    st.caption(NOTE)
+    with st.expander(f"All {len(verdict.judgements)} judgements"):
+        st.dataframe(
+            [{**dict(zip(HEADS, row(one), strict=True)), "why": one.why} for one in verdict.judgements], hide_index=True
+        )
+
+
+def _judgements(heading: str, found: Sequence[Judgement]) -> None:
+    if not found:
+        return
+    st.subheader(f"{heading} ({len(found)})")
+    st.dataframe([dict(zip(HEADS, row(one), strict=True)) for one in found], hide_index=True)
+    for line in reason_lines([(one.swept["attack"], one.swept["defense"], one.why) for one in found], "cells"):
+        plain(line)
+
+
+def _broad_row(one: Broad) -> dict[str, str]:
+    return {
+        "verdict": one.verdict,
+        "figure": figure_of(one.figure).title,
+        "mean drop": "" if one.drop is None else difference(one.figure, one.drop),
+        "p": "" if one.p_value is None else f"{one.p_value:.2g}",
+        "cells": str(one.cells),
+        "seeds": str(one.seeds),
+        "why": one.why,
+    }
+
+
+def _trends(here: Here) -> None:
+    """Every run of the store whose suite has the same name."""
+    chosen = here.run()
+    st.subheader("Over time")
+    same = _same_suite(here, chosen)
+    known = figures(chosen)
+    if not known:
+        st.text("This run has no figures yet.")
+        return
+    figure = st.selectbox("Figure", known, key="trend", bind="query-params", help="The runs of suites of this name.")
+    found = points([(run, verdicts(run.folder)) for run in same], figure)
+    if found:
+        st.altair_chart(
+            trend(found, figure), width="stretch", key="trend chart", alt=f"{figure} of each run over time."
+        )
+    st.caption(
+        f"{figure_of(figure).heading}: the mean over all cells that have it on every seed, and the worst of them; bars are "
+        "95 % intervals over seeds."
+    )
+    st.dataframe(
+        [
+            {
+                "run": run.name,
+                "started (UTC)": _date(run.manifest.get("started", 0.0)),
+                "commit": commit_of(run),
+                "gate": " ".join(one.headline for one in verdicts(run.folder)[-1:]) or "not judged",
+            }
+            for run in same
+        ],
+        hide_index=True,
+    )
+
+
+def _same_suite(here: Here, chosen: Run) -> list[Run]:
+    """The oldest first; the runs on which a gate confirmed are no points in time."""
+    found = []
+    for name in data.run_names(here.store):
+        try:
+            run = data.open_run(here.store, name)
+        except FedGuardError:  # Overview tells of runs that cannot be read
+            continue
+        if run.manifest.get("name") == chosen.manifest.get("name") and not name.endswith("-confirmation"):
+            found.append(run)
+    return sorted(found, key=lambda run: float(run.manifest.get("started", 0.0)))
+
+
+def _baseline() -> None:
+    """The history of a baseline, from a file that the reader names."""
+    st.subheader("A baseline's history")
+    path = st.text_input(
+        "Read a baseline file",
+        placeholder="baseline.json",
+        help="A path on the machine on which the dashboard runs; Enter shows what changed in it, when and why.",
+    )
+    if not path:
+        return
+    try:
+        baseline = read(path)
+    except FedGuardError as error:
+        plain(str(error))
+        return
+    st.text(
+        f"{baseline.snapshot.suite}: {len(baseline.snapshot.positions)} positions, saved on {_date(baseline.created)}, "
+        f"commit {baseline.snapshot.commit or 'unknown'}."
+    )
+    for change in reversed(baseline.history):
+        st.text(f"{_date(change.time)}, commit {change.commit or 'unknown'}: {change.reason}")
+        for line in change.changes:
+            plain(line)
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

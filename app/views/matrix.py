@@ -1,0 +1,80 @@
+"""Every attack against every defense."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import streamlit as st
+from fedguard.app import address, data, words
+from fedguard.app.charts.heatmap import heatmap
+from fedguard.app.here import Here
+
+from fedguard.bench.matrix import FIGURES, Matrix
+from fedguard.bench.run import Run
+
+#: More heatmaps than these are not drawn beneath each other: the reader chooses one.
+_AT_ONCE = 3
+
+
+def show(here: Here) -> None:
+    """A figure, and one heatmap for each combination of the other swept keys; a click opens the cell."""
+    run = here.run()
+    rows = run.rows()
+    there = [figure for figure in FIGURES if any(row[figure] is not None for row in rows)] or ["final_accuracy"]
+    figure = address.menu("Figure", there, "figure", titles=lambda key: FIGURES[key].heading)
+    blocks: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        blocks.setdefault(data.setting(row, run.swept), []).append(row)
+    shown = list(blocks)
+    if len(blocks) > _AT_ONCE:
+        shown = [address.menu(words.escaped(", ".join(run.swept)), shown, "setting")]
+    st.caption(_explained(run, figure))
+    table = run.table(figure)
+    for number, block in enumerate(shown):
+        if len(shown) > 1:
+            st.text(block)
+        says = f"{run.name}: {FIGURES[figure].heading}, attacks by defenses" + (f"; {block}" if block else "")
+        _heatmap(here, blocks[block], figure, says, number)
+        with st.expander("As a table"):
+            st.dataframe(_texts(table, block), hide_index=True, width="stretch")
+    _by_name(here, run, [row for block in shown for row in blocks[block]])
+
+
+def _explained(run: Run, figure: str) -> str:
+    better = "More" if FIGURES[figure].more_is_better else "Less"
+    seeds = len(run.seeds)
+    spread = f"means of {seeds} seeds ± 95 % intervals" if seeds > 1 else "one seed, so there are no intervals"
+    return (
+        f"{better} is better for the defender; {spread}. Grey: no figure, and why. * An attack that failed or was not run may "
+        "be worse. Click a field to open its cell, or choose it below."
+    )
+
+
+def _heatmap(here: Here, rows: Sequence[dict[str, Any]], figure: str, alt_text: str, number: int) -> None:
+    clicked = alt.selection_point(name="clicked", fields=["cell"], toggle=False)
+    chart = heatmap(rows, figure).add_params(clicked)
+    said = st.altair_chart(
+        chart, width="stretch", on_select="rerun", selection_mode="clicked", key=f"heatmap {number}", alt=alt_text
+    )
+    chosen = [one["cell"] for one in said["selection"]["clicked"] if one.get("cell")]
+    if chosen:
+        here.go("cell", cell=str(chosen[0]))
+
+
+def _texts(table: Matrix, block: str) -> list[dict[str, str]]:
+    """The matrix in words, for those who cannot point at colours."""
+    rows = table.blocks.get(block, {})
+    return [
+        {"attack": attack, **{defense: entry.text() for defense, entry in entries.items()}}
+        for attack, entries in rows.items()
+    ]
+
+
+@st.fragment
+def _by_name(here: Here, run: Run, rows: Sequence[dict[str, Any]]) -> None:
+    """The way to a cell by keyboard."""
+    cells = {data.label(row, run.swept): row["cell"] for row in rows}
+    chosen = st.selectbox("Cell", list(cells), key="by name")
+    here.link("cell", "Open this cell", cell=cells[chosen])

@@ -1,0 +1,195 @@
+"""What there is in the store, whether the chosen run is sound, and what came out of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import streamlit as st
+from fedguard.app import data
+from fedguard.app.data import Summary
+from fedguard.app.headline import headlines
+from fedguard.app.here import Here, empty, plain
+
+from fedguard.bench.reasons import reason_lines
+from fedguard.bench.run import Run
+from fedguard.errors import FedGuardError
+
+#: The pages of a run, and what they are asked for.
+_FURTHER = {
+    "matrix": "Every attack against every defense",
+    "cell": "One cell in detail",
+    "breakdown": "Where defenses break",
+    "privacy": "What privacy costs and what leaks",
+}
+
+
+def show(here: Here) -> None:
+    """The chosen run: health, headline figures, refusals and failures with their reasons, red flags; then all runs."""
+    if here.name is None:
+        empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
+        return
+    known = {}
+    try:
+        run = here.run()
+    except FedGuardError as error:
+        st.error("The manifest of this run cannot be read.")
+        plain(str(error))
+    else:
+        known[here.name] = data.sum_up(run)
+        _of_run(here, run, known[here.name])
+    _all_runs(here, known)
+
+
+def _of_run(here: Here, run: Run, found: Summary) -> None:
+    _health(found)
+    with st.container(horizontal=True):
+        for page, label in _FURTHER.items():
+            here.link(page, label)
+    _damaged(here, run)
+    _headlines(run)
+    _refused(run)
+    if run.with_status("failed"):
+        _failed(run)
+    _flags(run)
+
+
+def _health(found: Summary) -> None:
+    manifest = found.manifest
+    state, *columns = st.columns([2, 1, 1, 1, 1])
+    state.metric("run", found.state)
+    for column, status in zip(columns, ("ok", "refused", "failed", "missing"), strict=True):
+        column.metric(f"cells {status}", found.cells[status])
+    cells, seeds = sum(found.cells.values()), len(manifest["seeds"])
+    st.caption(
+        f"{cells} cells with {seeds} {'seed' if seeds == 1 else 'seeds'} each. A cell has failed, or is missing, where one of "
+        "its seeds has or is; refused cells may not run, and say why below."
+    )
+    if found.cells["missing"]:
+        st.warning("Cells are missing: run the suite again to go on where it stopped.")
+
+
+def _damaged(here: Here, run: Run) -> None:
+    if not run.broken:
+        return
+    st.warning(
+        f"{len(run.broken)} damaged records are left out. Run the suite again: it sets them aside and replaces them."
+    )
+    resolved = shlex.quote(str(run.folder.path / "config.resolved.yaml"))
+    name, store = shlex.quote(run.name), shlex.quote(str(here.store))
+    st.code(f"fedguard run {resolved} --name {name} --store {store}", language="sh", wrap_lines=True)
+    with st.expander("Which they are"):
+        plain("\n".join(str(path) for path in run.broken))
+
+
+def _headlines(run: Run) -> None:
+    found = headlines(run)
+    table = [one.texts() for one in found]
+    columns = [name for name in table[0] if any(row[name] for row in table)] if table else []
+    st.subheader("What came out")
+    seeds = len(run.seeds)
+    spread = f"Means of {seeds} seeds ± 95 % intervals." if seeds > 1 else "One seed, so there are no intervals."
+    st.caption(
+        f"{spread} The worst attack is the one with the lowest mean. The robustness tax is what a defense costs where nobody "
+        "attacks: the clean accuracy of the plain mean less its own."
+    )
+    st.dataframe([{name: row[name] for name in columns} for row in table], hide_index=True, width="stretch")
+
+
+def _refused(run: Run) -> None:
+    rows = run.with_status("refused")
+    if rows:
+        st.subheader("Refused, and why")
+        st.caption("These cells may not run: an attack or a defense would need to see what nobody shows it.")
+        plain("\n".join(reason_lines([_place(row) for row in _each_cell(rows, run)], "cells")))
+
+
+@st.fragment
+def _failed(run: Run) -> None:
+    rows = run.with_status("failed")
+    st.subheader("Failed")
+    st.caption("`fedguard run SUITE --retry-failed` runs these trials again.")
+    plain("\n".join(reason_lines([_place(row) for row in rows], "trials")))
+    trials = {f"{data.label(row, run.swept)}, seed {row['seed']}": row for row in rows}
+    row = trials[st.selectbox("Log of", list(trials), key="failed")]
+    path = run.folder.log_path(row["cell"], row["seed"])
+    plain(str(path))
+    with st.expander("The log's text"):
+        plain(data.log_text(path))
+
+
+def _flags(run: Run) -> None:
+    found = data.flags(run)
+    st.subheader("Red flags")
+    if found.findings:
+        st.caption(
+            "By kind. A flag is no verdict: it says what must be told beside a figure, or looked at before it is believed."
+        )
+        table = [
+            {
+                "number": number,
+                "flag": flag,
+                "raised": len(cases),
+                "cells": len({one.cell for one in cases}),
+                "for example": f"{cases[0].cell}: {cases[0].said}",
+            }
+            for (number, flag), cases in found.flags().items()
+        ]
+        widths = {
+            "number": st.column_config.NumberColumn("no.", width=50),
+            "flag": st.column_config.Column(width=140),
+            "raised": st.column_config.Column(width=70),
+            "cells": st.column_config.Column(width=70),
+        }
+        # High enough for the examples' second and third line.
+        st.dataframe(table, hide_index=True, width="stretch", column_config=widths, row_height=72, height="content")
+        with st.expander(f"Every one of them ({len(found.findings)})"):
+            st.dataframe([asdict(one) for one in found.findings], hide_index=True, width="stretch")
+    elif found.trials:
+        st.text(f"None is raised on the {found.trials} trials that were judged.")
+    else:
+        st.text("No trial of the training has a result yet, so there is nothing to judge.")
+    if found.not_judged:
+        with st.expander("What could not be judged, and why"):
+            st.dataframe([asdict(one) for one in found.not_judged], hide_index=True, width="stretch")
+
+
+def _all_runs(here: Here, known: Mapping[str, Summary]) -> None:
+    """Last on the page, since a large store takes a while to read for the first time."""
+    st.subheader("All runs")
+    st.caption("The sidebar chooses one.")
+    with st.spinner("Reading the other runs ..."):
+        runs = [known.get(name) or data.summary(here.store, name) for name in data.run_names(here.store)]
+    columns = {
+        "started": st.column_config.DatetimeColumn("started, UTC", format="YYYY-MM-DD HH:mm"),
+        **{f"cells {status}": st.column_config.NumberColumn(width=95) for status in data.STATUSES},
+    }
+    st.dataframe([_run_row(found) for found in runs], hide_index=True, width="stretch", column_config=columns)
+    if errors := [f"{found.name}: {found.error}" for found in runs if found.error]:
+        plain("\n".join(errors))
+
+
+def _run_row(found: Summary) -> dict[str, Any]:
+    started = found.manifest.get("started")
+    return {
+        "run": found.name,
+        "started": None if started is None else datetime.fromtimestamp(started, UTC).replace(tzinfo=None),
+        "state": "cannot be read" if found.error else found.state,
+        "seeds": len(found.manifest.get("seeds", [])) or None,
+        **{f"cells {status}": found.cells.get(status) for status in reversed(data.STATUSES)},
+        "damaged records": found.damaged,
+        "FedGuard": str(found.manifest.get("fedguard", "")),
+    }
+
+
+def _each_cell(rows: Sequence[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+    """One row for each position of the matrix, whatever its seeds."""
+    return list({data.label(row, run.swept): row for row in rows}.values())
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Attack, defense, and the reason."""
+    return row["attack"], row["defense"], str(row["reason"])

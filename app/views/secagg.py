@@ -1,0 +1,287 @@
+"""Who sees what under secure aggregation, a round message by message, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import streamlit as st
+from fedguard.app.charts.secagg import cost, flow
+from fedguard.app.here import Here, empty, plain
+
+from fedguard.bench.disclosure import Hidden, hidden
+from fedguard.bench.explain.masks import Sees, who_sees_what
+from fedguard.bench.explain.session import (
+    MEANING,
+    READS,
+    STEPS,
+    Measured,
+    Played,
+    Step,
+    costs,
+    measure,
+    play,
+)
+from fedguard.bench.stats import Estimate, estimate
+from fedguard.errors import FedGuardError
+
+#: Numbers of clients that costs are told for, and those that are measured, each so often.
+SIZES, MEASURED, TIMES = (10, 20, 50, 100, 200, 500, 1000), (10, 25, 50, 110), 3
+
+
+def show(here: Here) -> None:
+    """One part at a time, named in the address."""
+    part = st.segmented_control(
+        "Part", list(PARTS), default=next(iter(PARTS)), required=True, key="secagg", bind="query-params"
+    )
+    PARTS[part](here)
+
+
+def _sight(here: Here) -> None:  # noqa: ARG001  the same for every run
+    """What each side sees under each mode, and what is left to run."""
+    st.caption(
+        "100 clients, 1 of them hostile, and a malicious server with clean data of its own: asked of the code that lets "
+        "cells run or refuses them."
+    )
+    setups = _setups()
+    st.dataframe(
+        [_row(one) for one in setups],
+        hide_index=True,
+        height="content",
+    )
+    names = [one.name for one in setups]
+    chosen = st.selectbox("Look closer at", names, index=names.index("full"), key="setup", bind="query-params")
+    one = setups[names.index(chosen)]
+    st.text(one.words)
+    if one.noise:
+        st.text(one.noise)
+    left, right = st.columns(2)
+    left.subheader("The server sees")
+    left.dataframe([{"what": what} for what in one.server], hide_index=True)
+    right.subheader("Colluders may be granted")
+    right.dataframe([{"what": what} for what in one.colluders], hide_index=True)
+    for heading, refused in (("Defenses refused", one.refused), ("Attacks on privacy refused", one.blind)):
+        st.subheader(f"{heading}: {len(refused)}")
+        for why, names in _by_reason(refused).items():
+            st.text(", ".join(names))
+            plain(why)
+    with st.expander(f"Defenses that run: {len(one.runs)}"):
+        st.text(", ".join(one.runs))
+
+
+def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names that are refused for the same reason, which starts with the name."""
+    found: dict[str, list[str]] = {}
+    for name, why in refused.items():
+        found.setdefault(why.removeprefix(name).strip(), []).append(name)
+    return found
+
+
+def _row(one: Sees) -> dict[str, Any]:
+    return {
+        "protocol": one.name,
+        "defenses that run": f"{len(one.runs)} of {len(one.runs) + len(one.refused)}",
+        "attacks on privacy that run": f"{len(one.infer)} of {len(one.infer) + len(one.blind)}",
+    }
+
+
+@st.cache_data(show_spinner="Asking every rule ...")
+def _setups() -> list[Sees]:
+    return who_sees_what()
+
+
+@st.fragment
+def _round(here: Here) -> None:  # noqa: ARG001
+    """The real protocol, with fresh keys, in this process."""
+    st.caption(
+        "The real protocol with fresh keys, all parties in this process. Client i has (i + 1) times 1, 10 and 100, so that "
+        "sums can be checked by eye."
+    )
+    left, right = st.columns([1, 2])
+    clients = left.slider("Clients", 3, 12, 5, key="clients", bind="query-params")
+    options = [f"client {client} from {step} on" for client in range(clients) for step in STEPS]
+    chosen = right.multiselect(
+        "Who falls silent, and from which step", options, [f"client {clients - 1} from masked_input on"]
+    )
+    if left.button("Again, with new keys", icon=":material/refresh:"):
+        st.session_state["secagg_again"] = st.session_state.get("secagg_again", 0) + 1
+    try:
+        played = _played(clients, tuple(chosen), st.session_state.get("secagg_again", 0))
+    except FedGuardError as error:
+        st.error("There is no such round.")
+        plain(str(error))
+        return
+    st.text(
+        f"Each has {played.config.degree} neighbours; {played.config.threshold} shares rebuild a secret; "
+        f"{played.config.quorum} signatures are needed before a share leaves."
+    )
+    kinds = [step.kind for step in played.steps]
+    kind = st.select_slider("Step", kinds, key=f"secagg_step_of_{len(kinds)}")
+    _step(played.steps[kinds.index(kind)], played)
+    _outcome(played)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _played(clients: int, silent: tuple[str, ...], again: int) -> Played:  # noqa: ARG001  part of the cache's key
+    drop: dict[str, list[int]] = {}
+    for words in silent:
+        _, client, _, step, _ = words.split()
+        drop.setdefault(step, []).append(int(client))
+    return play(clients, drop)
+
+
+def _step(step: Step, played: Played) -> None:
+    st.subheader(f"{step.kind}: {'the server to clients' if step.from_server else 'clients to the server'}")
+    st.text(f"{MEANING[step.kind]}. {len(step.events)} messages, {step.bytes:,} bytes in all.")
+    reached = {event.receiver if step.from_server else event.sender for event in step.events}
+    silent = [client for client in range(len(played.inputs)) if client not in reached]
+    st.altair_chart(
+        flow(step, len(played.inputs), silent),
+        alt=f"{step.kind}: {len(step.events)} messages; silent: {', '.join(map(str, silent)) or 'nobody'}.",
+    )
+    if step.kind in READS:
+        left, right = st.columns(2)
+        left.info(f"The server can read: {READS[step.kind][0]}.", icon=":material/visibility:")
+        right.info(f"It cannot read: {READS[step.kind][1]}.", icon=":material/visibility_off:")
+    st.dataframe([_message(event, step, played) for event in step.events], hide_index=True)
+
+
+def _message(event: Any, step: Step, played: Played) -> dict[str, Any]:
+    names = ["server" if party is None else f"client {party}" for party in (event.sender, event.receiver)]
+    row = {"from": names[0], "to": names[1], "bytes": event.size, "refused, because": event.error or "-"}
+    if step.kind == "MASKED" and event.sender is not None:
+        row["the client has"] = " ".join(map(str, played.inputs[event.sender].tolist()))
+        row["the server sees"] = " ".join(f"{value:08x}" for value in played.masked[event.sender])
+    return row
+
+
+def _outcome(played: Played) -> None:
+    """What the server learns in the end, beside the sum in the clear."""
+    if played.total is None:
+        st.error("No sum comes out, and no input is opened: too few are left, so the round is aborted.")
+        plain(str(played.aborted))
+        return
+    who, total, clear = (", ".join(map(str, one)) for one in (played.included, played.total, played.expected))
+    same = (played.total == played.expected).all()
+    told = st.success if same else st.error
+    told(
+        f"The server learns the sum over clients {who}: {total}. Added up in the clear: {clear}. "
+        f"{'They are equal' if same else 'They differ'}."
+    )
+
+
+@st.fragment
+def _cost(here: Here) -> None:  # noqa: ARG001
+    """Bytes by the form of the messages; time, measured on a button."""
+    first, second, third = st.columns(3)
+    colluding = first.slider("May collude with the server, %", 0, 30, 10, key="colluding", bind="query-params") / 100
+    dropping = second.slider("May drop out, %", 0, 30, 10, key="dropping", bind="query-params") / 100
+    length = third.number_input("Numbers in an update", 1, 10_000_000, 1000, key="length", bind="query-params")
+    try:
+        found = _costs(colluding, dropping, int(length))
+    except FedGuardError as error:
+        st.error("There is no such session.")
+        plain(str(error))
+        return
+    st.altair_chart(
+        cost(found), width="content", alt="Kilobytes that a client sends and receives over the number of clients."
+    )
+    st.caption(
+        "Computed from the form of the messages, 4 bytes for each number of the update, nobody drops out. Up to 100 clients "
+        "the protocol takes the complete graph, and beyond the sparsest one that keeps its promises, with 2^40 tries of a "
+        "malicious server reckoned with where it takes the sparse graph. Fewer neighbours cost less, and hide an input among "
+        "fewer in the worst case."
+    )
+    rows = [
+        {
+            "clients": one.clients,
+            "graph": one.graph,
+            "neighbours": one.neighbours,
+            "shares that rebuild a secret": one.threshold,
+            "fewest honest inputs in a sum": one.anonymity,
+            "bytes sent": one.up,
+            "bytes received": one.down,
+        }
+        for one in found
+    ]
+    st.dataframe(rows, hide_index=True)
+    if st.button("Measure the time here", icon=":material/timer:"):
+        _measure(colluding, dropping, int(length))
+
+
+@st.cache_data(max_entries=16, show_spinner="Searching for sparse graphs ...")
+def _costs(colluding: float, dropping: float, length: int) -> list[Any]:
+    return costs(SIZES, colluding, dropping, length)
+
+
+def _measure(colluding: float, dropping: float, length: int) -> None:
+    rows, bar = [], st.progress(0.0, "Running real rounds ...")
+    for number, clients in enumerate(MEASURED):
+        rows.append(_timed([measure(clients, length, colluding, dropping) for _ in range(TIMES)]))
+        bar.progress((number + 1) / len(MEASURED), f"{clients} clients done")
+    bar.empty()
+    st.dataframe(rows, hide_index=True)
+    st.caption(
+        f"{TIMES} rounds each, on this machine, all parties one after the other in one process: the time of clients and "
+        "server together, divided by the number of clients, with a 95 % interval."
+    )
+
+
+def _timed(runs: list[Measured]) -> dict[str, Any]:
+    seconds = estimate([1000 * one.seconds for one in runs])
+    return {
+        "clients": runs[0].clients,
+        "neighbours": runs[0].neighbours,
+        "ms for each client": _spread(seconds, ".3g"),
+        "bytes sent": round(runs[0].up),
+        "bytes received": round(runs[0].down),
+    }
+
+
+def _measured(here: Here) -> None:
+    """What the sums of the chosen run came to."""
+    found = hidden(here.run()) if here.name else []
+    if not found:
+        empty(
+            "There is no run with secure aggregation here." if not here.name else "This run masks nothing.",
+            "fedguard run examples/secure_aggregation.yaml",
+        )
+        return
+    st.dataframe([_sums(one) for one in found], hide_index=True)
+    st.caption(
+        "Means over seeds with their 95 % intervals; of each seed the mean over its trials. The error is the length of "
+        "(decoded mean - true mean) over that of the true mean; noise that is added for privacy is part of it."
+    )
+    for one in found:
+        if one.why:
+            st.text(f"{one.setting or one.mode}: {one.aborted} of {one.sessions} sums lost. The first:")
+            plain(one.why)
+
+
+def _sums(one: Hidden) -> dict[str, Any]:
+    return {
+        "mode": one.mode,
+        "hidden among, at least": "-" if one.anonymity is None else str(one.anonymity),
+        "sums lost": f"{one.aborted} of {one.sessions}",
+        "error of the mean": "-" if one.error is None else _spread(one.error, ".2g"),
+        "updates cut, %": _spread(Estimate(*_percent(one.clipped)), ".3g"),
+        "bytes sent by a client in a round": _spread(one.up, ",.0f"),
+        "bytes received": _spread(one.down, ",.0f"),
+        "setting": one.setting,
+    }
+
+
+def _percent(one: Estimate) -> tuple[float, float | None, int]:
+    return 100 * one.mean, None if one.half_width is None else 100 * one.half_width, one.seeds
+
+
+def _spread(one: Estimate, form: str) -> str:
+    return format(one.mean, form) + (" (one seed)" if one.half_width is None else f" ± {format(one.half_width, form)}")
+
+
+PARTS: dict[str, Callable[[Here], None]] = {
+    "Who sees what": _sight,
+    "A round, step by step": _round,
+    "What it costs": _cost,
+    "In this run": _measured,
+}

@@ -1,0 +1,207 @@
+"""A record in words and tables: threat card, sights, corners, cost. Pure functions; texts stay as they are in the record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fedguard.bench.matrix import FIGURES, Entry, Figure
+from fedguard.bench.record import Record
+from fedguard.bench.run import FIGURES as WHERE
+from fedguard.bench.stats import estimate
+
+#: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
+_CARD = {
+    "attack": "attack",
+    "goal": "goal",
+    "acts_on": "tampers with",
+    "collusion": "colluders share what they see",
+    "attacker_data": "the attacker's data",
+    "first_round": "first round of the attack",
+    "last_round": "last round of the attack",
+    "every": "attacks every ... rounds",
+    "observer": "who infers, and from what",
+    "true_f": "hostile clients",
+    "told_f": "hostile clients that the rule reckons with",
+    "f_known": "the number of hostile clients is told",
+    "clients": "clients",
+    "per_round": "clients per round",
+    "sampling": "how they are drawn",
+    "rows": "rows that the rule gets",
+    "told_per_round": "hostile rows that it reckons with",
+    "worst_hostile_share": "largest share of hostile updates in a round",
+    "defense": "defense",
+    "unproven": "not proven",
+    "root_data": "clean data at the server",
+    "partition": "how the data are dealt",
+    "dissimilarity": "how much the clients differ",
+    "algorithm": "training",
+    "secure_aggregation": "secure aggregation",
+    "privacy": "noise for privacy",
+    "noise": "who adds it",
+    "epsilon": "epsilon",
+    "epsilon_note": "what it covers",
+}
+
+#: Shown beside the table.
+_ELSEWHERE = ("in_words", "attack_sees", "granted", "server_sees", "server_shown", "rule_needs", "protocol")
+
+_MEGABYTE = 1e6
+
+_TAX = Figure("accuracy that the defense costs where nobody attacks", False)
+
+
+def escaped(text: str) -> str:
+    """Text as the label of a menu, which would read it as Markdown."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+
+
+def card(threat: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A threat card, line by line; what does not apply is left out."""
+    names = [*(name for name in _CARD if name in threat), *(name for name in threat if name not in _CARD)]
+    return [
+        {"fact": _CARD.get(name, _spaced(name)), "value": _text(threat[name])}
+        for name in names
+        if name not in _ELSEWHERE and threat[name] not in (None, [], {})
+    ]
+
+
+def sights(threat: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Each thing that somebody sees: whether it is granted to the attacker or shown to the server, and who looks at it."""
+    columns = {
+        "attacker may": threat["granted"],
+        "attack does": threat["attack_sees"],
+        "server may": threat["server_shown"],
+        "rule does": threat["server_sees"],
+    }
+    names = dict.fromkeys(name for seen in columns.values() for name in seen)
+    return [
+        {"sees": _spaced(name), **{heading: "yes" if name in seen else "-" for heading, seen in columns.items()}}
+        for name in names
+    ]
+
+
+def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
+    """For each stage of the rule, what it needs (one of several ways will do), and what of that the server is not shown."""
+    shown = set(threat["server_shown"])
+    return [
+        {
+            "stage": stage,
+            "needs": " and ".join(map(_spaced, way)) or "nothing",
+            "which the server": "is shown"
+            if set(way) <= shown
+            else "is not shown: " + ", ".join(_spaced(name) for name in way if name not in shown),
+        }
+        for stage, ways in threat["rule_needs"].items()
+        for way in ways
+    ]
+
+
+def figures(records: Sequence[Record]) -> list[dict[str, str]]:
+    """The figures that these records of one cell have, each with its mean and interval."""
+    goal = records[0]["threat_card"]["goal"]
+    found = []
+    for name, path in (*WHERE.items(), ("robustness_tax", ("robustness_tax",))):
+        known = FIGURES.get(name, _TAX)
+        values = [value for record in records if (value := _at(record["result"], path)) is not None]
+        if values and known.goal in (None, goal):
+            found.append({"figure": known.heading, "value": _interval(values, known)})
+    return found
+
+
+def corners(records: Sequence[Record]) -> list[dict[str, str]]:
+    """With and without attack, with the defense and with the plain mean; and what others than they would reach."""
+
+    def mean(part: str, name: str) -> str:
+        values = [value for record in records if (value := (record["result"].get(part) or {}).get(name)) is not None]
+        return _interval(values) if values else "not run"
+
+    rows = [
+        {"": "nobody attacks", "plain mean": mean("corners", "clean_mean"), "defense": mean("corners", "clean_defense")}
+    ]
+    if records[0]["threat_card"]["attack"]:
+        rows.append(
+            {"": "attack", "plain mean": mean("corners", "attack_mean"), "defense": mean("corners", "attack_defense")}
+        )
+        rows.append({"": "the honest clients alone", "plain mean": mean("references", "oracle_mean"), "defense": ""})
+    if any((record["result"].get("references") or {}).get("root_only") is not None for record in records):
+        rows.append({"": "the server's clean data alone", "plain mean": mean("references", "root_only"), "defense": ""})
+    return rows
+
+
+def chance(records: Sequence[Record]) -> str:
+    """The accuracy of a guess, in percent."""
+    return _interval([record["result"]["chance"] for record in records]).partition(" ±")[0]
+
+
+def minority(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """What became of honest clients with rare classes, seed by seed, in percent."""
+    return [
+        {
+            "seed": record["seed"],
+            "client": one["client"],
+            "rare classes": ", ".join(map(str, one["classes"])),
+            "rounds in which it was excluded, %": None if one["excluded"] is None else round(100 * one["excluded"], 1),
+            "accuracy on them, %": None if one["accuracy"] is None else round(100 * one["accuracy"], 1),
+        }
+        for record in records
+        for one in record["result"].get("minority") or []
+    ]
+
+
+def costs(records: Sequence[Record]) -> list[dict[str, str]]:
+    """What each trial took, and what made it: a line for each fact, a column for each seed."""
+    sides = {f"seed {record['seed']}": _cost(record) for record in records}
+    facts = dict.fromkeys(fact for side in sides.values() for fact, value in side.items() if value)
+    return [{"fact": fact, **{seed: side[fact] for seed, side in sides.items()}} for fact in facts]
+
+
+def _cost(record: Record) -> dict[str, str]:
+    spent, made = record["cost"] or {}, record["environment"]
+    sizes = {"peak memory, MB": "worker_peak_memory_bytes", "updates sent, MB": "update_bytes_sent"}
+    sizes |= {"protocol sent, MB": "protocol_bytes_sent", "protocol received, MB": "protocol_bytes_received"}
+    started = datetime.fromtimestamp(made["started"], UTC).strftime("%Y-%m-%d %H:%M") if "started" in made else ""
+    return {
+        "status": record["status"],
+        "seconds": _two_digits(spent.get("seconds")),
+        "CPU seconds": _two_digits(spent.get("cpu_seconds")),
+        **{heading: _two_digits(spent.get(name), _MEGABYTE) for heading, name in sizes.items()},
+        "FedGuard": str(made.get("fedguard", "")),
+        "commit": str(made.get("git_commit") or ""),
+        "torch": str(made.get("torch", "")),
+        "device": str(made.get("device", "")),
+        "started, UTC": started,
+    }
+
+
+def _two_digits(value: float | None, unit: float = 1.0) -> str:
+    return "" if value is None else f"{value / unit:,.2f}"
+
+
+def _at(result: Mapping[str, Any], path: Sequence[str]) -> float | None:
+    value: Any = result
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value is None else float(value)
+
+
+def _interval(values: Sequence[float], figure: Figure = FIGURES["final_accuracy"]) -> str:
+    return Entry(estimate(values), "ok", figure).text().replace("±", "± ")
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{_spaced(str(key))}: {_text(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return str(value)

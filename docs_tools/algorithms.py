@@ -1,0 +1,133 @@
+"""One page for each kind of algorithm: what `fedguard explain` says of each, from the algorithms themselves."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from docs_tools.markup import code, fenced, inline, page, paragraphs, table, told
+from fedguard.bench.explain.catalogue import SEEING, facts, parameters
+from fedguard.bench.explain.toy import picture_of
+from fedguard.contracts import Algorithm
+from fedguard.registry import iterate, registry
+from fedguard.visibility import PROTOCOLS
+
+#: Page -> its title, the kinds on it, and what is said first.
+PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "attacks": (
+        "Attacks on the training",
+        ("attack", "trigger"),
+        "What hostile clients do. In a suite they stand under `matrix.attack`; what they may see is the "
+        "[threat model](../threat_models.md)'s. Which of them run under masks: [the catalogue](../catalogue.md#attacks).",
+    ),
+    "inference": (
+        "Attacks on the clients' privacy",
+        ("inference",),
+        "What a server infers from what it sees. In a suite they stand under `matrix.attack` too; "
+        "[what each of them found](../inference.md) was measured.",
+    ),
+    "protocol_attacks": (
+        "Attacks on secure aggregation",
+        ("protocol",),
+        "Hostile servers and clients against the protocol itself, by `fedguard secagg attack NAME`. What stops each: "
+        "[secure aggregation](../secure_aggregation.md#attacks-on-the-protocol).",
+    ),
+    "defenses": (
+        "Defenses",
+        ("defense",),
+        "They compose as `client transforms >> mixings >> rule`. kappa is the coefficient of robustness: the smaller, the "
+        "nearer the result stays to the honest mean. Which of them run under masks: [the catalogue](../catalogue.md#defenses).",
+    ),
+    "tasks": (
+        "Data, partitions, models, architectures",
+        ("data", "partition", "model", "architecture"),
+        "What is learned, how the examples are dealt out, and how the parties train together. Nothing is downloaded.",
+    ),
+}
+
+_TITLES = {
+    "attack": "Attacks", "trigger": "Triggers of backdoors", "inference": "Attacks", "protocol": "Attacks",
+    "defense": "Defenses", "data": "Data", "partition": "Partitions", "model": "Models", "architecture": "Architectures",
+}  # fmt: skip
+
+
+def pages() -> dict[str, str]:
+    """``reference/defenses.md`` and so on, each with its Markdown."""
+    written = {f"reference/{name}.md": _page(*described) for name, described in PAGES.items()}
+    modes = [f"## {mode}\n\n{paragraphs(about.words)}" for mode, about in PROTOCOLS.items()]
+    written["reference/modes.md"] = page(
+        "Modes of secure aggregation",
+        "What `protocol.secure_aggregation` may be, and who sees what. How it works: "
+        "[secure aggregation](../secure_aggregation.md).",
+        *modes,
+    )
+    return written
+
+
+def addresses() -> dict[str, str]:
+    """The page of each algorithm by its kind and name: ``defense/krum`` -> ``reference/defenses.md#krum``."""
+    of_kind = {kind: name for name, (_, kinds, _) in PAGES.items() for kind in kinds}
+    return {f"{kind}/{cls.name}": f"reference/{of_kind[kind]}.md#{cls.name}" for kind, cls in _built_in(*of_kind)}
+
+
+def _built_in(*kinds: str) -> list[tuple[str, type[Algorithm]]]:
+    """Those of FedGuard itself: the site does not depend on which plug-ins are installed where it is built."""
+    return [(kind, cls) for kind, cls in iterate(kinds) if registry().origin(kind, cls.name) == "built in"]
+
+
+def _page(title: str, kinds: tuple[str, ...], first: str) -> str:
+    parts = [first]
+    for kind in kinds:
+        classes = [cls for _, cls in _built_in(kind)]
+        if len(kinds) > 1:
+            parts.append(f"## {_TITLES[kind]}")
+        parts.append(table(["", "what it does"], ([_link(cls.name), inline(cls.summary())] for cls in classes)))
+        parts += [_entry(cls, "###" if len(kinds) > 1 else "##") for cls in classes]
+    return page(title, *parts)
+
+
+def _link(name: str) -> str:
+    return f'<a href="#{name}">{code(name)}</a>'
+
+
+def _entry(cls: type[Algorithm], level: str) -> str:
+    prose, _ = told(cls.__doc__ or "")
+    rows = [
+        [code(row["name"]), code(row["type"]), code(row["default"]), inline(_meaning(cls, row["name"]))]
+        for row in parameters(cls)
+    ]
+    return "\n\n".join([
+        f"{level} {cls.name}",
+        paragraphs(prose),
+        table([], ([f"<strong>{inline(name)}</strong>", inline(value)] for name, value in facts(cls))),
+        table(["parameter", "type", "default", "meaning"], rows) if rows else "",
+        _picture(cls),
+        _in_a_suite(cls),
+    ])  # fmt: skip
+
+
+def _picture(cls: type[Algorithm]) -> str:
+    """What it does to a toy round, drawn in characters; nothing where there is no such picture."""
+    drawn = picture_of(cls)
+    if drawn is None:
+        return ""
+    console = Console(file=StringIO(), width=64, color_system=None)
+    with console.capture() as captured:
+        console.print(drawn)
+    return fenced(captured.get(), "text")
+
+
+def _meaning(cls: type[Algorithm], parameter: str) -> str:
+    """What a docstring says of a parameter: the class's own, or that of the base which brought it."""
+    said = (told(base.__dict__.get("__doc__") or "")[1].get(parameter) for base in cls.__mro__)
+    return next((meaning for meaning in said if meaning), "")
+
+
+def _in_a_suite(cls: type[Algorithm]) -> str:
+    if cls.kind == "protocol":
+        return fenced(f"fedguard secagg attack {cls.name}", "sh")
+    key = {"inference": "attack", "data": "task.data", "partition": "task.partition", "model": "task.model"}
+    if cls.kind in SEEING or cls.kind in key:
+        return paragraphs(f"In a suite: ``{key.get(cls.kind, cls.kind)}: {cls.name}``")
+    return ""

@@ -1,0 +1,35 @@
+"""What MkDocs calls while it builds the site; see `mkdocs.yml`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+sys.path.append(str(Path(__file__).parents[1]))  # MkDocs knows this file alone, and not the package that it is in
+
+from docs_tools import algorithms, commands, front_door, included, suite
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made."""
+    for source in (algorithms, suite, commands, front_door, included):
+        for address, markdown in source.pages().items():
+            files.append(File.generated(config, address, content=markdown))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Mend the links; in the catalogue, names lead to what is known of them."""
+    address = page.file.src_uri
+    if address == "catalogue.md":
+        known = {key.partition("/")[2]: where for key, where in algorithms.addresses().items()}
+        markdown = re.sub(
+            r"^\| `(\w+)` \|", lambda row: f"| [`{row[1]}`]({known[row[1]]}) |", markdown, flags=re.MULTILINE
+        )
+    return included.shown(markdown, address)

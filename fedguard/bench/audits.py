@@ -1,0 +1,116 @@
+"""The audit of a suite in the folder of its run, so that the bound can be read beside the claim: ``runs/<run>/audit.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedguard.bench.audit import CellAudit
+from fedguard.bench.code import own_code
+from fedguard.bench.environment import git_commit
+from fedguard.bench.record import from_text, to_text
+from fedguard.bench.run import Run
+from fedguard.bench.store import RunFolder, write_atomically
+from fedguard.errors import StoreError
+
+FILE = "audit.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredAudit:
+    """An audit as it was stored.
+
+    Attributes:
+        time: when, in seconds since 1970.
+        method: what turned scores into bounds.
+        commit: of the checkout that was audited; None outside of one.
+        code: the digest of the code that was audited, as records hold it.
+        suite: the digest of the cells, see `suite_digest`.
+        audits: one for each kind of noise.
+    """
+
+    time: float
+    method: str
+    commit: str | None
+    code: str
+    suite: str
+    audits: tuple[CellAudit, ...]
+
+    def doubts(self, run: Run) -> list[str]:
+        """Why this audit may not speak for the records of a run; a sentence each."""
+        found = []
+        if self.suite != suite_digest(position["cell"] for position in run.manifest["positions"]):
+            found.append("The audit is of another configuration than this run: its cells differ.")
+        made = {record["environment"]["code"]["fedguard"] for record in run.records.values() if record["environment"]}
+        if made - {self.code}:
+            found.append("The audit is of other code than that which made records of this run.")
+        return found
+
+
+def suite_digest(cells: Iterable[str]) -> str:
+    """16 hexadecimal digits over the ids of a suite's cells, in which all of their configuration is."""
+    return hashlib.sha256(" ".join(sorted(set(cells))).encode()).hexdigest()[:16]
+
+
+def store_audit(folder: RunFolder, cells: Iterable[str], found: Sequence[CellAudit], method: str) -> StoredAudit:
+    """Write an audit into the folder of a run, over an earlier one.
+
+    Args:
+        cells: the ids of all cells in the audited suite's matrix.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    stored = StoredAudit(
+        time=time.time(),
+        method=method,
+        commit=git_commit(),
+        code=own_code(),
+        suite=suite_digest(cells),
+        audits=tuple(found),
+    )
+    path = folder.path / FILE
+    content = {"schema": 1, **vars(stored), "audits": [one.as_dict() for one in found]}
+    try:
+        write_atomically(path, to_text(content))
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror}. Mend its permissions, and audit again."
+        ) from None
+    return stored
+
+
+def stored_audit(folder: RunFolder) -> StoredAudit | None:
+    """The audit in the folder of a run; None where there is none.
+
+    Raises:
+        StoreError: there is one that cannot be read.
+    """
+    path = folder.path / FILE
+    try:
+        content = from_text(path.read_bytes())
+        return _STORED.validate_python({**content, "audits": [_nested(one) for one in content["audits"]]})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = "is no audit" if isinstance(error, ValidationError | KeyError | TypeError | AttributeError) else error
+        raise StoreError(f"{path}: cannot be read: {why}. Run `fedguard audit SUITE` again to replace it.") from None
+
+
+_STORED: TypeAdapter[StoredAudit] = TypeAdapter(StoredAudit)
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """What `CellAudit.as_dict` laid flat; a bound without end is None in JSON."""
+    audit = {key: value for key, value in flat.items() if key != "cells"}
+    bound = audit["bound"]
+    return {
+        "cells": flat["cells"],
+        "audit": {**audit, "bound": {**bound, "epsilon": math.inf if bound["epsilon"] is None else bound["epsilon"]}},
+    }

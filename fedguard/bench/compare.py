@@ -1,0 +1,170 @@
+"""Compares two runs, seed by seed: what differs, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedguard.bench.comparison import Apart, Comparison, Difference, Setting
+from fedguard.bench.matrix import FIGURES
+from fedguard.bench.run import Run
+from fedguard.bench.stats import estimate, paired
+from fedguard.errors import UnknownName
+
+Place = tuple[tuple[str, str], ...]
+Row = Mapping[str, Any]
+
+
+def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> Comparison:
+    """Compare b with a, position by position and seed by seed.
+
+    Positions are matched by what was swept, since configurations may differ on purpose. The differences b - a over common
+    seeds get Student's interval and test; the p-values of all positions and figures together are adjusted by Benjamini and
+    Hochberg (1995). A position of which a seed was refused, failed or was not run is not compared, as in a matrix.
+
+    Args:
+        a, b: the runs.
+        figure: one key of `FIGURES` or several.
+
+    Raises:
+        UnknownName: there is no such figure.
+    """
+    figures = (figure,) if isinstance(figure, str) else tuple(dict.fromkeys(figure))
+    for name in figures:
+        if name not in FIGURES:
+            raise UnknownName("figure", name, FIGURES)
+    common = set(a.seeds) & set(b.seeds)
+    sides = (_positions(a, common), _positions(b, common))
+    judged = [
+        one
+        for name in figures
+        for place in dict.fromkeys((*sides[0], *sides[1]))
+        if (one := _at(dict(place), name, [side.get(place, []) for side in sides], (a, b), common)) is not None
+    ]
+    found = _adjusted([one for one in judged if isinstance(one, Difference)])
+    found.sort(key=lambda one: (-one.size, -abs(one.paired.mean if one.paired else 0)))
+    apart = tuple(one for one in judged if isinstance(one, Apart))
+    return Comparison(a.name, b.name, figures, tuple(found), apart, tuple(_settings(a, b)), tuple(_warnings(a, b)))
+
+
+def _positions(run: Run, common: set[int]) -> dict[Place, list[Row]]:
+    """The rows of each position, of the common seeds where there are any."""
+    found: dict[Place, list[Row]] = {}
+    for row in run.rows():
+        if not common or row["seed"] in common:
+            found.setdefault(_place(row, run), []).append(row)
+    return found
+
+
+def _place(values: Mapping[str, Any], run: Run) -> Place:
+    return tuple((key, str(values[key])) for key in ("attack", "defense", *sorted(run.swept)))
+
+
+def _at(
+    swept: Mapping[str, str], figure: str, sides: Sequence[Sequence[Row]], runs: Sequence[Run], common: set[int]
+) -> Difference | Apart | None:
+    """What one position shows of a figure; None where the figure is not of its attack, or on neither side."""
+    if not any(FIGURES[figure].fits(row["goal"]) for side in sides for row in side):
+        return None
+    why = [_lacking(*side, swept) for side in zip("ab", sides, runs, strict=True)]
+    absent = [said for said, side in zip(why, sides, strict=True) if not side]
+    if any(why):
+        return Apart(swept, figure, next(said for said in (*absent, *why) if said))
+    before, after = ({row["seed"]: row[figure] for row in side if row[figure] is not None} for side in sides)
+    if not before and not after:
+        return None
+    seeds = tuple(sorted(set(before) & set(after))) if common else ()
+    if not before or not after or (common and not seeds):
+        lacks = "a" if not before else "b" if not after else "every common seed of a or b"
+        return Apart(swept, figure, f"{lacks} has no such figure here")
+    return Difference(
+        swept=swept,
+        figure=figure,
+        a=estimate([before[seed] for seed in seeds or before]),
+        b=estimate([after[seed] for seed in seeds or after]),
+        paired=paired([after[seed] - before[seed] for seed in seeds]) if seeds else None,
+        seeds=seeds,
+    )
+
+
+def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str]) -> str:
+    """Why a run has no figures at a position; empty if it has."""
+    if not rows:
+        unswept = sorted(set(swept) - {"attack", "defense", *run.swept})
+        return f"{name} does not sweep {', '.join(unswept)}" if unswept else f"not in {name}"
+    bad = next((row for row in rows if row["status"] != "ok"), None)
+    return f"{bad['status']} in {name}: {bad['reason']}" if bad else ""
+
+
+def _adjusted(found: Sequence[Difference]) -> list[Difference]:
+    """With the q-values: ``q_(i) = min over j >= i of min(1, m p_(j) / j)`` for the sorted p-values."""
+    from scipy.stats import false_discovery_control
+
+    tested = {number: one.paired.p_value for number, one in enumerate(found) if one.paired}
+    p_values = {number: value for number, value in tested.items() if value is not None}
+    if not p_values:
+        return list(found)
+    q_values = dict(zip(p_values, false_discovery_control(list(p_values.values())), strict=True))
+    return [replace(one, q_value=float(q_values[n])) if n in q_values else one for n, one in enumerate(found)]
+
+
+def _settings(a: Run, b: Run) -> Iterator[Setting]:
+    """Keys that differ between the cells of common positions, and the seeds."""
+    if set(a.seeds) != set(b.seeds):
+        yield Setting("seeds", str(a.seeds), str(b.seeds), 0)
+    configs = [
+        {_place(position["swept"], run): _config(run, position["cell"]) for position in run.manifest["positions"]}
+        for run in (a, b)
+    ]
+    found: dict[str, list[tuple[str, str]]] = {}
+    shared = [(one, two) for place, one in configs[0].items() if one and (two := configs[1].get(place))]
+    for one, two in shared:
+        for key in dict.fromkeys((*one, *two)):
+            if one.get(key) != two.get(key):
+                found.setdefault(key, []).append((one.get(key, "nothing"), two.get(key, "nothing")))
+    for key, values in found.items():
+        yield Setting(key, *values[0], 0 if len(values) == len(shared) else len(values))
+
+
+def _config(run: Run, cell: str) -> dict[str, str]:
+    """The configuration of a cell as dotted keys with JSON values; empty where it has no record."""
+    record = next((run.records[cell, seed] for seed in run.seeds if (cell, seed) in run.records), None)
+    return dict(_flat(record["config"], "")) if record else {}
+
+
+def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, below in value.items():
+            yield from _flat(below, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for number, below in enumerate(value):
+            yield from _flat(below, f"{key}[{number}]")
+    else:
+        yield key, json.dumps(value)
+
+
+#: What of a record's environment bears on its figures.
+_MAKERS = {
+    "data": "the data differ: pairs of seeds did not see the same examples",
+    "code": "the code differs",
+    "torch": "torch differs",
+    "device": "the device differs",
+}
+
+
+def _warnings(a: Run, b: Run) -> Iterator[str]:
+    if a.manifest["results_version"] != b.manifest["results_version"]:
+        yield "the version of results differs: figures of two versions are not comparable"
+    for key, said in _MAKERS.items():
+        one, two = (
+            {
+                json.dumps(record["environment"].get(key), sort_keys=True)
+                for record in run.records.values()
+                if record["status"] == "ok"
+            }
+            for run in (a, b)
+        )
+        if one and two and one != two:
+            yield f"{said} ({', '.join(sorted(one))} in a, {', '.join(sorted(two))} in b)"

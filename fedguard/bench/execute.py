@@ -1,0 +1,50 @@
+"""From a plan to a run: a runner with workers of its own."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from fedguard.bench.engines import Engine
+from fedguard.bench.engines.local import LocalPool, default_jobs
+from fedguard.bench.progress import Bars, Listener
+from fedguard.bench.run import Run
+from fedguard.bench.runner import Runner
+from fedguard.bench.store import RunFolder
+from fedguard.config import Plan
+from fedguard.errors import ConfigError
+
+
+def execute(
+    plan: Plan,
+    folder: RunFolder,
+    *,
+    jobs: int | None = None,
+    listener: Listener | None = None,
+    retry_failed: bool = False,
+    fresh: bool = False,
+    same_code: bool = False,
+) -> Run:
+    """Run what is missing of a plan, and open the result.
+
+    Args:
+        jobs: worker processes, one torch thread each; by default one per core.
+        listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
+        retry_failed, fresh, same_code: as for `Runner`.
+
+    Raises:
+        ConfigError: jobs below 1, or nothing in the suite may run.
+        StoreError: the store cannot be written.
+    """
+    workers = default_jobs() if jobs is None else jobs
+    if workers < 1:
+        raise ConfigError(f"jobs: expected at least 1; got {workers}.")
+    start = {"plugins": list(plan.suite.plugins), "paths": [str(plan.folder)] if plan.folder else []}
+
+    def pool() -> Engine:
+        return LocalPool(min(workers, len(plan.cells) * len(plan.suite.seeds)), start)
+
+    if listener is None:
+        console = Console(stderr=True)
+        listener = Bars(console) if console.is_terminal or console.is_jupyter else Listener()
+    Runner(plan, folder, listener, retry_failed, fresh, same_code).run(pool, workers)
+    return Run.open(folder.path, folder.path.parent)

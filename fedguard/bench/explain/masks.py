@@ -1,0 +1,107 @@
+"""Who sees what under secure aggregation and noise, and what they leave to run: asked of cells, as `fedguard check` does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedguard.bench.protocol import noise_in_words
+from fedguard.config import Cell, Document, plan, read_suite
+from fedguard.contracts import Defense, InferenceAttack, Sight
+from fedguard.contracts.rules import AggregationRule
+from fedguard.registry import iterate, registry
+from fedguard.visibility import PROTOCOLS, exposed
+
+#: So many clients, of whom only one is hostile, that no rule is refused for their numbers.
+_CLIENTS = {"total": 100, "malicious": 1}
+
+#: What is asked about, by name.
+SETUPS: dict[str, dict[str, Any]] = {
+    "off": {},
+    "off, noise of each client on its records": {
+        "privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.1}
+    },
+    "off, noise of a trusted server": {"privacy": {"kind": "client", "noise_multiplier": 1.0}},
+    "groups": {"secure_aggregation": {"groups": 8}},
+    "group_testing": {"secure_aggregation": {"group_testing": {"tests": 10}}},
+    "full": {"secure_aggregation": "full"},
+    "full, noise shared out among the clients": {
+        "secure_aggregation": "full",
+        "privacy": {"kind": "distributed", "noise_multiplier": 1.0},
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sees:
+    """One way to set the protocol up.
+
+    Attributes:
+        words: who sees what; noise: what is added, for whom; empty for none.
+        server, colluders: what they see, item by item.
+        refused: defenses that cannot run, each with the reason; runs: those that can.
+        blind: attacks on the clients' privacy that cannot run, each with the reason; infer: those that can.
+    """
+
+    name: str
+    words: str
+    noise: str
+    server: tuple[str, ...]
+    colluders: tuple[str, ...]
+    refused: dict[str, str]
+    runs: tuple[str, ...]
+    blind: dict[str, str]
+    infer: tuple[str, ...]
+
+
+def who_sees_what() -> list[Sees]:
+    """Each of `SETUPS`: 100 clients, a server with clean data of its own that may be malicious."""
+    suite = {
+        "schema": 1,
+        "name": "setups",
+        "clients": _CLIENTS,
+        "server": {"root_data": 100},
+        "observer": {"server": "malicious"},
+        "matrix": {"protocol": list(SETUPS.values())},
+    }
+    document = Document(suite)
+    positions = plan(document, read_suite(document)).positions
+    return [_sees(name, cell) for name, (_, cell) in zip(SETUPS, positions, strict=True)]
+
+
+def _sees(name: str, cell: Cell) -> Sees:
+    mode = cell.config.protocol.mode
+    exposure = exposed(cell.architecture.exposes, mode, root_data=True)
+    defenses = {
+        defense: dataclasses.replace(cell, pipeline=registry().pipeline(spec)).verdict.reasons
+        for defense, spec in _defenses()
+    }
+    attacks = {
+        cls.name: dataclasses.replace(cell, inference=registry().build("inference", cls.name)).verdict.reasons
+        for _, cls in iterate(["inference"])
+        if issubclass(cls, InferenceAttack)
+    }
+    return Sees(
+        name=name,
+        words=PROTOCOLS[mode].words,
+        noise=" ".join(noise_in_words(cell)),
+        server=_words(exposure.server.with_implied()),
+        colluders=_words(exposure.clients),
+        refused={one: " ".join(reasons) for one, reasons in defenses.items() if reasons},
+        runs=tuple(one for one, reasons in defenses.items() if not reasons),
+        blind={one: " ".join(reasons) for one, reasons in attacks.items() if reasons},
+        infer=tuple(one for one, reasons in attacks.items() if not reasons),
+    )
+
+
+def _defenses() -> Iterator[tuple[str, str]]:
+    """Each defense by its name, and the shortest pipeline of it: what is no rule by itself goes before the mean."""
+    for _, cls in iterate(["defense"]):
+        if issubclass(cls, Defense):
+            yield cls.name, cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
+
+
+def _words(sight: Sight) -> tuple[str, ...]:
+    return tuple(one.words() for one in Sight if one.value and one in sight)

@@ -1,0 +1,233 @@
+"""One round of secure aggregation, step by step: the real protocol in this process, on numbers that can be checked by eye."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.secagg.codec import HEADER_BYTES, SHARE_BYTES, SIGNATURE_BYTES, STEPS
+from fedguard.secagg.messages import PROOF_BYTES, Advertise, Masked, Packet, unpack
+from fedguard.secagg.parameters import choose
+from fedguard.secagg.session import CONFIG_BYTES, Config
+from fedguard.secagg.simulation import Drop, Event, Federation, Settings
+
+Whole = NDArray[np.uint32]
+
+#: What each message is for.
+MEANING = {
+    "HELLO": "proposes a session: configuration and a nonce",
+    "ADVERTISE": "R0: fresh public keys, the hash of its model, signed",
+    "ROSTER": "all keys with their signatures",
+    "SHARE": "R1: encrypted shares of its two secrets for its neighbours, signed commitments",
+    "SHARES": "who shared, and the shares for this client",
+    "MASKED": "R2: its input under all masks",
+    "SURVIVORS": "whose input has arrived",
+    "ATTEST": "R3: its signature on who shared and who is included",
+    "QUORUM": "the signatures of the others",
+    "UNMASK": "R4: for each neighbour one share, of b if it survived, else of its mask key",
+}
+#: Of the clients' messages, what the server can read, and what it cannot.
+READS = {
+    "ADVERTISE": ("public keys, and which model the client holds", "the secret keys, which never leave the client"),
+    "SHARE": (
+        "for whom each share is, and the commitments to it",
+        "the shares: each is encrypted for the neighbour that it is for",
+    ),
+    "MASKED": (
+        "the masked input, ring elements that look like noise",
+        "the input: it lacks the seed of the client's own mask, and the keys that it shares with each neighbour",
+    ),
+    "ATTEST": ("who vouches for which list of survivors", "nothing in it is secret"),
+    "UNMASK": (
+        "one share of one of the two secrets of each neighbour; with enough of them it opens that secret",
+        "the other secret: of a survivor the mask key, of a dropped client the seed of its own mask",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """The messages of one kind.
+
+    Attributes:
+        kind: such as ``SHARE``.
+        events: in their order.
+    """
+
+    kind: str
+    events: tuple[Event, ...]
+
+    @property
+    def from_server(self) -> bool:
+        return self.events[0].sender is None
+
+    @property
+    def bytes(self) -> int:
+        return sum(event.size for event in self.events)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A round as it went.
+
+    Attributes:
+        inputs: uint32 ``[n, 3]``: what each client has.
+        masked: by client, what the server got of it.
+        steps: in their order.
+        config: what the session was run with, under its identifier ``sid``.
+        total: what the server learns; None where the round was aborted.
+        included: whose inputs are in it; aborted: why there is none.
+    """
+
+    inputs: Whole
+    masked: dict[int, Whole]
+    steps: tuple[Step, ...]
+    sid: bytes
+    config: Config
+    total: Whole | None
+    included: tuple[int, ...]
+    aborted: str | None
+
+    @property
+    def expected(self) -> Whole:
+        """The sum of the inputs of those who are included, added up in the clear."""
+        total: Whole = self.inputs[list(self.included)].sum(0, dtype=np.uint32)
+        return total
+
+
+def play(clients: int, drop: Drop, colluding: float = 0.0) -> Played:
+    """One round among ``clients``, of whom those in ``drop`` are silent from a step on.
+
+    Client i has (i + 1) times (1, 10, 100). Keys are fresh, so what the server gets differs each time, and the sum does not.
+
+    Raises:
+        ConfigError: too few clients, or an unknown step or client.
+    """
+    inputs = np.arange(1, clients + 1, dtype=np.uint32)[:, None] * np.array([1, 10, 100], np.uint32)
+    steps: dict[str, list[Event]] = {}
+    masked: dict[int, Whole] = {}
+
+    def watch(event: Event, data: bytes) -> None:
+        steps.setdefault(event.kind, []).append(event)
+        if event.kind == "MASKED" and event.sender is not None:
+            message = unpack(data).message
+            assert isinstance(message, Masked)
+            masked[event.sender] = np.frombuffer(message.vector, "<u4")
+
+    outcome = Federation(Settings(colluding=colluding, dropping=0)).run(
+        round=1, clients=range(clients), length=3, vector=lambda client, sid: inputs[client], drop=drop, watch=watch
+    )
+    return Played(
+        inputs,
+        masked,
+        tuple(Step(kind, tuple(events)) for kind, events in steps.items()),
+        outcome.sid,
+        outcome.config,
+        None if outcome.total is None else outcome.total.astype(np.uint32),
+        outcome.included,
+        outcome.aborted,
+    )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a session needs of each of n clients.
+
+    Attributes:
+        graph: ``complete`` or ``sparse``.
+        neighbours: with whom each shares keys, masks and shares.
+        anonymity: the fewest honest inputs in any sum, whichever clients the server declares dropped.
+        up, down: bytes that a client sends and receives where nobody drops out, its input included.
+    """
+
+    clients: int
+    graph: str
+    neighbours: int
+    threshold: int
+    anonymity: int
+    up: int
+    down: int
+
+
+def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) -> list[Cost]:
+    """What a session costs for each number of clients, on the complete graph and on the sparsest safe one.
+
+    Where no sparse graph is safe there is the complete one alone. Bytes follow from the form of the messages.
+
+    Args:
+        length: ring elements of 4 bytes in an input.
+
+    Raises:
+        ConfigError: too few clients, or too many colluders or dropouts.
+    """
+    found = []
+    for clients in sizes:
+        whole = choose(clients, colluding, dropping, complete_up_to=clients)
+        ring = choose(clients, colluding, dropping, complete_up_to=0)
+        for graph, one in (("complete", whole), ("sparse", ring)):
+            if graph == "complete" or not one.complete:
+                up, down = traffic(clients, one.degree, length)
+                found.append(Cost(clients, graph, one.degree, one.threshold, one.anonymity, up, down))
+    return found
+
+
+def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
+    """Bytes that a client sends and receives in a round in which nobody drops out."""
+    head, listed, marked = HEADER_BYTES, 4, 4 + -(-clients // 8)  # a header, the length of a list, a set of clients
+    path = listed + 32 * (neighbours - 1).bit_length()
+    up = {
+        "ADVERTISE": Advertise.BYTES,
+        "SHARE": 2 * 32 + listed + neighbours * Packet.BYTES,
+        "MASKED": 32 + 8 + 4 * length,
+        "ATTEST": 2 * 32,
+        "UNMASK": listed + neighbours * SHARE_BYTES,
+    }
+    down = {
+        "HELLO": CONFIG_BYTES + 32,
+        "ROSTER": listed + clients * (4 + Advertise.BYTES + SIGNATURE_BYTES),
+        "SHARES": marked + listed + neighbours * (4 + Packet.BYTES + 32 + SIGNATURE_BYTES + path),
+        "SURVIVORS": marked + listed + neighbours * PROOF_BYTES,
+        "QUORUM": marked + listed + clients * SIGNATURE_BYTES,
+    }
+    return sum(head + body + SIGNATURE_BYTES for body in up.values()), sum(head + body for body in down.values())
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One round, all parties in this process.
+
+    Attributes:
+        seconds: of server and clients together, divided by the number of clients.
+        up, down: bytes that a client sent and received, on average.
+    """
+
+    clients: int
+    neighbours: int
+    seconds: float
+    up: float
+    down: float
+
+
+def measure(clients: int, length: int, colluding: float, dropping: float) -> Measured:
+    """Run one round of zeros and take time and bytes; nobody drops out.
+
+    Args:
+        length: ring elements of 4 bytes in an input.
+    """
+    zeros = np.zeros(length, np.uint32)
+    federation = Federation(Settings(colluding=colluding, dropping=dropping))
+    begun = time.perf_counter()
+    outcome = federation.run(round=1, clients=range(clients), length=length, vector=lambda client, sid: zeros)
+    seconds = time.perf_counter() - begun
+    if outcome.error is not None:
+        raise outcome.error
+    return Measured(
+        clients, outcome.config.degree, seconds / clients, outcome.bytes_up / clients, outcome.bytes_down / clients
+    )
+
+
+__all__ = ["MEANING", "READS", "STEPS", "Cost", "Measured", "Played", "Step", "costs", "measure", "play", "traffic"]

@@ -1,0 +1,214 @@
+"""Baselines: what a run is held against, in one JSON file that is made to be committed and read in a review.
+
+It is parsed, never executed. Keys are sorted, so that two of them can be compared line by line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from fedguard.bench.gate.snapshot import Measured, Part, Snapshot
+from fedguard.bench.gate.watch import figure_of, shown
+from fedguard.bench.store import write_atomically
+from fedguard.config import Plan
+from fedguard.errors import ConfigError, StoreError
+
+#: Where the seeds begin that confirm a drop: after those of tuning, and before those on which worst cases are chosen.
+FIRST_SEED = 20_000
+
+
+class Change(Part):
+    """One entry of a baseline's history: when, at which commit and why it was saved or updated, and what that changed."""
+
+    time: float
+    commit: str | None = None
+    reason: str
+    changes: tuple[str, ...] = ()
+
+
+class Baseline(Part):
+    """A run to be held against.
+
+    Attributes:
+        created: seconds since 1970.
+        confirmation: the seeds that confirm a drop, none of them the suite's. Cells that ran have values on these as well.
+        snapshot: the run, with the values on all of these seeds.
+        history: the latest last.
+    """
+
+    kind: Literal["fedguard-baseline"] = "fedguard-baseline"
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    created: float
+    confirmation: tuple[int, ...]
+    snapshot: Snapshot
+    history: tuple[Change, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        run: Snapshot,
+        confirmation: Snapshot | None,
+        reason: str,
+        before: Baseline | None = None,
+        now: float | None = None,
+    ) -> Baseline:
+        """The baseline of a run.
+
+        Args:
+            confirmation: the same cells on other seeds; None where none has run.
+            before: the baseline that it takes the place of.
+            now: seconds since 1970.
+
+        Raises:
+            ConfigError: a trial failed or is missing.
+        """
+        time_ = time.time() if now is None else now
+        for one in (run, confirmation):
+            _require_complete(one)
+        cells = {
+            key: _with(cell, confirmation.cells.get(key) if confirmation else None) for key, cell in run.cells.items()
+        }
+        made = cls(
+            created=time_,
+            confirmation=confirmation.seeds if confirmation else (),
+            snapshot=run.model_copy(update={"cells": cells}),
+        )
+        changes = compared(before, made) if before else ()
+        entry = Change(time=time_, commit=run.commit, reason=reason, changes=changes)
+        return made.model_copy(update={"history": (*(before.history if before else ()), entry)})
+
+    def text(self) -> str:
+        """JSON with sorted keys."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Write the file; the old one or the new one is there, whole.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, self.text().encode())
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
+
+
+def read(path: str | Path) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        StoreError: there is none, it is damaged, or another file, or of another version of FedGuard.
+    """
+    mend = "Make one with `fedguard baseline save RUN --to FILE`."
+    try:
+        content = json.loads(Path(path).read_bytes().decode("utf-8"), parse_constant=_not_finite)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}. {mend}") from None
+    except (ValueError, RecursionError):
+        raise StoreError(f"{path}: expected a baseline in JSON; the file is damaged. {mend}") from None
+    if not isinstance(content, dict) or content.get("kind") != "fedguard-baseline":
+        raise StoreError(f"{path}: expected a baseline; this is another file. {mend}")
+    if content.get("schema") != 1:
+        raise StoreError(f"{path}: expected schema 1; it was written by another version of FedGuard. {mend}")
+    try:
+        found = Baseline.model_validate(content)
+        _require_whole(found)
+        return found
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, said = ".".join(map(str, first["loc"])), first["msg"]
+    except ValueError as error:
+        where, said = "positions", str(error)
+    raise StoreError(f"{path}: damaged at {where}: {said}. {mend}")
+
+
+def confirmation_seeds(plan: Plan) -> tuple[int, ...]:
+    """As many seeds as the suite's gate wants, from `FIRST_SEED` on, on which nothing is reported, tuned or chosen."""
+    suite = plan.suite
+    taken = {*suite.seeds, *(suite.tuning.seeds if suite.tuning else ())}
+    taken |= {seed for cell in plan.cells if cell.ensemble for seed in cell.ensemble.choose_on()}
+    free = (seed for seed in itertools.count(FIRST_SEED) if seed not in taken)
+    return tuple(itertools.islice(free, suite.gate.confirm))
+
+
+def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
+    """What differs between two baselines, a line each: positions, thresholds, and the mean of each figure over cells."""
+    old, new = before.snapshot, after.snapshot
+    places = [{one.place: one.cell for one in part.positions} for part in (old, new)]
+    lines = []
+    for word, count in (
+        ("added", len(places[1].keys() - places[0].keys())),
+        ("removed", len(places[0].keys() - places[1].keys())),
+        ("configured otherwise", sum(places[0][key] != places[1][key] for key in places[0].keys() & places[1].keys())),
+    ):
+        lines += [f"{count} positions {word}"] if count else []
+    if old.gate != new.gate:
+        lines.append(f"thresholds: {'; '.join(differences(old.gate.model_dump(), new.gate.model_dump(), 'gate'))}")
+    common = [(old.cells[key].values, new.cells[key].values) for key in old.cells.keys() & new.cells.keys()]
+    for figure in sorted({figure for pair in common for figure in pair[0].keys() & pair[1].keys()}):
+        pairs = [(one[figure], two[figure]) for one, two in common if figure in one and figure in two]
+        means = [[_mean(list(one[side].values())) for one in pairs] for side in (0, 1)]
+        differ = sum(one != two for one, two in pairs)
+        if differ:
+            was, now = (shown(figure, _mean(side)) for side in means)
+            title = figure_of(figure).title
+            lines.append(f"{title}: {was} before, {now} now, on average; {differ} of {len(pairs)} cells differ")
+    return tuple(lines)
+
+
+def differences(old: Any, new: Any, at: str = "") -> list[str]:
+    """Which dotted keys of two configurations differ: ``training.lr was 0.1, is 0.2``."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*old, *(key for key in new if key not in old)]
+        below = ((old.get(key), new.get(key), f"{at}.{key}" if at else str(key)) for key in keys)
+        return [line for was, now, where in below for line in differences(was, now, where)]
+    return [] if old == new else [f"{at} was {_plain(old)}, is {_plain(new)}"]
+
+
+def _plain(value: Any) -> str:
+    return "unset" if value is None else json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
+
+
+def _with(cell: Measured, more: Measured | None) -> Measured:
+    """A cell with its values on further seeds."""
+    if more is None:
+        return cell
+    figures = {*cell.values, *more.values}
+    values = {one: {**cell.values.get(one, {}), **more.values.get(one, {})} for one in figures}
+    return cell.model_copy(update={"values": values})
+
+
+def _require_complete(run: Snapshot | None) -> None:
+    if run is None:
+        return
+    for position in run.positions:
+        cell = run.cells[position.cell]
+        if cell.status in ("failed", "missing"):
+            raise ConfigError(
+                f"baseline: expected every trial run or refused; {position.words} is {cell.status} ({cell.reason}). "
+                "Run the suite again, with --retry-failed where a trial failed."
+            )
+
+
+def _require_whole(found: Baseline) -> None:
+    for position in found.snapshot.positions:
+        if position.cell not in found.snapshot.cells:
+            raise ValueError(f"cell {position.cell} is not in the file")
+        if not {"attack", "defense"} <= position.swept.keys():
+            raise ValueError(f"cell {position.cell} has no attack or no defense")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _not_finite(text: str) -> float:
+    raise ValueError(f"{text} is no number")

@@ -1,0 +1,73 @@
+"""What makes a run and a baseline comparable, and what differs and need not matter."""
+
+from __future__ import annotations
+
+from fedguard.bench.gate.baseline import differences
+from fedguard.bench.gate.snapshot import COMPARED, Measured, Position, Snapshot
+
+
+def incompatible(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
+    """Why nothing can be compared at all; empty if it can."""
+    why = []
+    if run.results_version != baseline.results_version:
+        why.append(
+            f"the baseline is of results version {baseline.results_version}, the run of {run.results_version}: figures of two "
+            "versions are not comparable. Make a new baseline with `fedguard baseline update`."
+        )
+    both = [(run.cells[key], baseline.cells[key]) for key in run.cells.keys() & baseline.cells.keys()]
+    data = sorted(
+        {(one.config["task"]["data"]["name"], two.data, one.data) for one, two in both if other_data(one, two)}
+    )
+    why += [
+        f"the data {name} had the digest {was} in the baseline and has {now} now: other data."
+        for name, was, now in data
+    ]
+    figures = {figure for part in (run, baseline) for cell in part.cells.values() for figure in cell.values}
+    why += [f"gate.metrics: no cell has the figure {name}." for name in run.gate.metrics if name not in figures]
+    return tuple(why)
+
+
+def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
+    """What differs and need not matter, a line each."""
+    found = []
+    for key in COMPARED:
+        was, now = baseline.environment.get(key, "unknown"), run.environment.get(key, "unknown")
+        found += [f"{key} was {was}, is {now}."] if was != now else []
+    old, new = baseline.gate.model_dump(mode="json"), run.gate.model_dump(mode="json")
+    found += [f"the gate's thresholds changed: {line}." for line in differences(old, new, "gate")]
+    new_ones = newcomers(run, baseline)
+    if new_ones:
+        found.append(f"{len(new_ones)} positions are new and compared with nothing, such as {new_ones[0].words}.")
+    if run.seeds != baseline.seeds:
+        found.append(f"the seeds were {list(baseline.seeds)}, are {list(run.seeds)}; those of both are compared.")
+    unknown = [
+        figure for figure in run.gate.metrics if not any(figure in cell.values for cell in baseline.cells.values())
+    ]
+    found += [f"{figure}: the baseline has no values of it; only floor and ceiling are judged." for figure in unknown]
+    return tuple(found)
+
+
+def newcomers(run: Snapshot, baseline: Snapshot) -> list[Position]:
+    """The positions that ran and did not in the baseline."""
+    ran = {one.place for one in baseline.positions if baseline.cells[one.cell].status != "refused"}
+    return [one for one in run.positions if one.place not in ran and run.cells[one.cell].status == "ok"]
+
+
+def unlike(was: str, before: Measured, now: str | None, after: Measured | None) -> str | None:
+    """Why a position of the baseline cannot be compared; None if it can.
+
+    Args:
+        was, now: the hashes of its cell.
+    """
+    if now is None or after is None:
+        return "the run does not have it."
+    if was != now:
+        return f"configured otherwise: {'; '.join(differences(before.config, after.config))}."
+    if after.status != "ok":
+        return f"{after.status}: {after.reason}"
+    return None
+
+
+def other_data(one: Measured, two: Measured) -> bool:
+    """Whether two cells were trained on different data, as far as is known."""
+    return one.data is not None and two.data is not None and one.data != two.data

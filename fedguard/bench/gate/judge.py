@@ -1,0 +1,274 @@
+"""Judging a run: is it comparable, what do its own seeds say, what do fresh ones, and what may not be whatever came before."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedguard.bench.gate.baseline import Baseline
+from fedguard.bench.gate.comparable import incompatible, newcomers, other_data, unlike, warnings
+from fedguard.bench.gate.reasoning import bound, said
+from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
+from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, mean, screened, shared
+from fedguard.bench.gate.verdict import Broad, Judgement, Verdict, Word
+from fedguard.bench.gate.watch import Watched, difference, watched
+
+#: Runs cells (by their hashes) on seeds, with the code that is installed.
+Confirm = Callable[[Sequence[str], Sequence[int]], Snapshot]
+#: Audits the run's epsilons; each as `CellAudit.as_dict`.
+Audits = Callable[[], Sequence[Mapping[str, Any]]]
+
+
+def judge(
+    run: Snapshot,
+    baseline: Baseline,
+    *,
+    confirm: Confirm,
+    audit: Audits = tuple,
+    run_name: str = "",
+    file: str = "",
+    stale: Sequence[str] = (),
+    strict: bool = False,
+    now: float | None = None,
+) -> Verdict:
+    """Hold a run against a baseline.
+
+    Args:
+        confirm: called once at most, with the flagged cells and the seeds that confirm.
+        audit: called if the run's suite wants its epsilons audited.
+        run_name, file: what the verdict calls the two.
+        stale: why the run does not show what the installed code does (`snapshot.stale`).
+        strict: what is inconclusive counts as not judged.
+        now: seconds since 1970.
+    """
+    why = (*stale, *incompatible(run, baseline.snapshot))
+    judgements: tuple[Judgement, ...] = ()
+    broad: tuple[Broad, ...] = ()
+    if not why:
+        comparison = Comparison(run, baseline)
+        judgements = comparison.judgements(confirm)
+        broad = comparison.broad()
+    return Verdict(
+        run=run_name or run.suite,
+        baseline=file,
+        time=time.time() if now is None else now,
+        commit=run.commit,
+        baseline_commit=baseline.snapshot.commit,
+        judgements=judgements,
+        broad=broad,
+        audits=tuple(audit()) if run.gate.audit and not why else (),
+        incompatible=why,
+        warnings=warnings(run, baseline.snapshot),
+        strict=strict,
+    )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One figure of one cell, on the seeds that both runs have."""
+
+    position: Position
+    watch: Watched
+    seeds: tuple[int, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def drops(self) -> tuple[float, ...]:
+        return tuple(self.watch.drop(*pair) for pair in zip(self.before, self.after, strict=True))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.position.cell, self.watch.figure
+
+    def judgement(self, verdict: Word, why: str, **more: Any) -> Judgement:
+        """A verdict, with what is known of this pair."""
+        known: dict[str, Any] = {
+            "before": mean(self.before) if self.before else None,
+            "after": mean(self.after) if self.after else None,
+            "drop": mean(self.drops) if self.before else None,
+            "margin": self.watch.margin,
+            "seeds": self.seeds,
+        }
+        cell, figure = self.key
+        return Judgement(
+            swept=self.position.swept, cell=cell, figure=figure, verdict=verdict, why=why, **{**known, **more}
+        )
+
+
+class Comparison:
+    """A run beside its baseline, position by position."""
+
+    def __init__(self, run: Snapshot, baseline: Baseline) -> None:
+        self.run, self.base, self.gate = run, baseline.snapshot, run.gate
+        there = {figure for part in (run, self.base) for cell in part.cells.values() for figure in cell.values}
+        self.watched = watched(run.gate, there)
+        self.seeds = tuple(seed for seed in run.seeds if seed in self.base.seeds)
+        self.fresh_seeds = tuple(seed for seed in baseline.confirmation if seed not in run.seeds)
+        self.lacking: list[Judgement] = []
+        self.pairs = list(self._paired())
+
+    def judgements(self, confirm: Confirm) -> tuple[Judgement, ...]:
+        """One for each figure of each cell, in the order of the matrix; what is flagged is run on fresh seeds."""
+        found: dict[tuple[str, str], Judgement] = {}
+        flagged = []
+        for pair in self.pairs:
+            broken, word = bound(pair.watch, pair.after), screened(pair.drops, pair.watch.margin)
+            if broken:
+                found[pair.key] = pair.judgement("regressed", broken)
+            elif word is None and pair.watch.figure == "epsilon" and len(set(pair.drops)) == 1:
+                found[pair.key] = pair.judgement(
+                    "regressed", f"{said(pair)}. It is computed, not measured: no seed needs to confirm it."
+                )
+            elif word is None:
+                flagged.append(pair)
+            else:
+                found[pair.key] = pair.judgement(word, f"{said(pair)}.", detectable=self._detectable(pair, pair.drops))
+        found |= self._confirmed(flagged, confirm)
+        return (*(found[pair.key] for pair in self.pairs), *self.lacking, *self._new_beyond_bounds())
+
+    def broad(self) -> tuple[Broad, ...]:
+        """One for each figure that is measured."""
+        drops: dict[str, list[Sequence[float]]] = {}
+        for pair in self.pairs:
+            if pair.watch.figure != "epsilon" and pair.seeds == self.seeds:
+                drops.setdefault(pair.watch.figure, []).append(pair.drops)
+        margins = {watch.figure: watch.margin for watch in self.watched}
+        found = []
+        for figure, one in shared(drops, margins).items():
+            p = "" if one.p_value is None else f", p = {one.p_value:.2g}"
+            why = f"worse by {difference(figure, one.drop)} on average over {len(drops[figure])} cells{p}."
+            if one.verdict == "identical":
+                why = "the same in every cell."
+            found.append(
+                Broad(
+                    figure=figure,
+                    verdict=one.verdict,
+                    why=why,
+                    drop=one.drop,
+                    p_value=one.p_value,
+                    cells=len(drops[figure]),
+                    seeds=len(self.seeds),
+                )
+            )
+        return tuple(found)
+
+    def _paired(self) -> Iterator[Pair]:
+        """What can be compared; what cannot goes to ``lacking``. Positions that share a cell are one."""
+        now = {one.place: one.cell for one in self.run.positions}
+        compared = set()
+        for position in self.base.positions:
+            before, cell = self.base.cells[position.cell], now.get(position.place)
+            after = None if cell is None else self.run.cells[cell]
+            why = unlike(position.cell, before, cell, after)
+            if before.status == "refused" or (why is None and position.cell in compared):
+                continue
+            compared.add(position.cell)
+            there = [watch for watch in self.watched if watch.figure in before.values]
+            for watch in there or self.watched[: why is not None]:
+                pair = self._pair(position, watch, before, after, why)
+                if pair is not None:
+                    yield pair
+
+    def _pair(
+        self, position: Position, watch: Watched, before: Measured, after: Measured | None, why: str | None
+    ) -> Pair | None:
+        old = before.values.get(watch.figure, {})
+        new = after.values.get(watch.figure, {}) if after else {}
+        seeds = tuple(seed for seed in self.seeds if seed in old)
+        kept = tuple(seed for seed in seeds if seed in new)
+        if why is None and seeds and kept == seeds:
+            return Pair(position, watch, seeds, tuple(old[one] for one in seeds), tuple(new[one] for one in seeds))
+        lacking = Pair(position, watch, (), (), ())
+        if why is None and seeds and watch.figure == "epsilon":
+            self.lacking.append(
+                lacking.judgement("regressed", "it had an epsilon and has none any more: nothing is guaranteed.")
+            )
+            return None
+        if why is None:
+            why = "the run lacks this figure." if seeds else "the run and the baseline have no seed in common."
+        broken = bound(watch, tuple(new.values()))  # bounds hold for what cannot be compared as well
+        word: Word = "regressed" if broken else "missing"
+        why = f"{broken.removesuffix('.')}; {why}" if broken else why
+        means = {name: mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
+        self.lacking.append(lacking.judgement(word, why, **means))
+        return None
+
+    def _confirmed(self, flagged: Sequence[Pair], confirm: Confirm) -> dict[tuple[str, str], Judgement]:
+        """The second stage."""
+        able = [pair for pair in flagged if len(self.fresh_seeds) > 1 and self._before(pair) is not None]
+        cells = list(dict.fromkeys(pair.key[0] for pair in able))
+        ran = confirm(cells, self.fresh_seeds).cells if cells else {}
+        fresh: dict[tuple[str, str], tuple[Pair, Pair]] = {}
+        found = {}
+        for pair in flagged:
+            again = self._again(pair, ran.get(pair.key[0]))
+            if isinstance(again, str):
+                found[pair.key] = pair.judgement("missing", f"{said(pair)}; {again}")
+            else:
+                fresh[pair.key] = pair, again
+        margins = {key: again.watch.margin for key, (_, again) in fresh.items()}
+        second = confirmed({key: again.drops for key, (_, again) in fresh.items()}, margins, self.gate.alpha)
+        return found | {key: self._second(*fresh[key], one) for key, one in second.items()}
+
+    def _again(self, pair: Pair, ran: Measured | None) -> Pair | str:
+        """The same on fresh seeds, or why it cannot be had."""
+        before = self._before(pair)
+        if before is None or len(self.fresh_seeds) < 2:
+            return "the baseline has no values on fresh seeds to confirm it: `fedguard baseline save` makes them."
+        after = _on(self.fresh_seeds, ran.values.get(pair.watch.figure, {})) if ran else None
+        if ran is None or after is None:
+            return f"the fresh seeds did not run: {(ran.reason if ran else None) or 'they lack this figure.'}"
+        if other_data(ran, self.base.cells[pair.key[0]]):
+            return "the fresh seeds ran on other data than the baseline."
+        return Pair(pair.position, pair.watch, self.fresh_seeds, before, after)
+
+    def _second(self, first: Pair, fresh: Pair, one: Confirmed) -> Judgement:
+        figure, count = first.watch.figure, len(fresh.seeds)
+        ending = {
+            "regressed": f"confirmed, p = {one.p_value:.2g}.",
+            "inconclusive": f"p = {one.p_value:.2g} is not below {self.gate.alpha:g}: more seeds in gate.confirm would tell.",
+            "pass": "not confirmed.",
+        }[one.verdict]
+        why = f"{said(first)}; by {difference(figure, one.drop)} on {count} fresh seeds: {ending}"
+        return fresh.judgement(
+            one.verdict,
+            why,
+            seeds=first.seeds,
+            confirmed_on=fresh.seeds,
+            p_value=one.p_value,
+            detectable=self._detectable(first, fresh.drops),
+        )
+
+    def _before(self, pair: Pair) -> tuple[float, ...] | None:
+        return _on(self.fresh_seeds, self.base.cells[pair.key[0]].values[pair.watch.figure])
+
+    def _detectable(self, pair: Pair, drops: Sequence[float]) -> float | None:
+        """From the spread of the drops; where all are equal, from that of the figure itself, as if pairs were independent."""
+        spread = statistics.stdev(drops) if len(drops) > 1 else 0.0
+        values = list(self.base.cells[pair.key[0]].values[pair.watch.figure].values())
+        if spread == 0:
+            if len(values) < 2:
+                return None
+            spread = 2**0.5 * statistics.stdev(values)
+        return detectable(spread, pair.watch.margin, self.gate.alpha, len(pair.seeds), len(self.fresh_seeds))
+
+    def _new_beyond_bounds(self) -> Iterator[Judgement]:
+        """Floors and ceilings hold for what the baseline does not know as well."""
+        for position in newcomers(self.run, self.base):
+            for watch in self.watched:
+                values = tuple(self.run.cells[position.cell].values.get(watch.figure, {}).values())
+                broken = bound(watch, values)
+                if broken:
+                    pair = Pair(position, watch, (), (), ())
+                    yield pair.judgement(
+                        "regressed", f"new in the run: {broken}", after=mean(values), seeds=self.run.seeds
+                    )
+
+
+def _on(seeds: Sequence[int], values: Mapping[int, float]) -> tuple[float, ...] | None:
+    """The values on all of these seeds, or None."""
+    return tuple(values[seed] for seed in seeds) if all(seed in values for seed in seeds) else None

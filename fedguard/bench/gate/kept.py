@@ -1,0 +1,42 @@
+"""Verdicts are kept beside the run that they judge: ``runs/<run>/gate/<time>.json``, for the dashboard and for trends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.store import RunFolder, write_atomically
+from fedguard.errors import StoreError
+
+
+def keep(verdict: Verdict, folder: RunFolder) -> Path:
+    """Write a verdict beside its run.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    path = folder.path / "gate" / f"{verdict.time:017.6f}.json"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, as_json(verdict).encode())
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
+    return path
+
+
+def verdicts(folder: RunFolder, broken: Callable[[Path], None] = lambda path: None) -> list[Verdict]:
+    """The verdicts on a run, the oldest first. A file that cannot be read is reported to ``broken`` and left out."""
+    found = []
+    for path in sorted((folder.path / "gate").glob("*.json")):
+        try:
+            found.append(Verdict.from_dict(json.loads(path.read_bytes())))
+        except (OSError, ValueError, AttributeError, RecursionError):
+            broken(path)
+    return found
+
+
+def as_json(verdict: Verdict) -> str:
+    """`Verdict.as_dict` as JSON."""
+    return json.dumps(verdict.as_dict(), indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,195 @@
+"""A verdict for people and for CI: a terminal, GitHub's summary in Markdown, and JUnit XML.
+
+Names, reasons and file names come from runs and suites: text that nobody vouches for. So it is escaped everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Judgement, Verdict, Word
+from fedguard.bench.gate.watch import difference, figure_of, shown
+
+#: What somebody must look at, worst first; of the rest there is a count.
+TROUBLE: tuple[Word, ...] = ("regressed", "missing", "inconclusive")
+HEADS = ("verdict", "cell", "figure", "before", "after", "worse by", "margin", "p", "detectable")
+NOTE = (
+    "Means over seeds. 'Worse by' is negative where it is better. p is one-sided, of fresh seeds, adjusted by Holm. "
+    "'Detectable' is the drop that this comparison finds with a chance of 80 %."
+)
+_AUDITED: dict[str, Word] = {"violated": "regressed", "not judged": "inconclusive"}
+_STYLES = {PASSED: "bold green", REGRESSED: "bold red", CANNOT_JUDGE: "bold yellow"}
+_COLOURS = {"regressed": "red", "missing": "yellow", "inconclusive": "yellow", "improved": "cyan"}
+
+
+def terminal(verdict: Verdict) -> RenderableType:
+    """What matters of a verdict; of what is as it was, the count alone."""
+    parts: list[RenderableType] = [_text(verdict.headline, _STYLES[verdict.exit_code])]
+    parts += [_text(f"cannot be compared: {why}", "yellow") for why in verdict.incompatible]
+    looked_at = _with(verdict, *TROUBLE, "improved")
+    if looked_at:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for head in HEADS:
+            table.add_column(head, justify="left" if head in HEADS[:3] else "right", overflow="fold")
+        for one in looked_at:
+            table.add_row(_text(one.verdict, _COLOURS[one.verdict]), *(_text(field) for field in row(one)[1:]))
+        parts += [table, _text(NOTE, "dim")]
+        parts += [_text(f"{one.label}, {figure_of(one.figure).title}: {one.why}") for one in _with(verdict, *TROUBLE)]
+    for line in (*_broad_lines(verdict), *_audit_lines(verdict)):
+        parts.append(_text(line))
+    parts += [_text(f"warning: {line}", "yellow") for line in verdict.warnings]
+    if (advice := _advice(verdict)) is not None:
+        parts.append(_text(advice))
+    return Group(*parts)
+
+
+def markdown(verdict: Verdict) -> str:
+    """Markdown for a summary in GitHub: what needs a look first, the rest folded."""
+    lines = [f"## FedGuard gate: {escaped(verdict.headline)}", "", escaped(_compared(verdict)), ""]
+    lines += [f"- **cannot be compared**: {escaped(why)}" for why in verdict.incompatible]
+    for words in (TROUBLE, ("improved",)):
+        lines += _table(_with(verdict, *words))
+    lines += [
+        f"- {escaped(one.label)}, {escaped(figure_of(one.figure).title)}: {escaped(one.why)}"
+        for one in _with(verdict, *TROUBLE)
+    ]
+    lines += [f"- {escaped(line)}" for line in (*_broad_lines(verdict), *_audit_lines(verdict))]
+    lines += [f"- warning: {escaped(line)}" for line in verdict.warnings]
+    if (advice := _advice(verdict)) is not None:
+        lines += ["", escaped(advice)]
+    rest = _with(verdict, "pass", "identical")
+    if rest:
+        lines += ["", "<details>", f"<summary>{len(rest)} as they were</summary>", *_table(rest), "</details>"]
+    return "\n".join([*lines, "", escaped(NOTE), ""])
+
+
+def junit(verdict: Verdict) -> str:
+    """JUnit XML: a test case for each judgement, for each figure over the whole suite, and for each audit.
+
+    What regressed is a failure, what is missing an error, what is inconclusive skipped (an error if the gate is strict).
+    """
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(verdict.time))
+    suite = Element("testsuite", name=_clean(f"fedguard gate: {verdict.run}"), timestamp=stamp)
+    properties = SubElement(suite, "properties")
+    known = {"baseline": verdict.baseline, "commit": verdict.commit, "baseline_commit": verdict.baseline_commit}
+    known |= {"exit_code": str(verdict.exit_code), "headline": verdict.headline}
+    for number, line in enumerate(verdict.warnings, start=1):
+        known[f"warning_{number}"] = line
+    for name, value in known.items():
+        SubElement(properties, "property", name=name, value=_clean(str(value or "")))
+    for one in verdict.judgements:
+        _case(suite, verdict, f"cell.{one.figure}", one.label, one.verdict, one.why)
+    for whole in verdict.broad:
+        _case(suite, verdict, "suite", f"{whole.figure} over the whole suite", whole.verdict, whole.why)
+    for audit in verdict.audits:
+        word = _AUDITED.get(audit["verdict"], "pass")
+        _case(suite, verdict, "audit", str(audit["subject"]), word, str(audit["words"]))
+    for number, why in enumerate(verdict.incompatible, start=1):
+        _case(suite, verdict, "comparable", f"reason {number}", "missing", why)
+    if not suite.findall("testcase"):
+        _case(suite, verdict, "comparable", "anything to compare", "missing", "no figure of any cell could be compared")
+    count = {kind: str(len(suite.findall(f"testcase/{kind}"))) for kind in ("failure", "error", "skipped")}
+    suite.attrib |= {
+        "tests": str(len(suite.findall("testcase"))),
+        "failures": count["failure"],
+        "errors": count["error"],
+    }
+    suite.set("skipped", count["skipped"])
+    root = Element("testsuites")
+    root.append(suite)
+    indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def row(one: Judgement) -> list[str]:
+    """One line of a table, under `HEADS`."""
+
+    def value(number: float | None, difference_: bool = False) -> str:
+        return "" if number is None else (difference if difference_ else shown)(one.figure, number)
+
+    return [
+        one.verdict,
+        one.label,
+        figure_of(one.figure).title,
+        value(one.before),
+        value(one.after),
+        value(one.drop, True),
+        value(one.margin, True),
+        "" if one.p_value is None else f"{one.p_value:.2g}",
+        value(one.detectable, True),
+    ]
+
+
+def escaped(text: str) -> str:
+    """Text that stands in Markdown, also in a table, for nothing but itself."""
+    text = " ".join(_clean(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text)
+
+
+def _with(verdict: Verdict, *words: Word) -> list[Judgement]:
+    return [one for word in words for one in verdict.judgements if one.verdict == word]
+
+
+def _table(judgements: Sequence[Judgement]) -> list[str]:
+    if not judgements:
+        return []
+    rows = [HEADS, ["---"] * 3 + ["---:"] * (len(HEADS) - 3)]
+    return [
+        "",
+        *(
+            f"| {' | '.join(fields)} |"
+            for fields in (*rows, *([escaped(one) for one in row(each)] for each in judgements))
+        ),
+        "",
+    ]
+
+
+def _broad_lines(verdict: Verdict) -> Iterator[str]:
+    for one in verdict.broad:
+        if one.verdict in TROUBLE:
+            yield f"over the whole suite, {figure_of(one.figure).title}: {one.verdict}: {one.why}"
+
+
+def _audit_lines(verdict: Verdict) -> Iterator[str]:
+    for one in verdict.audits:
+        yield f"audit of {one['subject']}: {one['verdict']}: {one['words']}"
+
+
+def _compared(verdict: Verdict) -> str:
+    commits = [commit or "unknown commit" for commit in (verdict.commit, verdict.baseline_commit)]
+    return f"{verdict.run} ({commits[0]}) against {verdict.baseline} ({commits[1]})."
+
+
+def _advice(verdict: Verdict) -> str | None:
+    if verdict.exit_code == PASSED and verdict.counts["improved"]:
+        return (
+            "Better than the baseline. Keep what was won: "
+            f'fedguard baseline update {verdict.run} --baseline {verdict.baseline} --reason "..."'
+        )
+    return None
+
+
+def _case(suite: Element, verdict: Verdict, kind: str, name: str, word: Word, why: str) -> None:
+    case = SubElement(suite, "testcase", classname=f"fedguard.gate.{kind}", name=_clean(name), time="0")
+    tags = {"regressed": "failure", "missing": "error", "inconclusive": "error" if verdict.strict else "skipped"}
+    if word in tags:
+        SubElement(case, tags[word], message=_clean(why), type=word)
+    else:
+        SubElement(case, "system-out").text = _clean(f"{word}: {why}")
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(_clean(text), style)
+
+
+def _clean(text: str) -> str:
+    """Without the characters that XML cannot hold, and that make a terminal do things."""
+    return re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

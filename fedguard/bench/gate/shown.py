@@ -1,0 +1,54 @@
+"""A baseline on a terminal."""
+
+from __future__ import annotations
+
+import time
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedguard.bench.gate.baseline import Baseline
+from fedguard.bench.gate.watch import difference, figure_of, shown, watched
+from fedguard.bench.stats import estimate
+
+
+def terminal(baseline: Baseline) -> RenderableType:
+    """Of what it is, what is watched, the means of that with their 95 % intervals, and the history."""
+    run = baseline.snapshot
+    watching = watched(run.gate, {figure for cell in run.cells.values() for figure in cell.values})
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for head in ("cell", "figure", "mean", "95 %", "seeds", "margin"):
+        table.add_column(head, justify="left" if head in ("cell", "figure") else "right", overflow="fold")
+    for position in run.positions:
+        cell = run.cells[position.cell]
+        if cell.status != "ok":
+            table.add_row(Text(position.words), Text(cell.status))
+        for watch in watching:
+            values = list(cell.values.get(watch.figure, {}).values())
+            if values:
+                found = estimate(values)
+                half = "" if found.half_width is None else f"±{difference(watch.figure, found.half_width)}"
+                fields = (figure_of(watch.figure).title, shown(watch.figure, found.mean), half, str(found.seeds))
+                table.add_row(Text(position.words), *map(Text, (*fields, difference(watch.figure, watch.margin))))
+    head = (
+        f"{run.suite}, FedGuard {run.fedguard} ({run.commit or 'unknown commit'}), {_date(baseline.created)}; "
+        f"{len(run.seeds)} seeds, {len(baseline.confirmation)} more to confirm drops"
+    )
+    history = [
+        Text(
+            "\n".join(
+                [
+                    f"{_date(one.time)} ({one.commit or 'unknown commit'}): {one.reason}",
+                    *(f"  {line}" for line in one.changes),
+                ]
+            )
+        )
+        for one in baseline.history
+    ]
+    return Group(Text(head, "bold"), table, *history)
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

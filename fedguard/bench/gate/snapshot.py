@@ -1,0 +1,171 @@
+"""What a gate knows of a run: for each cell its figures, seed by seed, and what made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from fedguard.bench.code import code_of
+from fedguard.bench.gate.verdict import label_of
+from fedguard.bench.run import FIGURES, Run
+from fedguard.config import Cell, Document, Plan, plan, read_document, read_suite
+from fedguard.config.schema import GateSection
+
+#: What of an environment may move figures a little: another value is worth a warning.
+COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
+
+
+class Part(BaseModel):
+    """Base of what is stored: checked when it is read, no unknown key, every number finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Measured(Part):
+    """One cell.
+
+    Attributes:
+        config: its canonical configuration.
+        status: ``ok``, or the worst of its trials' ``refused``, ``failed`` and ``missing``; reason: of the first of these.
+        data: the digest of its data set; None where no trial has a record.
+        values: each figure that it has, by seed.
+    """
+
+    config: dict[str, Any]
+    status: Literal["ok", "refused", "failed", "missing"]
+    reason: str | None = None
+    data: str | None = None
+    values: dict[str, dict[int, float]] = {}
+
+
+class Position(Part):
+    """Where a cell stands in the matrix: attack, defense, and each other swept key."""
+
+    swept: dict[str, str]
+    cell: str
+
+    @property
+    def place(self) -> tuple[tuple[str, str], ...]:
+        """What makes it this position; in no order that matters."""
+        return tuple(sorted(self.swept.items()))
+
+    @property
+    def words(self) -> str:
+        return label_of(self.swept)
+
+
+class Snapshot(Part):
+    """One run.
+
+    Attributes:
+        suite: its name.
+        results_version: of the records, see `fedguard.config.cells`.
+        commit: of FedGuard's checkout, where it is known; code: the digests of FedGuard and of each plug-in.
+        environment: versions and machine, see `COMPARED`; several values of one key are joined by commas.
+        gate: what is watched, and how much worse it may become.
+        seeds: of the suite.
+        positions: of the matrix, in its order; cells: by their hashes.
+    """
+
+    suite: str
+    fedguard: str
+    results_version: int
+    commit: str | None = None
+    code: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    gate: GateSection = GateSection()
+    seeds: tuple[int, ...]
+    positions: tuple[Position, ...]
+    cells: dict[str, Measured]
+
+    @classmethod
+    def of(cls, run: Run, laid_out: Plan) -> Snapshot:
+        """The snapshot of a run, whose plan is `plan_of` it."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in run.rows():
+            rows.setdefault(row["cell"], []).append(row)
+        cells = {cell.id: cell for _, cell in laid_out.positions}
+        made = [record["environment"] for record in run.records.values()]
+        return cls(
+            suite=laid_out.suite.name,
+            fedguard=str(run.manifest.get("fedguard")),
+            results_version=run.manifest.get("results_version", 0),
+            commit=", ".join(_all(one.get("git_commit") for one in made)) or None,
+            code=_merged(one.get("code", {}) for one in made),
+            environment=_merged({key: one.get(key) for key in COMPARED} for one in made),
+            gate=laid_out.suite.gate,
+            seeds=tuple(run.seeds),
+            positions=tuple(Position(swept=swept, cell=cell.id) for swept, cell in laid_out.positions),
+            cells={key: _measured(run, cell, rows.get(key, [])) for key, cell in cells.items()},
+        )
+
+
+def plan_of(run: Run) -> Plan:
+    """The suite of a run, laid out again; its plug-ins are imported, from the folder that the run's manifest names.
+
+    Raises:
+        ConfigError: it cannot be read or laid out.
+    """
+    read = read_document(run.folder.path / "config.resolved.yaml")
+    folder = run.manifest.get("folder")
+    document = Document(read.data, read.name, Path(folder) if folder else None, read.lines)
+    return plan(document, read_suite(document))
+
+
+def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
+    """Why a run does not show what the installed code does: it is laid out otherwise, or its records are of other code."""
+    ran = [(position["cell"], position["swept"]) for position in run.manifest["positions"]]
+    if [(cell.id, swept) for swept, cell in laid_out.positions] != ran:
+        return (f"run {run.name}: the installed FedGuard lays its suite out otherwise: run the suite again.",)
+    cells = {cell.id: cell for cell in laid_out.cells}
+    found = {}
+    for (cell, _), record in run.records.items():
+        made = record["environment"].get("code", {})
+        if "fedguard" not in made or not made.items() <= _installed(cells[cell]).items():
+            found[cell] = record["label"]
+    if not found:
+        return ()
+    return (
+        f"run {run.name}: {len(found)} cells were made by other code than is installed, such as {next(iter(found.values()))}: "
+        "run the suite again with --no-cache.",
+    )
+
+
+def _installed(cell: Cell) -> dict[str, str]:
+    """The code of a cell, and of the attacks that an ensemble chooses among."""
+    return {module: digest for one in (cell, *cell.members) for module, digest in code_of(one).items()}
+
+
+def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]]) -> Measured:
+    rows = list(rows) or [{"status": "missing", "reason": "not run as it is laid out now"}]
+    bad = next((row for status in _WORST for row in rows if row["status"] == status), None)
+    data = _all((run.records.get((cell.id, seed)) or {}).get("environment", {}).get("data") for seed in run.seeds)
+    values = {
+        figure: {row["seed"]: float(row[figure]) for row in rows if row.get(figure) is not None}
+        for figure in (*FIGURES, "epsilon")
+    }
+    return Measured(
+        config=cell.canonical,
+        status=bad["status"] if bad else "ok",
+        reason=bad["reason"] if bad else None,
+        data=", ".join(data) or None,
+        values={figure: found for figure, found in values.items() if found},
+    )
+
+
+_WORST = ("failed", "missing", "refused")
+
+
+def _all(values: Iterable[Any]) -> list[str]:
+    """The different values, without None, in a fixed order."""
+    return sorted({str(value) for value in values if value is not None})
+
+
+def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """For each key the different values of all parts."""
+    parts = list(parts)
+    keys = sorted({key for part in parts for key in part})
+    return {key: ", ".join(_all(part.get(key) for part in parts)) for key in keys}

@@ -1,0 +1,123 @@
+"""What the gate runs itself: fresh seeds, audits, and the seeds that confirm for a baseline.
+
+Trainings run the plug-ins that the run's suite names. So judge only runs whose suites you would run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedguard.bench.audit import audit_suite
+from fedguard.bench.execute import execute
+from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
+from fedguard.bench.gate.judge import judge
+from fedguard.bench.gate.kept import keep
+from fedguard.bench.gate.snapshot import Snapshot, plan_of, stale
+from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.progress import Listener
+from fedguard.bench.run import Run
+from fedguard.bench.store import RunFolder
+from fedguard.config import Plan
+from fedguard.errors import ConfigError
+
+
+def gate_run(
+    run: Run,
+    baseline: str | Path,
+    *,
+    strict: bool = False,
+    jobs: int | None = None,
+    listener: Listener | None = None,
+) -> Verdict:
+    """Judge a run against a baseline, running what that takes, and keep the verdict beside the run.
+
+    Args:
+        baseline: the file.
+        strict: what is inconclusive counts as not judged.
+        jobs, listener: of the trainings, as for `fedguard.run`.
+
+    Raises:
+        StoreError: the baseline cannot be read, or the verdict not written.
+        ConfigError: the run's suite cannot be laid out.
+    """
+    base, work = read(baseline), Work(run, jobs, listener)
+    verdict = judge(
+        work.snapshot,
+        base,
+        confirm=work.confirm,
+        audit=work.audit,
+        run_name=run.name,
+        file=str(baseline),
+        stale=work.stale,
+        strict=strict,
+    )
+    keep(verdict, run.folder)
+    return verdict
+
+
+def make_baseline(
+    run: Run,
+    reason: str,
+    before: Baseline | None = None,
+    *,
+    jobs: int | None = None,
+    listener: Listener | None = None,
+) -> Baseline:
+    """The baseline of a run; its cells are run on the seeds that confirm, as the run ``<run>-confirmation`` of the same store.
+
+    Args:
+        before: the baseline that it takes the place of.
+
+    Raises:
+        ConfigError: the run is not whole, other code made it than is installed, or the reason is empty.
+    """
+    if not reason.strip():
+        raise ConfigError("baseline: expected a reason, which the history keeps; got none.")
+    work = Work(run, jobs, listener)
+    if work.stale:
+        raise ConfigError(f"baseline: {work.stale[0]}")
+    screening = Baseline.of(work.snapshot, None, reason)  # says what is missing before anything is run
+    ran = [key for key, cell in screening.snapshot.cells.items() if cell.status == "ok"]
+    confirmation = work.confirm(ran, confirmation_seeds(work.plan)) if ran else None
+    return Baseline.of(work.snapshot, confirmation, reason, before)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run, and how its cells are run on other seeds."""
+
+    run: Run
+    jobs: int | None = None
+    listener: Listener | None = None
+
+    @cached_property
+    def plan(self) -> Plan:
+        return plan_of(self.run)
+
+    @cached_property
+    def stale(self) -> tuple[str, ...]:
+        """Why the run does not show what the installed code does."""
+        return stale(self.run, self.plan)
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return Snapshot.of(self.run, self.plan)
+
+    def confirm(self, cells: Sequence[str], seeds: Sequence[int]) -> Snapshot:
+        """Some cells on other seeds, run with the code that is installed; what such code has stored is not run again."""
+        path = self.run.folder.path.resolve()
+        name = f"{path.name}-confirmation"
+        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds), "name": name})
+        wanted = Plan(suite, self.plan.positions, self.plan.corners, self.plan.folder).only(cells)
+        folder = RunFolder(path.with_name(name))
+        done = execute(wanted, folder, jobs=self.jobs, listener=self.listener, retry_failed=True, same_code=True)
+        return Snapshot.of(done, wanted)
+
+    def audit(self) -> list[dict[str, Any]]:
+        """The audits of everything in the suite that adds noise."""
+        say = self.listener.note if self.listener else (lambda text: None)
+        return [one.as_dict() for one in audit_suite(self.plan, before=lambda what: say(f"auditing: {what}"))]

@@ -1,0 +1,40 @@
+"""`fedguard compare`: two runs, seed by seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedguard.commands.options import Store, console, print_json
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="The run to compare with: its name in the store, or its folder.")],
+    b: Annotated[str, typer.Argument(help="The run that is compared with it.")],
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as worst_class_accuracy. Repeatable. Default: final_accuracy."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The differences as JSON, with shares in [0, 1].")] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Compare two runs: paired differences over common seeds with 95 % intervals, what changed most first.
+
+    Positions are matched by what was swept; how the configurations differ beside that is said. The p-values of all that
+    is shown are adjusted by Benjamini and Hochberg, which is for exploration: of what is found, some is chance. A verdict
+    on a change is `fedguard gate`'s, which tries again what looks worse, on fresh seeds.
+
+    Exit code 0, or 4 where nothing could be compared.
+    """
+    from fedguard import api
+    from fedguard.bench.compare import compare as held_together
+
+    found = held_together(api.open_run(a, store), api.open_run(b, store), figure or "final_accuracy")
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        console.print(found, highlight=False)
+    if not found.differences:
+        raise typer.Exit(4)

@@ -1,0 +1,173 @@
+"""`fedguard gate` and `fedguard baseline`: has a change made anything worse?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedguard.commands.options import Jobs, RunName, Store, console, fail
+from fedguard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedguard.bench.gate.baseline import Baseline
+    from fedguard.bench.progress import Listener
+
+app = typer.Typer(
+    name="baseline",
+    help="Baselines, which `fedguard gate` holds runs against: one JSON file each, made to be committed with the code.",
+    no_args_is_help=True,
+)
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")]
+BaselineFile = Annotated[Path, typer.Option("--baseline", "-b", metavar="FILE", help="The baseline.")]
+
+
+def gate(
+    run: RunName,
+    baseline: BaselineFile,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What is inconclusive counts as not judged: exit 4.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdict as JUnit XML.")] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append the verdict as Markdown, as in `--markdown $GITHUB_STEP_SUMMARY`, or write it to - for the output.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the verdict as JSON, or to - for the output.")
+    ] = None,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Judge a run against a baseline: has anything become worse?
+
+    1. `fedguard run SUITE`, then `fedguard baseline save RUN --to baseline.json`, and commit the file. Once.
+
+    2. After a change: `fedguard run SUITE --no-cache`, then `fedguard gate RUN --baseline baseline.json`. In CI, always.
+
+    What looks worse than its margin on the suite's seeds is trained again on fresh seeds, and counts only if they confirm it;
+    small drops that the whole suite shares count as well. Margins, floors and ceilings stand in the suite, under `gate:`.
+    Trainings run the plug-ins of the suite, so judge only runs whose suites you would run.
+
+    Exit code 0 where nothing is worse, 3 where something is, or an epsilon does not hold, 4 where something cannot be judged:
+    missing or failed cells, other settings, other data. The verdict is kept beside the run.
+    """
+    from fedguard.bench.gate.kept import as_json as json_of
+    from fedguard.bench.gate.reports import junit as junit_of
+    from fedguard.bench.gate.reports import markdown as markdown_of
+    from fedguard.bench.gate.reports import terminal
+    from fedguard.bench.gate.work import gate_run
+    from fedguard.bench.run import Run
+
+    piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
+    try:
+        verdict = gate_run(Run.open(run, store), baseline, strict=strict, jobs=jobs, listener=_listener(quiet or piped))
+    except KeyboardInterrupt as interruption:  # typer would swallow what it says
+        fail(str(interruption) or "interrupted.", 130)
+    if not quiet and not piped:
+        console.print(terminal(verdict), highlight=False)
+    if junit is not None:
+        _write(junit, junit_of(verdict))
+    if markdown is not None:
+        _write(markdown, markdown_of(verdict), append=True)
+    if as_json is not None:
+        _write(as_json, json_of(verdict))
+    raise typer.Exit(verdict.exit_code)
+
+
+@app.command()
+def save(
+    run: RunName,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Write over an existing file, its history included.")] = False,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Save a run as a baseline.
+
+    Every cell is first run on `gate.confirm` more seeds (8, from 20000 on), as the run RUN-confirmation: with these a gate
+    confirms what looks worse. Run the same command again to go on after an interruption. Commit the file.
+    """
+    if to.exists() and not force:
+        raise ConfigError(
+            f"{to} is there already. Renew it with `fedguard baseline update`, or write over it with --force."
+        )
+    made = _make(run, store, "saved", None, jobs, quiet)
+    made.write(to)
+    if not quiet:
+        _say(f"{to} written. Commit it. Next: fedguard gate {run} --baseline {to}")
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(help="A baseline.", metavar="FILE")],
+    as_json: Annotated[bool, typer.Option("--json", help="The baseline as JSON.")] = False,
+) -> None:
+    """Show a baseline: of what it is, what it watches, its means, and its history."""
+    from fedguard.bench.gate.baseline import read
+    from fedguard.bench.gate.shown import terminal
+
+    found = read(file)
+    if as_json:
+        typer.echo(found.text(), nl=False)
+    else:
+        console.print(terminal(found), highlight=False)
+
+
+@app.command()
+def update(
+    run: RunName,
+    baseline: BaselineFile,
+    reason: Annotated[str, typer.Option(help="Why the figures may be others from now on. It is kept in the history.")],
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Put a run in the place of a baseline, and say why. The history is kept, and what changed is shown."""
+    from fedguard.bench.gate.baseline import read
+
+    before = read(baseline)
+    made = _make(run, store, reason, before, jobs, quiet)
+    made.write(baseline)
+    if not quiet:
+        _say(f"{baseline} updated. {'What changed:' if made.history[-1].changes else 'No figure changed.'}")
+        for line in made.history[-1].changes:
+            _say(f"  {line}")
+
+
+def _make(run: str, store: Path, reason: str, before: Baseline | None, jobs: int | None, quiet: bool) -> Baseline:
+    from fedguard.bench.gate.work import make_baseline
+    from fedguard.bench.run import Run
+
+    try:
+        return make_baseline(Run.open(run, store), reason, before, jobs=jobs, listener=_listener(quiet))
+    except KeyboardInterrupt as interruption:  # typer would swallow what it says
+        fail(str(interruption) or "interrupted.", 130)
+
+
+def _listener(quiet: bool) -> Listener:
+    from fedguard.bench.progress import Listener, for_console
+
+    return Listener() if quiet else for_console(console)
+
+
+def _write(path: Path, text: str, append: bool = False) -> None:
+    if str(path) == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        with path.open("a" if append else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
+
+
+def _say(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

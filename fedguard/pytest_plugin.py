@@ -1,0 +1,319 @@
+"""The gate as tests: `pytest --fedguard suite.yaml --fedguard-baseline baseline.json`.
+
+One test for each figure of each cell, one for each figure over the whole suite, one for the epsilons, and one for whether run
+and baseline can be compared at all. The suite is run once, when the first of them is, and what is stored is not run again.
+
+This module is loaded by every pytest where FedGuard is installed: it imports nothing heavy, and does nothing unless asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fedguard.errors import ConfigError, FedGuardError
+
+if TYPE_CHECKING:
+    from fedguard.bench.gate.verdict import Verdict, Word
+
+#: The node of figures over all cells, beside one for each cell.
+WHOLE = "whole suite"
+VERDICT = "verdict.json"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fedguard", "robustness and privacy of federated learning (FedGuard)")
+    option = group.addoption
+    option("--fedguard", dest="fedguard_suite", metavar="SUITE", help="Run this suite and hold it against a baseline.")
+    option("--fedguard-baseline", metavar="FILE", help="The baseline, as `fedguard baseline save` wrote it.")
+    option("--fedguard-store", metavar="FOLDER", help="Folder of all runs. What is stored there is not run again.")
+    option("--fedguard-strict", action="store_true", help="What is inconclusive fails; else it is skipped.")
+    parser.addini("fedguard_suite", "--fedguard, for calls of pytest that name no path (as testpaths)")
+    parser.addini("fedguard_baseline", "--fedguard-baseline, from the folder of this file")
+    parser.addini("fedguard_store", "--fedguard-store, from the folder of this file")
+    parser.addini("fedguard_strict", "--fedguard-strict", type="bool", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is to be judged.
+
+    Attributes:
+        figures: what the gate will judge: for each cell's label its figures.
+        broad: the figures over the whole suite.
+        audited: whether the gate will audit epsilons.
+    """
+
+    suite: Path
+    baseline: Path
+    store: Path
+    strict: bool
+    figures: Mapping[str, tuple[str, ...]]
+    broad: tuple[str, ...]
+    audited: bool
+
+
+_ASKED = pytest.StashKey[Asked]()
+#: Where all processes of this pytest find the one verdict, once there is one.
+_SHARED = pytest.StashKey[Path]()
+#: The verdict, or why there is none.
+_FOUND = pytest.StashKey["Verdict | str"]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Lay the suite out, and see that there is a baseline; with xdist before any worker starts."""
+    config = session.config
+    suite = _suite(config)
+    if suite is None:
+        return
+    try:
+        config.stash[_ASKED] = _asked(config, suite)
+    except FedGuardError as error:
+        raise pytest.UsageError(f"fedguard: {error}") from None
+    if suite not in _named(config):
+        config.args.append(str(suite))
+    shared = getattr(config, "workerinput", {}).get("fedguard_shared")
+    if shared is None:
+        folder = tempfile.TemporaryDirectory(prefix="fedguard-")
+        config.add_cleanup(folder.cleanup)
+        shared = folder.name
+    config.stash[_SHARED] = Path(shared)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Of xdist: tell a worker where all of them find the one verdict."""
+    if _SHARED in node.config.stash:
+        node.workerinput["fedguard_shared"] = str(node.config.stash[_SHARED])
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    asked = parent.config.stash.get(_ASKED, None)
+    if asked is None or file_path.resolve() != asked.suite:
+        return None
+    return SuiteFile.from_parent(parent, path=file_path)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    file = config.stash[_SHARED] / VERDICT if _SHARED in config.stash else None
+    if file is None or not file.is_file():
+        return
+    told = json.loads(file.read_text(encoding="utf-8"))
+    terminalreporter.section("fedguard")
+    terminalreporter.line(told.get("error") or told["headline"])
+    for line in told.get("warnings", ()):
+        terminalreporter.line(f"warning: {line}")
+
+
+class SuiteFile(pytest.File):
+    """The suite: what is judged once, and a node for each cell."""
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        asked = self.config.stash[_ASKED]
+        yield Comparable.from_parent(self, name="comparable with the baseline")
+        for label, figures in {**asked.figures, WHOLE: asked.broad}.items():
+            yield Group.from_parent(self, name=label, figures=figures)
+        if asked.audited:
+            yield Epsilons.from_parent(self, name="epsilons hold")
+
+
+class Group(pytest.Collector):
+    """The figures of one cell, or those over the whole suite."""
+
+    def __init__(self, *, figures: tuple[str, ...], **rest: Any) -> None:
+        super().__init__(**rest)
+        self._figures = figures
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for figure in self._figures:
+            yield Figure.from_parent(self, name=figure)
+
+
+class Judged(pytest.Item):
+    """One part of the verdict."""
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.nodeid.partition("::")[2].replace("::", ": ")
+
+    def runtest(self) -> None:
+        found = _verdict(self.config)
+        if isinstance(found, str):
+            pytest.fail(found, pytrace=False)
+        self.judge(found)
+
+    def judge(self, verdict: Verdict) -> None:
+        """Fail or skip with the verdict's own words."""
+        raise NotImplementedError
+
+
+class Figure(Judged):
+    """One figure of one cell, or over the whole suite."""
+
+    def judge(self, verdict: Verdict) -> None:
+        assert self.parent is not None
+        found = _worst_first(verdict).get((self.parent.name, self.name))
+        if found is None:
+            why = next(iter(verdict.incompatible), "the gate found nothing to compare.")
+            pytest.fail(f"cannot judge: {why}", pytrace=False)
+        word, why = found
+        if word == "regressed":
+            pytest.fail(why, pytrace=False)
+        if word == "missing" or (word == "inconclusive" and verdict.strict):
+            pytest.fail(f"cannot judge: {why}", pytrace=False)
+        if word == "inconclusive":
+            pytest.skip(f"{self.parent.name}, {self.name}: inconclusive: {why}")
+
+
+class Comparable(Judged):
+    """Whether run and baseline can be compared; and whatever else no other test speaks of."""
+
+    def judge(self, verdict: Verdict) -> None:
+        asked = self.config.stash[_ASKED]
+        spoken = {(label, one) for label, figures in {**asked.figures, WHOLE: asked.broad}.items() for one in figures}
+        rest = {key: found for key, found in _worst_first(verdict).items() if key not in spoken}
+        lines = [*verdict.incompatible]
+        lines += [
+            f"{cell}, {figure}: {why}"
+            for (cell, figure), (word, why) in rest.items()
+            if word in ("regressed", "missing")
+        ]
+        if lines or not verdict.judgements:
+            pytest.fail("\n".join(lines or ["cannot judge: nothing to compare."]), pytrace=False)
+
+
+class Epsilons(Judged):
+    """Whether the code keeps the epsilons that it prints."""
+
+    def judge(self, verdict: Verdict) -> None:
+        if verdict.violated:
+            lines = [f"{one['subject']}: {one['words']}" for one in verdict.violated]
+            pytest.fail("\n".join(lines), pytrace=False)
+        if not verdict.audits:
+            pytest.skip("no epsilon was audited")
+
+
+def _worst_first(verdict: Verdict) -> dict[tuple[str, str], tuple[Word, str]]:
+    """What was found of each figure of each cell and over the whole suite; of two cells with one label the worse."""
+    from fedguard.bench.gate.verdict import WORDS
+
+    found = [((one.label, one.figure), (one.verdict, one.why)) for one in verdict.judgements]
+    found += [((WHOLE, one.figure), (one.verdict, one.why)) for one in verdict.broad]
+    return dict(sorted(found, key=lambda one: WORDS.index(one[1][0])))
+
+
+def _verdict(config: pytest.Config) -> Verdict | str:
+    """The verdict, or why there is none: of the first process that asks, for all of them."""
+    from filelock import FileLock
+
+    from fedguard.bench.gate.verdict import Verdict
+
+    if _FOUND not in config.stash:
+        shared = config.stash[_SHARED]
+        with FileLock(shared / "lock"):
+            if not (shared / VERDICT).is_file():
+                told = _judged(config)
+                (shared / VERDICT).write_text(json.dumps(told), encoding="utf-8")
+        told = json.loads((shared / VERDICT).read_text(encoding="utf-8"))
+        config.stash[_FOUND] = told["error"] if "error" in told else Verdict.from_dict(told)
+    return config.stash[_FOUND]
+
+
+def _judged(config: pytest.Config) -> dict[str, Any]:
+    """Run the suite and the gate, and say how it goes. A trial that failed before is run again, as pytest does with a test."""
+    from rich.console import Console
+
+    from fedguard import api
+    from fedguard.bench.execute import execute
+    from fedguard.bench.gate.work import gate_run
+    from fedguard.bench.progress import Lines
+    from fedguard.bench.store import RunFolder
+
+    asked = config.stash[_ASKED]
+    laid_out = api.lay_out(asked.suite)[1]
+    folder, console = RunFolder(asked.store / laid_out.suite.name), Console(stderr=True)
+    try:
+        with _aloud(config), warnings.catch_warnings():
+            warnings.simplefilter("default")  # that warnings are errors is said of the tests
+            run = execute(laid_out, folder, listener=Lines(console), retry_failed=True, same_code=True)
+            return gate_run(run, asked.baseline, strict=asked.strict, listener=Lines(console)).as_dict()
+    except FedGuardError as error:
+        return {"error": f"fedguard: {error}"}
+
+
+@contextmanager
+def _aloud(config: pytest.Config) -> Iterator[None]:
+    """What is printed goes to the terminal, on lines of its own."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        if reporter := config.pluginmanager.getplugin("terminalreporter"):
+            reporter.ensure_newline()
+            reporter.flush()
+        yield
+
+
+def _asked(config: pytest.Config, suite: Path) -> Asked:
+    """Lay the suite out and read the baseline.
+
+    Raises:
+        FedGuardError: either cannot be read, or no baseline is named.
+    """
+    from fedguard import api
+    from fedguard.bench.gate.baseline import read
+    from fedguard.bench.gate.verdict import label_of
+    from fedguard.bench.gate.watch import watched
+
+    laid_out = api.lay_out(suite)[1]
+    baseline = _path(config, "baseline")
+    if baseline is None:
+        name = laid_out.suite.name
+        raise ConfigError(
+            f"--fedguard-baseline: expected the baseline to hold {suite.name} against; got none. Make one: "
+            f"fedguard run {suite}; fedguard baseline save {name} --to baseline.json."
+        )
+    before, gate = read(baseline).snapshot, laid_out.suite.gate
+    watch = [one.figure for one in watched(gate, {figure for cell in before.cells.values() for figure in cell.values})]
+    places = {one.cell: one for one in reversed(before.positions) if before.cells[one.cell].status != "refused"}
+    figures = {
+        label_of(place.swept): tuple(one for one in watch if one in before.cells[cell].values)
+        for cell, place in reversed(places.items())
+    }
+    noisy = any(cell.config.protocol.privacy != "none" and not cell.verdict.reasons for cell in laid_out.cells)
+    return Asked(
+        suite=suite,
+        baseline=baseline,
+        store=_path(config, "store") or Path(os.environ.get("FEDGUARD_STORE", "runs")).absolute(),
+        strict=config.getoption("fedguard_strict") or config.getini("fedguard_strict"),
+        figures=figures,
+        broad=tuple(one for one in watch if one != "epsilon" and any(one in found for found in figures.values())),
+        audited=gate.audit and noisy,
+    )
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """A path of the command line, from where pytest was called, or of the ini file, from its folder."""
+    folder, given = config.invocation_params.dir, config.getoption(f"fedguard_{name}")
+    if not given:
+        folder, given = (config.inipath or config.rootpath / "pytest.ini").parent, config.getini(f"fedguard_{name}")
+    return Path(folder, given).resolve() if given else None
+
+
+def _suite(config: pytest.Config) -> Path | None:
+    """The suite that is asked for."""
+    suite = _path(config, "suite")
+    aside = config.args_source is pytest.Config.ArgsSource.ARGS and suite not in _named(config)
+    return None if aside and not config.getoption("fedguard_suite") else suite
+
+
+def _named(config: pytest.Config) -> list[Path]:
+    """The paths that pytest was called with."""
+    return [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]

@@ -1,0 +1,192 @@
+"""The charts of one run as data: the same figures as the matrix, the records and the curves; gaps are told."""
+
+from __future__ import annotations
+
+import pytest
+from fedguard.app.charts.breakdown import breakdown, has_cut, has_gaps
+from fedguard.app.charts.breakdown import points as breakdown_points
+from fedguard.app.charts.curves import class_rows, classes, curves, points
+from fedguard.app.charts.heatmap import heatmap, positions
+
+from fedguard.bench.breakdown import WORST
+from fedguard.bench.breakdown import breakdown as broken_down
+from fedguard.bench.matrix import matrix
+
+
+def row(attack, defense, seed, value, status="ok", **more):
+    figures = {"final_accuracy": value, "kappa": None if value is None else 10 * value, "accuracy_drop": None}
+    reason = None if status == "ok" else f"{status} since"
+    found = {"attack": attack, "defense": defense, "seed": seed, "cell": f"{attack}/{defense}", "goal": None}
+    return {**found, "status": status, "reason": reason, **figures, **more}
+
+
+ROWS = [
+    row("none", "mean", 0, 0.9),
+    row("none", "mean", 1, 0.8),
+    row("alie", "mean", 0, 0.5),
+    row("alie", "mean", 1, 0.3),
+    row("ipm", "mean", 0, 0.1),
+    row("ipm", "mean", 1, None, "failed"),
+    row("none", "krum", 0, None, "refused"),
+    row("none", "krum", 1, None, "refused"),
+    row("alie", "krum", 0, None, "refused"),
+    row("alie", "krum", 1, None, "refused"),
+    row("ipm", "krum", 0, None, "missing"),
+    row("ipm", "krum", 1, None, "missing"),
+]
+
+
+def squares(rows=ROWS, figure="final_accuracy"):
+    return {(one["attack"], one["defense"]): one for one in positions(rows, figure)}
+
+
+def datasets(chart):
+    return [point for points in chart.to_dict()["datasets"].values() for point in points]
+
+
+def test_a_square_is_the_mean_with_its_interval_in_percent():
+    one = squares()["alie", "mean"]
+    assert one["mean"] == pytest.approx(40)
+    # Student's t for two values: 12.706 * s / sqrt(2), s = 0.2 / sqrt(2)
+    assert one["figure"] == f"40.0 ± {12.706 * 10:.1f} %"
+    assert (one["label"], one["spread"]) == ("40.0", f"± {12.706 * 10:.1f}")
+    assert (one["seeds"], one["status"], one["cell"]) == (2, "ok", "alie/mean")
+
+
+def test_squares_hold_the_figures_of_the_matrix():
+    entries = matrix("", ROWS, [], "final_accuracy").blocks[""]
+    for (attack, defense), one in squares().items():
+        if attack != WORST:
+            estimate = entries[attack][defense].estimate
+            assert one["mean"] == (None if estimate is None else pytest.approx(100 * estimate.mean))
+
+
+def test_what_has_no_figure_has_its_word_and_its_reason():
+    found = squares()
+    assert (found["none", "krum"]["label"], found["none", "krum"]["reason"]) == ("refused", "refused since")
+    assert found["ipm", "mean"]["label"] == "failed"  # one seed of two: the other's value is no mean
+    assert found["ipm", "krum"]["label"] == "missing"
+    assert all(one["mean"] is None for (attack, _), one in found.items() if attack == "ipm")
+
+
+def test_the_worst_row_is_an_attack_that_was_measured_and_says_what_may_be_worse():
+    worst = squares()[WORST, "mean"]
+    assert (worst["by"], worst["cell"], worst["mean"]) == ("alie", "alie/mean", pytest.approx(40))
+    assert worst["label"] == "40.0*"
+    assert worst["reason"] == "the worst of 1 attacks that were measured; 1 failed or not run, which may be worse"
+    nothing = squares()[WORST, "krum"]
+    assert (nothing["mean"], nothing["label"]) == (None, "missing")
+
+
+def test_the_worst_is_the_highest_where_less_is_better():
+    rows = [row("a", "mean", 0, 0.1), row("b", "mean", 0, 0.7)]
+    assert squares(rows, "kappa")[WORST, "mean"]["by"] == "b"
+    assert squares(rows, "final_accuracy")[WORST, "mean"]["by"] == "a"
+
+
+def test_one_attack_has_no_worst_row():
+    assert WORST not in {attack for attack, _ in squares(ROWS[:4])}
+
+
+def test_one_seed_has_no_interval_and_says_so():
+    one = squares(ROWS[:1])["none", "mean"]
+    assert (one["figure"], one["spread"]) == ("90.0 % (1 seed, so no interval)", "")
+
+
+def test_what_rounding_leaves_is_zero():
+    one = squares([row("none", "mean", seed, 1e-17 * seed) for seed in (1, 2)], "kappa")["none", "mean"]
+    assert (one["label"], one["spread"]) == ("0", "± 0")
+
+
+def test_writing_is_white_on_dark_colours_alone():
+    rows = [
+        row("a", "mean", 0, 0.02),
+        row("b", "mean", 0, 0.5),
+        row("c", "mean", 0, 0.99),
+        row("d", "mean", 0, None, "failed"),
+    ]
+    assert [squares(rows)[name, "mean"]["dark"] for name in "abcd"] == [True, False, True, False]
+
+
+def test_the_heatmap_draws_every_square_and_none_for_no_rows():
+    drawn = datasets(heatmap(ROWS, "final_accuracy"))
+    assert len(drawn) == 8
+    assert heatmap([], "final_accuracy").to_dict()["layer"]
+
+
+def test_colours_point_the_same_way_for_every_figure():
+    def scale(figure):
+        return heatmap(ROWS, figure).to_dict()["layer"][0]["encoding"]["color"]["scale"]
+
+    assert scale("final_accuracy")["reverse"] is False and scale("kappa")["reverse"] is True
+    assert scale("final_accuracy")["domain"] == [0, 100] and scale("kappa")["domain"] == [0, pytest.approx(8.5)]
+
+
+def record(seed, accuracy, backdoor=None, classes=(0.5, None), loss=(2.0, 1.0)):
+    curve = {"round": [1, 2], "accuracy": accuracy, "backdoor": backdoor or [None, None], "loss": list(loss)}
+    return {"seed": seed, "result": {"curve": curve, "class_accuracy": list(classes)}}
+
+
+def test_curves_hold_every_evaluation_of_every_seed_and_the_clean_ones():
+    chart = curves([record(0, [0.1, 0.2]), record(1, [0.3, 0.4])], [record(0, [0.9, 0.95])])
+    assert sorted(point["accuracy"] for point in datasets(chart)) == pytest.approx([10, 20, 30, 40, 90, 95])
+
+
+def test_what_was_not_evaluated_is_no_point():
+    assert points(record(0, [0.1, 0.2], [None, 0.7]), "backdoor") == [{"round": 2, "backdoor": 70.0, "seed": "0"}]
+    assert points(record(0, [0.1, 0.2], loss=(None, 1.5)), "loss") == [{"round": 2, "loss": 1.5, "seed": "0"}]
+    assert points({"seed": 0, "result": None}, "accuracy") == []
+
+
+def test_classes_have_means_with_intervals_within_0_and_100():
+    first, second = class_rows([record(0, [0, 0], classes=(0.9, None)), record(1, [0, 0], classes=(0.5, None))])
+    assert first["mean"] == pytest.approx(70)
+    assert (first["low"], first["high"]) == (0.0, 100.0)  # the interval is 70 ± 254
+    assert (first["low_end"], first["high_end"]) == (None, None)  # and says that it is cut
+    assert first["figure"] == f"70.0 ± {12.706 * 20:.1f} %"
+    assert second["figure"] == "no test examples"
+    assert classes([record(0, [0, 0])]).to_dict()["layer"]
+
+
+def swept(f, attack, value, seed, status="ok"):
+    return row(attack, "mean", seed, value, status, **{"f": f, "cell": f"{f}{attack}"})
+
+
+def test_breakdown_marks_what_has_no_figure_at_the_foot():
+    rows = [swept("1", "alie", value, seed) for seed, value in ((0, 0.8), (1, 0.6))]
+    rows += [swept("2", "alie", None, seed, "refused") for seed in (0, 1)]
+    found = broken_down("x", rows, [(0.9, 0.1)] * 4, ["f"], "f")
+    first, second = [point for point in breakdown_points(found, "") if point["attack"] == "alie"]
+    assert (first["mean"], first["foot"]) == (pytest.approx(70), None)
+    assert first["figure"] == f"70.0 ± {12.706 * 10:.1f} %"
+    # What lies beyond 0 and 100 % is not drawn, and its ends are not either.
+    assert (first["low"], first["high"], first["low_end"], first["high_end"]) == (0.0, 100.0, None, None)
+    assert has_cut(found) and has_gaps(found)
+    assert (second["mean"], second["foot"], second["figure"]) == (None, 0.0, "refused")
+    assert len(datasets(breakdown(found))) == 4  # the curve, and the worst of the attacks
+
+
+def test_breakdown_draws_both_ends_of_an_interval_that_fits_and_none_where_there_is_one_seed():
+    rows = [swept(f, "alie", value, seed) for f in "12" for seed, value in ((0, 0.70), (1, 0.71))]
+    found = broken_down("x", rows, [(0.9, 0.1)] * 4, ["f"], "f")
+    point = breakdown_points(found, "")[0]
+    half = 12.706 * 0.5  # Student's t for two values that differ by one point
+    assert (point["low"], point["high"]) == (pytest.approx(70.5 - half, abs=0.01), pytest.approx(70.5 + half, abs=0.01))
+    assert (point["low_end"], point["high_end"]) == (point["low"], point["high"])
+    assert not has_cut(found) and not has_gaps(found)
+    one = broken_down("x", [row for row in rows if row["seed"] == 0], [(0.9, 0.1)] * 2, ["f"], "f")
+    assert breakdown_points(one, "")[0]["low"] is None and not has_cut(one)
+
+
+def test_defenses_stand_beside_each_other_around_the_value():
+    rows = [{**swept(f, "alie", 0.5, 0), "defense": name} for f in "12" for name in ("mean", "krum", "median")]
+    points = breakdown_points(broken_down("x", rows, [None] * 6, ["f"], "f"), "")
+    assert {(point["defense"], point["beside"]) for point in points} == {("mean", -1.0), ("krum", 0.0), ("median", 1.0)}
+    assert {point["position"] for point in points} == {1.0, 2.0}
+
+
+def test_breakdown_runs_from_left_to_right_in_the_order_of_the_suite():
+    rows = [swept(alpha, "alie", 0.5, 0) for alpha in ("100", "1", "0.1")]
+    chart = breakdown(broken_down("x", rows, [None] * 3, ["f"], "f")).to_dict()
+    scale = chart["spec"]["layer"][0]["encoding"]["x"]["scale"]
+    assert (scale["type"], scale["reverse"], scale["domain"]) == ("log", True, [0.1, 100])

@@ -1,0 +1,339 @@
+"""The pages of one run: Overview, Matrix, Cell, Breakdown; with all that may happen to a cell, and with damaged files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from fedguard.app import data, words
+from fedguard.app.headline import headlines
+from fedguard.app.views.cell import clean_models
+from streamlit.testing.v1 import AppTest
+
+import fedguard as fg
+from fedguard.bench.record import from_text, to_text
+from fedguard.bench.stats import estimate
+
+SUITE = {
+    "name": "tiny",
+    "clients": {"total": 8, "malicious": 2},
+    "training": {"rounds": 3},
+    "seeds": 2,
+    "matrix": {"attack": ["none", "alie", "sign_flip"], "defense": ["mean", "median", "fltrust"]},
+}
+PAGE = """
+import os
+from pathlib import Path
+import streamlit as st
+from fedguard.app.here import Here
+from fedguard.app.views import pages
+known = {name: st.Page(lambda: None, url_path=name, title=name, default=name == "overview") for name in pages()}
+st.navigation(list(known.values()))
+pages()[os.environ["PAGE"]].show(Here(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"] or None, known))
+"""
+HOSTILE = "<img src=x onerror=alert(1)> **bold** [here](https://example.org)"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fg.run(SUITE, store=tmp_path_factory.mktemp("store"), jobs=1)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    matrix = {"clients.malicious": [0, 1, 2], "attack": ["none", "sign_flip"], "defense": ["mean", "median"]}
+    suite = {**SUITE, "name": "swept", "clients": {"total": 8}, "matrix": matrix}
+    return fg.run(suite, store=tmp_path_factory.mktemp("swept"), jobs=1)
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """The run in a store of its own, to be damaged."""
+    shutil.copytree(run.folder.path, tmp_path / "tiny")
+    return fg.open_run("tiny", store=tmp_path)
+
+
+@pytest.fixture
+def page(monkeypatch):
+    def show(run, name, **query):
+        monkeypatch.setenv("FEDGUARD_STORE", str(run.folder.path.parent))
+        monkeypatch.setenv("RUN", run.name)
+        monkeypatch.setenv("PAGE", name)
+        test = AppTest.from_string(PAGE, default_timeout=60)
+        for key, value in query.items():
+            test.query_params[key] = value
+        test.run()
+        assert not test.exception
+        return test
+
+    return show
+
+
+def table(test, column):
+    """The first table with this column."""
+    return next(one.value for one in test.dataframe if column in one.value.columns)
+
+
+def changed(run, label, **changes):
+    """Write another record, properly sealed, for seed 0 of a cell."""
+    path = next(
+        path for path in run.folder.path.glob("cells/*/seed-000.json") if f'"label": "{label}"' in path.read_text()
+    )
+    record = from_text(path.read_bytes())
+    path.write_bytes(to_text({**record, **changes}))
+    return record
+
+
+def fail(run, label, reason):
+    record = changed(run, label, status="failed", reason=reason, result=None, cost=None, flags=[])
+    run.folder.log_path(record["cell"], 0).write_text(f"Traceback\n{HOSTILE}")
+    return record
+
+
+# --------------------------------------------------------------------------------------------------------- overview
+
+
+def test_an_empty_store_names_the_command(run, page, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(run), "name", "")
+    test = page(type(run)(type(run.folder)(tmp_path / "none"), run.manifest), "overview")
+    (command,) = [code.value for code in test.code]
+    assert command.startswith("fedguard run examples/quick.yaml")
+
+
+def test_overview_counts_cells_and_tells_each_reason_once(run, page):
+    test = page(run, "overview")
+    assert {metric.label: metric.value for metric in test.metric} == {
+        "run": "complete",
+        "cells ok": "6",
+        "cells refused": "3",
+        "cells failed": "0",
+        "cells missing": "0",
+    }
+    told = next(code.value for code in test.code if "fltrust" in code.value)
+    assert len(told.splitlines()) == 1 and told.startswith("none, alie, sign_flip against fltrust (3 cells): ")
+    row = table(test, "state").iloc[0]
+    assert (row["run"], row["state"], row["seeds"], row["cells refused"]) == ("tiny", "complete", 2, 3)
+
+
+def test_headlines_are_the_means_of_the_records(run):
+    rows = run.rows()
+
+    def finals(attack, defense):
+        return [row["final_accuracy"] for row in rows if (row["attack"], row["defense"]) == (attack, defense)]
+
+    found = {one.defense: one for one in headlines(run)}
+    median = found["median"]
+    under = {attack: sum(finals(attack, "median")) / 2 for attack in ("alie", "sign_flip")}
+    assert median.worst.attack == min(under, key=under.get)
+    assert median.worst.estimate.mean == pytest.approx(min(under.values()))
+    assert median.clean == estimate(finals("none", "median"))
+    lost = [mean - own for mean, own in zip(finals("none", "mean"), finals("none", "median"), strict=True)]
+    assert median.tax.mean == pytest.approx(sum(lost) / 2)
+    assert (median.measured, median.refused, median.unknown) == (2, 0, 0)
+    assert found["fltrust"].worst is None
+    assert found["fltrust"].texts()["worst of"] == "0 attacks, 2 refused"
+
+
+def test_a_worst_attack_says_that_another_failed(copy):
+    fail(copy, "alie against median", "no such luck")
+    median = next(
+        one for one in headlines(fg.open_run("tiny", store=copy.folder.path.parent)) if one.defense == "median"
+    )
+    assert (median.worst.attack, median.measured, median.unknown) == ("sign_flip", 1, 1)
+
+
+def test_a_failure_shows_its_log_as_plain_text(copy, page):
+    record = fail(copy, "alie against median", HOSTILE)
+    for name, query in (("overview", {}), ("cell", {"cell": record["cell"]})):
+        test = page(copy, name, **query)
+        texts = [code.value for code in test.code]
+        assert f"Traceback\n{HOSTILE}" in texts
+        assert str(copy.folder.log_path(record["cell"], 0)) in texts
+        assert any(HOSTILE in text for text in texts if "Traceback" not in text)
+        shown = [*test.markdown, *test.caption, *test.subheader, *test.warning, *test.error, *test.info]
+        assert not any("<img" in one.value or "example.org" in one.value for one in shown)
+
+
+def test_a_damaged_record_is_counted_and_the_command_replaces_it(copy, page):
+    next(iter(copy.folder.path.glob("cells/*/*.json"))).write_text("{")
+    test = page(copy, "overview")
+    assert any(one.value.startswith("1 damaged records are left out") for one in test.warning)
+    command = next(code.value for code in test.code if code.value.startswith("fedguard run"))
+    assert str(copy.folder.path / "config.resolved.yaml") in command
+    assert next(metric.value for metric in test.metric if metric.label == "cells missing") == "1"
+    fg.run(copy.folder.path / "config.resolved.yaml", name="tiny", store=copy.folder.path.parent, jobs=1)
+    assert not fg.open_run("tiny", store=copy.folder.path.parent).broken
+
+
+def test_a_broken_manifest_is_a_row_that_says_so(copy, page):
+    shutil.copytree(copy.folder.path, copy.folder.path.with_name("sound"))
+    (copy.folder.path / "manifest.json").write_text("{")
+    test = page(copy, "overview")
+    assert test.error[0].value == "The manifest of this run cannot be read."
+    states = table(test, "state").set_index("run")["state"]
+    assert states["sound"] == "complete"
+    assert states["tiny"] == "cannot be read"
+    assert any(code.value.startswith("tiny: ") for code in test.code)  # and why, in full
+
+
+def test_flags_are_grouped_by_kind(run, page):
+    test = page(run, "overview")
+    found = data.flags(run)
+    grouped = table(test, "for example")
+    assert list(grouped["flag"]) == [flag for _, flag in found.flags()]
+    assert sum(grouped["raised"]) == len(found.findings)
+
+
+# ----------------------------------------------------------------------------------------------------------- matrix
+
+
+def test_matrix_offers_the_figures_that_have_values(run, page):
+    test = page(run, "matrix")
+    headings = next(box for box in test.selectbox if box.label == "Figure").options
+    assert headings[0] == "final accuracy in %"
+    assert not any("PSNR" in heading or "backdoor" in heading for heading in headings)
+    next(box for box in test.selectbox if box.label == "Figure").select("accuracy_drop").run()
+    assert not test.exception
+    assert test.query_params["figure"] == "accuracy_drop"
+    told = table(test, "fltrust").set_index("attack")
+    entry = run.table("accuracy_drop").blocks[""]["alie"]["median"]
+    assert told.loc["alie", "median"] == entry.text()
+    assert told.loc["alie", "fltrust"] == "refused"
+
+
+def test_a_figure_by_its_address(run, page):
+    test = page(run, "matrix", figure="worst_class_accuracy")
+    assert next(box for box in test.selectbox if box.label == "Figure").value == "worst_class_accuracy"
+    test = page(run, "matrix", figure="<b>no such figure</b>")
+    assert next(box for box in test.selectbox if box.label == "Figure").value == "final_accuracy"
+
+
+def test_matrix_has_one_heatmap_for_each_setting(swept, page):
+    test = page(swept, "matrix")
+    assert len(test.get("vega_lite_chart")) == 3  # few enough to stand beneath each other
+    assert [one.value for one in test.text] == [f"clients.malicious = {f}" for f in (0, 1, 2)]
+
+
+# ------------------------------------------------------------------------------------------------------------- cell
+
+
+def menus(test):
+    return {box.label: box.value for box in test.selectbox}
+
+
+def cell_of(run, **swept):
+    return next(one["cell"] for one in run.manifest["positions"] if swept.items() <= one["swept"].items())
+
+
+def test_the_address_names_the_cell_and_the_menus_follow_it_and_lead_it(run, page):
+    asked = cell_of(run, attack="sign_flip", defense="median")
+    test = page(run, "cell", cell=asked)
+    assert menus(test) == {"attack": "sign_flip", "defense": "median"}
+    test.selectbox[1].select("mean").run()
+    assert not test.exception
+    assert test.query_params["cell"] == cell_of(run, attack="sign_flip", defense="mean")
+    assert menus(test) == {"attack": "sign_flip", "defense": "mean"}
+
+
+def test_without_a_cell_the_one_in_which_an_attack_did_most_harm_is_shown(run, page):
+    worst = min(
+        (row for row in run.rows() if row["attack"] != "none" and row["status"] == "ok"),
+        key=lambda row: sum(other["final_accuracy"] or 0 for other in run.rows() if other["cell"] == row["cell"]),
+    )
+    assert menus(page(run, "cell")) == {"attack": worst["attack"], "defense": worst["defense"]}
+
+
+def test_costs_have_a_column_for_each_seed(run):
+    records = [run.records[cell_of(run, attack="alie", defense="median"), seed] for seed in (0, 1)]
+    told = {row["fact"]: row for row in words.costs(records)}
+    assert told["seconds"]["seed 1"] == f"{records[1]['cost']['seconds']:.2f}"
+    assert told["status"] == {"fact": "status", "seed 0": "ok", "seed 1": "ok"}
+
+
+def test_a_cell_shared_by_positions_keeps_the_menus_where_the_reader_put_them(copy, page):
+    """Without attack it does not matter when it would have begun."""
+    manifest = copy.manifest
+    both = [
+        {"cell": one["cell"], "swept": {"threat.first_round": first, **one["swept"]}}
+        for first in ("1", "2")
+        for one in manifest["positions"]
+    ]
+    changed = {**manifest, "swept": ["threat.first_round", *manifest["swept"]], "positions": both}
+    (copy.folder.path / "manifest.json").write_text(json.dumps(changed))
+    test = page(copy, "cell", cell=cell_of(copy, attack="none", defense="mean"))
+    next(box for box in test.selectbox if box.label.startswith("threat")).select("2").run()
+    assert [box.value for box in test.selectbox] == ["none", "mean", "2"]
+
+
+def test_an_unknown_cell_is_told(run, page):
+    test = page(run, "cell", cell="0123456789ab")
+    assert "not in this run" in test.warning[0].value
+
+
+def test_a_refused_cell_says_who_would_need_to_see_what(run, page):
+    test = page(run, "cell", cell=cell_of(run, attack="alie", defense="fltrust"))
+    assert test.warning[0].value == "Refused: this cell may not run."
+    lacking = table(test, "which the server")
+    assert "is not shown: root data" in set(lacking["which the server"])
+    assert not test.get("vega_lite_chart")
+
+
+def test_seeds_can_be_switched_off(run, page):
+    test = page(run, "cell", cell=cell_of(run, attack="alie", defense="median"))
+    figures = table(test, "figure").set_index("figure")["value"]
+    assert "±" in figures["final accuracy in %"]
+    test.button_group[0].unselect(1).run()
+    one = next(row for row in run.rows() if (row["attack"], row["defense"], row["seed"]) == ("alie", "median", 0))
+    figures = table(test, "figure").set_index("figure")["value"]
+    assert figures["final accuracy in %"] == f"{100 * one['final_accuracy']:.1f}"
+
+
+def test_the_clean_model_is_the_same_training_without_attack(run, swept):
+    for chosen, attack in ((run, "alie"), (swept, "sign_flip")):
+        rows = [row for row in chosen.rows() if (row["attack"], row["defense"]) == (attack, "median")]
+        records = [chosen.records[row["cell"], row["seed"]] for row in rows]
+        records = [record for record in records if record["status"] == "ok"]
+        assert records
+        clean = {record["seed"]: record for record in clean_models(chosen, records)}
+        for record in records:
+            same = clean[record["seed"]]
+            assert same["result"]["final_accuracy"] == record["result"]["corners"]["clean_defense"]
+            assert same["threat_card"]["attack"] is None
+
+
+def test_corners_are_those_of_the_records(run):
+    records = [run.records[cell_of(run, attack="alie", defense="median"), seed] for seed in (0, 1)]
+    rows = {row[""]: row for row in words.corners(records)}
+    four = [record["result"]["corners"] for record in records]
+    assert rows["attack"]["defense"].startswith(f"{50 * sum(one['attack_defense'] for one in four):.1f} ± ")
+    assert rows["nobody attacks"]["plain mean"].startswith(f"{50 * sum(one['clean_mean'] for one in four):.1f} ± ")
+
+
+def test_the_card_keeps_every_line_of_the_record(run):
+    card = run.records[cell_of(run, attack="alie", defense="median"), 0]["threat_card"]
+    told = {row["fact"]: row["value"] for row in words.card(card)}
+    assert told["hostile clients"] == "2" and told["attack"] == "alie"
+    seen = {row["sees"]: row for row in words.sights(card)}
+    assert seen["each update"]["rule does"] == "yes"
+    assert seen["each update"]["attacker may"] == "-"
+
+
+# -------------------------------------------------------------------------------------------------------- breakdown
+
+
+def test_breakdown_needs_a_swept_number(run, page):
+    test = page(run, "breakdown")
+    (command,) = [code.value for code in test.code]
+    assert command.startswith("fedguard run examples/breakdown.yaml")
+
+
+def test_breakdown_shows_curves_summary_and_points(swept, page):
+    test = page(swept, "breakdown")
+    assert len(test.get("vega_lite_chart")) == 1
+    test.selectbox(key="points of").select("sign_flip").run()
+    points = table(test, "clients.malicious").set_index("clients.malicious")
+    curves = swept.breakdown("clients.malicious")
+    curve = next(one for one in curves.curves if (one.attack, one.defense) == ("sign_flip", "median"))
+    assert points.loc["2", "median"] == curve.entries[2].text().replace("±", "± ")
+    assert len(table(test, "area, share kept")) == len(curves.summary())

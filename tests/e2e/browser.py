@@ -1,0 +1,174 @@
+"""A reader with a browser: opens pages of a dashboard, notes everything that goes wrong on the way, takes pictures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from fedguard.app.views import pages
+from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response, expect
+
+#: Streamlit looks for its server below the path of a page before it looks at the root: these two are not there.
+PROBES = re.compile(rf"/({'|'.join(pages())})/_stcore/(health|host-config)")
+
+#: The script has run, everything it drew has come, and stayed for a quarter of a second.
+IDLE = """() => {
+    const app = document.querySelector('[data-testid=stApp]');
+    const busy = !app || app.dataset.testScriptState !== 'notRunning'
+        || app.dataset.testConnectionState !== 'CONNECTED'
+        || document.querySelector('[data-testid=stSkeleton], [data-testid=stSpinner], [data-stale=true]')
+        || [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].some(one => !one.querySelector('svg, canvas'));
+    if (busy) { window.idleSince = null; return false; }
+    window.idleSince ??= performance.now();
+    return performance.now() - window.idleSince > 250;
+}"""
+
+#: Remembers from now on whether the script has run again.
+LISTEN = """() => {
+    window.ranAgain = false;
+    window.listensSince = performance.now();
+    const heard = changes => { window.ranAgain ||= changes.some(one => one.oldValue !== 'notRunning'); };
+    new MutationObserver(heard).observe(document.querySelector('[data-testid=stApp]'),
+        { attributeFilter: ['data-test-script-state'], attributeOldValue: true });
+}"""
+
+#: It has; or it did so too quickly to be seen, on a machine that is busy otherwise.
+RAN = "() => window.ranAgain || performance.now() - window.listensSince > 5000"
+
+#: Text that ends beyond the right edge of the window without a scroll bar of its own. (Charts may: they keep their size.)
+OVERFLOWING = """() => {
+    const scrolls = one => one && one.dataset?.testid !== 'stMain'
+        && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
+    const all = document.querySelectorAll('[data-testid=stMain] :is(h1, h2, h3, p, li, label, button, pre, a, td, th)');
+    return [...all]
+        .filter(one => one.getBoundingClientRect().right > window.innerWidth + 1 && !scrolls(one))
+        .map(one => one.textContent);
+}"""
+
+#: Roles of what a reader acts on.
+WIDGETS = {
+    "button",
+    "link",
+    "textbox",
+    "combobox",
+    "checkbox",
+    "radio",
+    "slider",
+    "spinbutton",
+    "tab",
+    "switch",
+    "searchbox",
+}
+
+
+class Reader:
+    """One visitor in a browser session of their own.
+
+    Args:
+        page: of Playwright.
+        address: of the dashboard: ``http://localhost:8501``.
+        shots: the folder for pictures.
+    """
+
+    def __init__(self, page: Page, address: str, shots: Path) -> None:
+        self.page, self.address, self.shots = page, address, shots
+        self.problems: list[str] = []
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.problems.append(f"error in the page: {error}"))
+        page.on("request", self._request)
+        page.on("websocket", lambda socket: self._stays_here(socket.url))
+        page.on("requestfailed", self._failed)
+        page.on("response", self._response)
+
+    def open(self, page: str = "", /, **query: str) -> Reader:
+        """Open a page by its address."""
+        path = "" if page == "overview" else page
+        self.page.goto(f"{self.address}/{path}" + (f"?{urlencode(query)}" if query else ""))
+        return self.idle()
+
+    def idle(self) -> Reader:
+        """Wait until the page is drawn; it must not have ended in an exception."""
+        self.page.wait_for_function(IDLE, timeout=60_000)
+        box = self.page.get_by_test_id("stException")
+        assert not box.count(), box.first.inner_text()
+        return self
+
+    def shows(self, title: str) -> Reader:
+        """Wait for a page by its title."""
+        expect(self.page.get_by_role("heading", level=1, name=title, exact=True)).to_be_visible(timeout=15_000)
+        return self.idle()
+
+    def choose(self, label: str, option: str) -> Reader:
+        """Choose from a selectbox."""
+        self.page.evaluate(LISTEN)
+        self.box(label).click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+        self.page.wait_for_function(RAN)
+        return self.idle()
+
+    def box(self, label: str) -> Locator:
+        """The input of a selectbox."""
+        return self.page.get_by_role("combobox", name=re.compile(rf"(^|\. |, ){re.escape(label)}(\.|,|$)")).first
+
+    @property
+    def main(self) -> Locator:
+        return self.page.get_by_test_id("stMain")
+
+    def text(self) -> str:
+        """All that can be read beside the sidebar."""
+        return self.main.inner_text()
+
+    def charts(self) -> Locator:
+        return self.page.get_by_test_id("stVegaLiteChart")
+
+    def shot(self, name: str) -> Path:
+        """A picture of the whole page, however long."""
+        size = self.page.viewport_size
+        assert size is not None
+        height = self.page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollHeight")
+        self.page.set_viewport_size({"width": size["width"], "height": max(size["height"], min(height + 20, 8000))})
+        self.idle()
+        path = self.shots / f"{name}.png"
+        self.page.screenshot(path=path)
+        self.page.set_viewport_size(size)
+        return path
+
+    def overflowing(self) -> list[str]:
+        """What cannot be read in this window without scrolling sideways."""
+        return list(self.page.evaluate(OVERFLOWING))
+
+    def nameless(self) -> list[str]:
+        """Buttons and inputs that a screen reader cannot name."""
+        session = self.page.context.new_cdp_session(self.page)
+        tree: list[dict[str, Any]] = session.send("Accessibility.getFullAXTree")["nodes"]
+        session.detach()
+        return [
+            str(node)
+            for node in tree
+            if not node["ignored"]
+            and node["role"]["value"] in WIDGETS
+            and not (node.get("name") or {}).get("value", "").strip()
+        ]
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not PROBES.fullmatch(urlsplit(message.location["url"]).path):
+            self.problems.append(f"console: {message.text} ({message.location['url']})")
+
+    def _request(self, request: Request) -> None:
+        self._stays_here(request.url)
+
+    def _stays_here(self, url: str) -> None:
+        """No request leaves the machine."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("data", "blob") and parts.netloc != urlsplit(self.address).netloc:
+            self.problems.append(f"a request to another host: {url}")
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the reader went on before it came
+            self.problems.append(f"failed: {request.url}: {request.failure}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400 and not PROBES.fullmatch(urlsplit(response.url).path):
+            self.problems.append(f"{response.status}: {response.url}")

@@ -1,0 +1,55 @@
+"""FedGuard as a wheel would install it, in a folder of the test's own: code that a test may change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "fedguard": "fedguard",
+    "attacks": "fedguard/attacks",
+    "defenses": "fedguard/defenses",
+    "app": "fedguard/app",
+}
+
+#: How pytest is told of the plug-in: by its entry point where FedGuard was installed with it, else by hand.
+PLUGIN = (
+    []
+    if any(one.value == "fedguard.pytest_plugin" for one in entry_points(group="pytest11"))
+    else ["-p", "fedguard.pytest_plugin"]
+)
+
+
+def install(into: Path) -> Path:
+    """Copy the packages to ``into/fedguard``."""
+    for folder, package in FOLDERS.items():
+        shutil.copytree(ROOT / folder, into / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return into
+
+
+def call(arguments: list[str], folder: Path, site: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m`` in a folder, with the FedGuard that stands in ``site``, or with that of this checkout."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
+    environment |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
+    if site is not None:
+        environment["PYTHONPATH"] = str(site)
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+def fedguard(folder: Path, *arguments: str, site: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of FedGuard."""
+    return call(["fedguard.cli", *arguments], folder, site)
+
+
+def baseline(folder: Path, name: str, site: Path | None = None) -> None:
+    """Run ``suite.yaml`` and save it as ``baseline.json``."""
+    for arguments in (["run", "suite.yaml"], ["baseline", "save", name, "--to", "baseline.json"]):
+        done = fedguard(folder, *arguments, "-q", "-j", "1", site=site)
+        assert done.returncode == 0, done.stdout + done.stderr

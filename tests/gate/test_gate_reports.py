@@ -1,0 +1,198 @@
+"""A verdict for people and for CI: nothing in it is taken for markup, and what is written is read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from fedguard.bench.gate.kept import as_json, keep, verdicts
+from fedguard.bench.gate.reports import HEADS, junit, markdown, terminal
+from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
+from fedguard.bench.store import RunFolder
+
+NASTY = "<script>alert(1)</script> | `x` **bold** [a](http://b) \x00\x1b[31m \ud800 &amp; ]]>"
+
+
+def judgement(word: str, **more) -> Judgement:
+    known = {
+        "swept": {"attack": "none", "defense": f"d_{word}"},
+        "cell": word,
+        "figure": "final_accuracy",
+        "verdict": word,
+        "why": f"because {word}.",
+        "before": 0.8,
+        "after": 0.74,
+        "drop": 0.06,
+        "margin": 0.02,
+        "seeds": (0, 1, 2),
+        "p_value": 0.0012,
+        "detectable": 0.031,
+    }
+    return Judgement(**{**known, **more})
+
+
+AUDIT = {"cells": ["x"], "subject": "the server's noise", "verdict": "violated", "words": "epsilon 3 is below 4.2"}
+BROAD = Broad(
+    figure="final_accuracy", verdict="regressed", why="worse by 1.0 points.", drop=0.01, p_value=0.001, cells=6, seeds=3
+)
+VERDICT = Verdict(
+    run="mine",
+    baseline="b.json",
+    time=1_700_000_000.0,
+    commit="abc",
+    baseline_commit=None,
+    judgements=tuple(judgement(word) for word in WORDS),
+    broad=(BROAD, Broad(figure="kappa", verdict="pass", why="fine.")),
+    audits=(AUDIT, {**AUDIT, "verdict": "consistent"}),
+    warnings=("torch was 1, is 2.",),
+)
+
+
+def nasty() -> Verdict:
+    bad = judgement("regressed", swept={"attack": NASTY, "defense": NASTY, NASTY: NASTY}, why=NASTY)
+    audit = {**AUDIT, "subject": NASTY, "words": NASTY}
+    return replace(
+        VERDICT,
+        run=NASTY,
+        baseline=NASTY,
+        commit=NASTY,
+        judgements=(bad,),
+        audits=(audit,),
+        warnings=(NASTY,),
+        incompatible=(NASTY,),
+    )
+
+
+def plain(verdict: Verdict, width: int = 250) -> str:
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(terminal(verdict), highlight=False)
+    return capture.get()
+
+
+def test_the_terminal_shows_what_matters_and_counts_the_rest():
+    text = plain(VERDICT)
+    assert text.splitlines()[0] == VERDICT.headline
+    rows = [line for line in text.splitlines() if "points" in line and "d_" in line]
+    assert [line.split()[0] for line in rows] == ["regressed", "missing", "inconclusive", "improved"]
+    for said in (
+        "6.0 points",
+        "80.0 %",
+        "3.1 points",
+        "0.0012",
+        "because regressed.",
+        "warning: torch",
+        "epsilon 3 is below 4.2",
+    ):
+        assert said in text
+    assert "d_pass" not in text and "d_identical" not in text
+    assert "d_regressed" in plain(VERDICT, 60)
+
+
+def test_markdown_has_a_table_of_what_matters_and_folds_the_rest():
+    text = markdown(VERDICT)
+    head, folded = text.split("<details>")
+    rows = [line for line in head.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0] for row in rows if "d\\_" in row] == [
+        "| regressed",
+        "| missing",
+        "| inconclusive",
+        "| improved",
+    ]
+    assert "<summary>2 as they were</summary>" in folded and "d\\_pass" in folded
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert len(re.findall(r"(?<!\\)\|", line)) == len(HEADS) + 1
+
+
+def test_markdown_takes_no_text_for_markup():
+    text = markdown(nasty())
+    bare = re.sub(r"\\.", "", text)
+    assert "<script>" not in text and "`" not in bare and "**bold" not in bare and "[a]" not in bare
+    assert not re.search(r"<(?!/?(details|summary)>)", text)
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert len(re.findall(r"(?<!\\)\|", line)) == len(HEADS) + 1
+
+
+def test_junit_read_back():
+    (suite,) = ElementTree.fromstring(junit(VERDICT))
+    assert dict(suite.attrib) == {
+        "name": "fedguard gate: mine", "timestamp": "2023-11-14T22:13:20", "tests": "10", "failures": "3", "errors": "1", "skipped": "1",
+    }  # fmt: skip
+    outcome = {}
+    for case in suite.findall("testcase"):
+        outcome.setdefault(case.get("classname"), []).append(case[0].tag)
+    assert outcome["fedguard.gate.cell.final_accuracy"] == [
+        "system-out",
+        "system-out",
+        "system-out",
+        "skipped",
+        "failure",
+        "error",
+    ]
+    assert outcome["fedguard.gate.suite"] == ["failure", "system-out"]
+    assert outcome["fedguard.gate.audit"] == ["failure", "system-out"]
+    properties = {one.get("name"): one.get("value") for one in suite.find("properties")}
+    assert (
+        properties["exit_code"] == "3"
+        and properties["warning_1"] == "torch was 1, is 2."
+        and properties["commit"] == "abc"
+    )
+    (strict,) = ElementTree.fromstring(junit(replace(VERDICT, strict=True)))
+    assert (strict.get("errors"), strict.get("skipped")) == ("2", "0")
+
+
+def test_junit_takes_no_text_for_markup():
+    (suite,) = ElementTree.fromstring(junit(nasty()).encode())
+    case = next(one for one in suite.findall("testcase") if "cell" in one.get("classname"))
+    assert "<script>alert(1)</script> | `x`" in case.find("failure").get("message")
+
+
+def test_every_report_can_be_written_and_none_moves_a_terminal():
+    for text in (plain(nasty()), markdown(nasty()), junit(nasty()), as_json(nasty())):
+        assert text.encode() and "\x1b" not in text and "\x00" not in text
+
+
+def test_what_cannot_be_judged_is_never_an_empty_report():
+    nothing = replace(VERDICT, judgements=(), broad=(), audits=())
+    (suite,) = ElementTree.fromstring(junit(nothing))
+    assert suite.get("errors") == "1"
+    assert "CANNOT JUDGE" in markdown(nothing) and "CANNOT JUDGE" in plain(nothing)
+    other = replace(nothing, incompatible=("other data.",))
+    (suite,) = ElementTree.fromstring(junit(other))
+    assert suite.find("testcase/error").get("message") == "other data."
+    assert "other data." in markdown(other) and "other data." in plain(other)
+
+
+def test_what_got_better_is_kept_by_an_update():
+    better = replace(VERDICT, judgements=(judgement("improved"),), broad=(), audits=())
+    for text in (plain(better), markdown(better)):
+        assert "fedguard baseline update mine --baseline b.json" in text
+    assert "baseline update" not in plain(VERDICT)
+
+
+def test_verdicts_are_kept_beside_the_run(tmp_path):
+    folder = RunFolder(tmp_path)
+    later = replace(VERDICT, time=1_700_000_100.0)
+    for one in (later, VERDICT):
+        keep(one, folder)
+    (tmp_path / "gate" / "0.json").write_text("{")
+    (tmp_path / "gate" / "1.json").write_text("[]")
+    (tmp_path / "gate" / "2.json").write_text(json.dumps({**VERDICT.as_dict(), "schema": 2}))
+    (tmp_path / "gate" / "3.json").write_text(json.dumps({**VERDICT.as_dict(), "judgements": [1]}))
+    broken = []
+    assert verdicts(folder, broken.append) == [VERDICT, later]
+    assert sorted(path.name for path in broken) == ["0.json", "1.json", "2.json", "3.json"]
+    assert verdicts(RunFolder(tmp_path / "none")) == []
+    assert json.loads(as_json(VERDICT))["exit_code"] == 3
+
+
+def test_what_is_no_json_number_is_not_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        as_json(replace(VERDICT, judgements=(judgement("pass", drop=float("nan")),)))
