@@ -157,14 +157,14 @@ def _trends(here: Here) -> None:
 
 
 def _same_suite(here: Here, chosen: Run) -> list[Run]:
-    """The oldest first; the runs on which a gate confirmed are no points in time."""
+    """The oldest first."""
     found = []
     for name in data.run_names(here.store):
         try:
             run = data.open_run(here.store, name)
         except FedGuardError:  # Overview tells of runs that cannot be read
             continue
-        if run.manifest.get("name") == chosen.manifest.get("name") and not name.endswith("-confirmation"):
+        if run.manifest.get("name") == chosen.manifest.get("name"):
             found.append(run)
     return sorted(found, key=lambda run: float(run.manifest.get("started", 0.0)))
 

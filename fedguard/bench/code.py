@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import sysconfig
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -17,12 +18,15 @@ from fedguard.tasks.data import loaded
 
 #: Parts of FedGuard that read results and make none.
 READERS = ("app", "commands")
+#: Where installed modules lie, beside hundreds that are none of ours.
+_INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")}
 
 
 def code_of(cell: Cell) -> dict[str, str]:
     """A digest for ``fedguard``, and one for each top-level module of other people whose algorithms the cell is built of.
 
-    A module is digested with its own file, a package with all its Python files; what they import from elsewhere is not.
+    A package is digested with all its Python files, a module with those beside it, which it may import; of an installed module
+    only its own file. What they import from elsewhere is not digested.
     """
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.named]
     modules = {name for part in (*parts, *cell.pipeline.stages) if part is not None for name in part.modules}
@@ -33,8 +37,10 @@ def code_of(cell: Cell) -> dict[str, str]:
 def own_code() -> str:
     """The digest of FedGuard's own code, attacks and defenses with it."""
     folders = [Path(folder) for part in ("", ".attacks", ".defenses") for folder in _folders(f"fedguard{part}")]
-    files = {file for folder in folders for file in folder.rglob("*.py")}
-    return _digest(file for file in files if not set(file.parts) & set(READERS))
+    inside = {file: file.relative_to(folder).parts for folder in folders for file in folder.rglob("*.py")}
+    files = [file for file, parts in inside.items() if parts[0] not in READERS]
+    assert files, f"none of FedGuard's files is in {folders}"
+    return _digest(files)
 
 
 def data_digest(data: Data) -> str | None:
@@ -58,7 +64,10 @@ def _of_module(name: str) -> str:
     if folders:
         return _digest(file for folder in folders for file in Path(folder).rglob("*.py"))
     file = getattr(_imported(name), "__file__", None)
-    return _digest([Path(file)] if file else [])
+    if file is None:
+        return _digest([])
+    beside = Path(file).parent.glob("*.py") if Path(file).parent not in _INSTALLED else [Path(file)]
+    return _digest(beside)
 
 
 def _folders(package: str) -> list[str]:

@@ -94,6 +94,11 @@ class RunFolder:
             raise StoreError(
                 f"{self.path / 'manifest.json'}: expected schema 1. It was written by another version of FedGuard."
             )
+        for key in ("seeds", "swept", "positions", "corners"):
+            if not isinstance(manifest.get(key), list):
+                raise StoreError(
+                    f"{self.path / 'manifest.json'}: damaged: expected a list {key}. Run the suite again; records are kept."
+                )
         return manifest
 
     def write_manifest(self, manifest: Mapping[str, Any], config: str) -> None:

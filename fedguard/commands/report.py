@@ -27,4 +27,6 @@ def report(
     from fedguard.app.report import write
 
     write(api.open_run(run, store), html)
-    console.print(f"{html} written: {html.stat().st_size / 1e6:.1f} MB.", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{html} written: {html.stat().st_size / 1e3:,.0f} kB.", highlight=False, markup=False, soft_wrap=True
+    )

@@ -33,6 +33,9 @@ METRICS = (
     "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc", "epsilon",
 )  # fmt: skip
 
+#: Those of them that are neither shares nor areas under a curve, which end at 1.
+NO_SHARES = ("psnr", "psnr_gain", "epsilon")
+
 
 #: What a threat model may grant.
 Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
@@ -191,13 +194,11 @@ class GateMetric(_Section):
     """How much worse a figure may become before a gate fails, in its own unit: 0.02 of a share is 2 points.
 
     Args:
-        better: which way is better; as the figure has it, unless it is said.
         margin: how much worse; the figure's own, unless it is said.
         floor: the least that a cell's mean over seeds may be; it does not move with the baseline.
         ceiling: the most that it may be.
     """
 
-    better: Literal["higher", "lower"] | None = None
     margin: Annotated[float, Field(ge=0)] | None = None
     floor: float | None = None
     ceiling: float | None = None
@@ -217,6 +218,16 @@ class GateSection(_Section):
     confirm: Annotated[int, Field(strict=True, ge=3)] = 8
     audit: bool = True
     metrics: dict[Literal[METRICS], GateMetric] = {}  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _shares(self) -> GateSection:
+        for figure, said in self.metrics.items():
+            for key, value in (("margin", said.margin), ("floor", said.floor), ("ceiling", said.ceiling)):
+                if figure not in NO_SHARES and value is not None and value > 1:
+                    raise ValueError(
+                        f"metrics.{figure}.{key}: expected a share, such as 0.03 for 3 points; got {value:g}"
+                    )
+        return self
 
 
 class TriedSection(_Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 
 import numpy as np
@@ -110,11 +111,11 @@ def test_an_earlier_verdict_can_be_read(judged, tmp_path):
 
 def test_a_run_without_verdict_names_the_commands(judged, tmp_path):
     run, _ = judged
-    test = page(run.folder.path.parent, f"{run.name}-confirmation", tmp_path)
-    store = f"--store {run.folder.path.parent}"
+    shutil.copytree(run.folder.path, tmp_path / "unjudged", ignore=shutil.ignore_patterns("gate"))
+    test = page(tmp_path, "unjudged", tmp_path)
     assert [code.value for code in test.code][:2] == [
-        f"fedguard baseline save watched-confirmation --to baseline.json {store}",
-        f"fedguard gate watched-confirmation --baseline baseline.json {store}",
+        f"fedguard baseline save unjudged --to baseline.json --store {tmp_path}",
+        f"fedguard gate unjudged --baseline baseline.json --store {tmp_path}",
     ]
 
 

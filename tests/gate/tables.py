@@ -55,25 +55,28 @@ def judged(
     after: Mapping[str, Sequence[float]],
     figure: str = "final_accuracy",
     gate: Mapping[str, Any] | None = None,
+    gate_before: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Verdict:
     """The verdict on cells with 3 + 8 values each: those of the suite's seeds, and those of the fresh ones.
 
-    Of fresh values only the cells are handed out that the gate asks for.
+    Of fresh values only the cells are handed out that the gate asks for. ``gate_before``: the baseline's own, if it is another.
     """
 
-    def parts(cells: Mapping[str, Sequence[float]]) -> tuple[Snapshot, Snapshot]:
+    def parts(cells: Mapping[str, Sequence[float]], gate: Mapping[str, Any] | None) -> tuple[Snapshot, Snapshot]:
         first = {name: cell({figure: values[:3]}) for name, values in cells.items()}
         second = {name: cell({figure: values[3:]}, FRESH) for name, values in cells.items()}
         return snapshot(first, gate=gate), snapshot(second, FRESH, gate=gate)
 
-    now, fresh = parts(after)
+    now, fresh = parts(after, gate)
 
     def confirm(cells: Sequence[str], seeds: Sequence[int]) -> Snapshot:
         assert tuple(seeds) == FRESH
         return snapshot({name: fresh.cells[name] for name in cells}, FRESH, gate=gate)
 
-    return judge(now, baseline(*parts(before)), confirm=confirm, now=2.0, **more)
+    return judge(
+        now, baseline(*parts(before, gate if gate_before is None else gate_before)), confirm=confirm, now=2.0, **more
+    )
 
 
 def never(cells: Sequence[str], seeds: Sequence[int]) -> Snapshot:

@@ -117,8 +117,7 @@ def test_an_update_keeps_the_history_and_says_what_changed():
     assert [one.reason for one in after.history] == ["saved", "a better rule"]
     assert after.history[-1].changes == (
         "1 positions removed",
-        "thresholds: gate.metrics.final_accuracy was unset, is "
-        '{"better": null, "margin": 0.1, "floor": null, "ceiling": null}',
+        'thresholds: gate.metrics.final_accuracy was unset, is {"margin": 0.1, "floor": null, "ceiling": null}',
         "final accuracy: 70.0 % before, 75.0 % now, on average; 1 of 2 cells differ",
     )
     same = Baseline.of(before.snapshot, None, "nothing", before, now=3.0)

@@ -121,7 +121,7 @@ def test_the_baseline_has_every_cell_on_both_kinds_of_seeds(saved):
         refused = position.swept["defense"] == "fltrust"
         assert cell.status == ("refused" if refused else "ok")
         assert refused or set(cell.values["final_accuracy"]) == {0, 1, *base.confirmation}
-    trained = fg.open_run("tiny-confirmation", saved.store).rows()
+    trained = fg.open_run(saved.store / "tiny" / "confirmation").rows()
     for row in trained:
         assert base.snapshot.cells[row["cell"]].values["final_accuracy"][row["seed"]] == row["final_accuracy"]
     assert set(base.snapshot.code) == {"fedguard", "gated_rules"}
@@ -137,7 +137,7 @@ def test_an_unchanged_run_is_identical_and_nothing_is_trained(place):
 
 def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
     """The old rule's trainings on the fresh seeds lie in the store as well: they must not stand for those of the new one."""
-    shutil.copytree(saved.store / "tiny-confirmation", place.store / "tiny-confirmation")
+    shutil.copytree(saved.store / "tiny" / "confirmation", place.store / "tiny" / "confirmation", dirs_exist_ok=True)
     place.run(factor=0.1)
     verdict = place.judge("--quiet", code=3)
     words = {one.label: one.verdict for one in verdict.judgements}
@@ -149,14 +149,14 @@ def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
     }
     worse = [one for one in verdict.judgements if one.verdict == "regressed"]
     assert all(one.confirmed_on == (20_000, 20_001, 20_002) and one.p_value < 0.05 for one in worse)
-    fresh = fg.open_run("tiny-confirmation", place.store)
+    fresh = fg.open_run(place.store / "tiny" / "confirmation")
     for one in worse:
         after = [row["final_accuracy"] for row in fresh.rows() if row["cell"] == one.cell]
         assert one.after == pytest.approx(sum(after) / 3)
-    # What this very code has trained is not trained again, and what other code has is.
+    # Fresh seeds are trained anew each time: no digest of code knows all that a plug-in reads.
     listener = Counted()
     assert gate_run(fg.open_run("tiny", place.store), place.file, listener=listener).exit_code == 3
-    assert listener.ran == []
+    assert len(listener.ran) >= 6
 
 
 def test_a_run_made_by_other_code_is_never_a_pass(place, monkeypatch):
@@ -193,9 +193,10 @@ def test_changed_settings_cannot_be_judged_and_are_named(place):
     assert {one.why for one in verdict.judgements} == {"configured otherwise: training.rounds was 4, is 3."}
 
 
-def test_loosened_thresholds_are_said(place):
+def test_loosened_thresholds_need_a_new_baseline(place):
     place.run(margin=0.5)
-    verdict = place.judge(code=0)
+    verdict = place.judge(code=4)
+    assert verdict.counts["identical"] == 4 and "the gate asks for less" in verdict.incompatible[0]
     assert verdict.warnings == ("the gate's thresholds changed: gate.metrics.final_accuracy.margin was 0.02, is 0.5.",)
 
 

@@ -204,6 +204,9 @@ def _require_whole(found: Baseline) -> None:
             raise ValueError(f"cell {position.cell} is not in the file")
         if not {"attack", "defense"} <= position.swept.keys():
             raise ValueError(f"cell {position.cell} has no attack or no defense")
+        cell, seeds = found.snapshot.cells[position.cell], set(found.snapshot.seeds)
+        if cell.status == "ok" and not any(seeds <= values.keys() for values in cell.values.values()):
+            raise ValueError(f"cell {position.cell} has no figure with all of the seeds {sorted(seeds)}")
 
 
 def _mean(values: Sequence[float]) -> float:

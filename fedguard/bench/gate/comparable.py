@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedguard.bench.gate.baseline import differences
 from fedguard.bench.gate.snapshot import COMPARED, Measured, Position, Snapshot
+from fedguard.bench.gate.watch import watched
 
 
 def incompatible(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
@@ -19,7 +20,8 @@ def incompatible(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
         {(one.config["task"]["data"]["name"], two.data, one.data) for one, two in both if other_data(one, two)}
     )
     why += [
-        f"the data {name} had the digest {was} in the baseline and has {now} now: other data."
+        f"the data {name} had the digest {was} in the baseline and has {now} now: other data. If it is meant, make "
+        "a new baseline."
         for name, was, now in data
     ]
     figures = {figure for part in (run, baseline) for cell in part.cells.values() for figure in cell.values}
@@ -40,11 +42,33 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
         found.append(f"{len(new_ones)} positions are new and compared with nothing, such as {new_ones[0].words}.")
     if run.seeds != baseline.seeds:
         found.append(f"the seeds were {list(baseline.seeds)}, are {list(run.seeds)}; those of both are compared.")
-    unknown = [
-        figure for figure in run.gate.metrics if not any(figure in cell.values for cell in baseline.cells.values())
-    ]
-    found += [f"{figure}: the baseline has no values of it; only floor and ceiling are judged." for figure in unknown]
     return tuple(found)
+
+
+def loosened(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
+    """In what the run's gate asks for less than the baseline's, which takes an update of the baseline with its reason."""
+    there = {figure for part in (run, baseline) for cell in part.cells.values() for figure in cell.values}
+    now, lines = {one.figure: one for one in watched(run.gate, there)}, []
+    for was in watched(baseline.gate, there):
+        new = now.get(was.figure)
+        if new is None:
+            lines.append(f"{was.figure} is not watched any more")
+            continue
+        if new.margin > was.margin:
+            lines.append(f"the margin of {was.figure} was {was.margin:g}, is {new.margin:g}")
+        for key, sign in (("floor", -1), ("ceiling", 1)):
+            old, bound = getattr(was, key), getattr(new, key)
+            if old is not None and (bound is None or sign * bound > sign * old):
+                lines.append(f"the {key} of {was.figure} was {old:g}, is {'none' if bound is None else f'{bound:g}'}")
+    if run.gate.alpha < baseline.gate.alpha:
+        lines.append(f"alpha was {baseline.gate.alpha:g}, is {run.gate.alpha:g}")
+    if baseline.gate.audit and not run.gate.audit:
+        lines.append("epsilons are not audited any more")
+    if missing := sorted(set(baseline.seeds) - set(run.seeds)):
+        lines.append(f"seeds {missing} are not run any more")
+    return tuple(
+        f"the gate asks for less: {line}. If it is meant: `fedguard baseline update --reason`." for line in lines
+    )
 
 
 def newcomers(run: Snapshot, baseline: Snapshot) -> list[Position]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
-from fedguard.bench.gate.comparable import incompatible, newcomers, other_data, unlike, warnings
+from fedguard.bench.gate.comparable import incompatible, loosened, newcomers, other_data, unlike, warnings
 from fedguard.bench.gate.reasoning import bound, said
 from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
 from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, mean, screened, shared
@@ -60,7 +60,7 @@ def judge(
         judgements=judgements,
         broad=broad,
         audits=tuple(audit()) if run.gate.audit and not why else (),
-        incompatible=why,
+        incompatible=(*why, *loosened(run, baseline.snapshot)),
         warnings=warnings(run, baseline.snapshot),
         strict=strict,
     )
@@ -123,6 +123,12 @@ class Comparison:
                 found[pair.key] = pair.judgement(
                     "regressed", f"{said(pair)}. It is computed, not measured: no seed needs to confirm it."
                 )
+            elif word == "improved" and pair.watch.figure == "epsilon":
+                found[pair.key] = pair.judgement(
+                    "missing",
+                    f"{said(pair)}. It is computed from the same settings, so the accounting has changed: look why, then "
+                    "`fedguard baseline update`.",
+                )
             elif word is None:
                 flagged.append(pair)
             else:
@@ -168,7 +174,9 @@ class Comparison:
                 continue
             compared.add(position.cell)
             there = [watch for watch in self.watched if watch.figure in before.values]
-            for watch in there or self.watched[: why is not None]:
+            unknown = [watch for watch in self.watched if why is None and after and watch.figure in after.values]
+            unknown = [watch for watch in unknown if watch not in there]
+            for watch in (*(there or self.watched[: why is not None]), *unknown):
                 pair = self._pair(position, watch, before, after, why)
                 if pair is not None:
                     yield pair
@@ -190,6 +198,7 @@ class Comparison:
             return None
         if why is None:
             why = "the run lacks this figure." if seeds else "the run and the baseline have no seed in common."
+            why = why if old else "the baseline lacks this figure: `fedguard baseline update` takes it in."
         broken = bound(watch, tuple(new.values()))  # bounds hold for what cannot be compared as well
         word: Word = "regressed" if broken else "missing"
         why = f"{broken.removesuffix('.')}; {why}" if broken else why
@@ -230,7 +239,8 @@ class Comparison:
         figure, count = first.watch.figure, len(fresh.seeds)
         ending = {
             "regressed": f"confirmed, p = {one.p_value:.2g}.",
-            "inconclusive": f"p = {one.p_value:.2g} is not below {self.gate.alpha:g}: more seeds in gate.confirm would tell.",
+            "inconclusive": f"p = {one.p_value:.2g} is not below {self.gate.alpha:g}: more fresh seeds would tell, by "
+            "gate.confirm and a baseline with as many.",
             "pass": "not confirmed.",
         }[one.verdict]
         why = f"{said(first)}; by {difference(figure, one.drop)} on {count} fresh seeds: {ending}"

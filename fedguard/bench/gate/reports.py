@@ -131,7 +131,7 @@ def row(one: Judgement) -> list[str]:
 def escaped(text: str) -> str:
     """Text that stands in Markdown, also in a table, for nothing but itself."""
     text = " ".join(_clean(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text)
+    return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text).replace("@", "&#64;")  # no mail to a team that bears the name
 
 
 def _with(verdict: Verdict, *words: Word) -> list[Judgement]:
@@ -171,7 +171,7 @@ def _compared(verdict: Verdict) -> str:
 def _advice(verdict: Verdict) -> str | None:
     if verdict.exit_code == PASSED and verdict.counts["improved"]:
         return (
-            "Better than the baseline. Keep what was won: "
+            "Better than the baseline. An attack that became weaker looks the same, so see why. To keep what was won: "
             f'fedguard baseline update {verdict.run} --baseline {verdict.baseline} --reason "..."'
         )
     return None

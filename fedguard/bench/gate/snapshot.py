@@ -13,6 +13,7 @@ from fedguard.bench.gate.verdict import label_of
 from fedguard.bench.run import FIGURES, Run
 from fedguard.config import Cell, Document, Plan, plan, read_document, read_suite
 from fedguard.config.schema import GateSection
+from fedguard.errors import StoreError
 
 #: What of an environment may move figures a little: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
@@ -109,7 +110,10 @@ def plan_of(run: Run) -> Plan:
     Raises:
         ConfigError: it cannot be read or laid out.
     """
-    read = read_document(run.folder.path / "config.resolved.yaml")
+    resolved = run.folder.path / "config.resolved.yaml"
+    if not resolved.is_file():
+        raise StoreError(f"{resolved}: not found. Run the suite again; records are kept.")
+    read = read_document(resolved)
     folder = run.manifest.get("folder")
     document = Document(read.data, read.name, Path(folder) if folder else None, read.lines)
     return plan(document, read_suite(document))

@@ -136,7 +136,7 @@ def detectable(spread: float, margin: float, alpha: float, screening: int, confi
     """
     if confirming < 2 or screening < 1:
         return None
-    if spread == 0:
+    if spread <= 1e-9 * max(margin, 1.0):  # rounding
         return margin
     from scipy.optimize import brentq
 

@@ -88,7 +88,7 @@ class Verdict:
         judgements: one for each cell and figure.
         broad: one for each figure.
         audits: of the epsilons, as `CellAudit.as_dict`; empty where nothing adds noise or the suite wants none.
-        incompatible: why nothing can be compared at all, such as other data.
+        incompatible: why nothing can be compared, such as other data; or in what the gate asks for less than the baseline's.
         warnings: what differs and need not matter, such as another version of torch.
         strict: whether what is inconclusive counts as not judged.
     """
@@ -139,6 +139,8 @@ class Verdict:
         broad = [one.figure for one in self.broad if one.verdict == "regressed"]
         more = [f"over the whole suite: {', '.join(broad)}"] if broad else []
         more += [f"{len(self.violated)} epsilons violated"] if self.violated else []
+        unsure = sum(one["verdict"] not in ("violated", "consistent") for one in self.audits)
+        more += [f"{unsure} epsilons not judged by their audits"] if unsure else []
         return f"{said}: {'; '.join([counts or 'nothing to compare', *more])}"
 
     def as_dict(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def watched(gate: GateSection, figures: Iterable[str]) -> tuple[Watched, ...]:
     return tuple(
         Watched(
             figure=figure,
-            higher_is_better=said.better == "higher" if said.better else figure_of(figure).more_is_better,
+            higher_is_better=figure_of(figure).more_is_better,
             margin=(MARGINS | MARGINS_ON_REQUEST)[figure] if said.margin is None else said.margin,
             floor=said.floor,
             ceiling=said.ceiling,

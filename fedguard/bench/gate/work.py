@@ -67,7 +67,7 @@ def make_baseline(
     jobs: int | None = None,
     listener: Listener | None = None,
 ) -> Baseline:
-    """The baseline of a run; its cells are run on the seeds that confirm, as the run ``<run>-confirmation`` of the same store.
+    """The baseline of a run; its cells are run on the seeds that confirm, in the run's folder ``confirmation``.
 
     Args:
         before: the baseline that it takes the place of.
@@ -82,7 +82,7 @@ def make_baseline(
         raise ConfigError(f"baseline: {work.stale[0]}")
     screening = Baseline.of(work.snapshot, None, reason)  # says what is missing before anything is run
     ran = [key for key, cell in screening.snapshot.cells.items() if cell.status == "ok"]
-    confirmation = work.confirm(ran, confirmation_seeds(work.plan)) if ran else None
+    confirmation = work.confirm(ran, confirmation_seeds(work.plan), fresh=False) if ran else None
     return Baseline.of(work.snapshot, confirmation, reason, before)
 
 
@@ -107,14 +107,19 @@ class Work:
     def snapshot(self) -> Snapshot:
         return Snapshot.of(self.run, self.plan)
 
-    def confirm(self, cells: Sequence[str], seeds: Sequence[int]) -> Snapshot:
-        """Some cells on other seeds, run with the code that is installed; what such code has stored is not run again."""
-        path = self.run.folder.path.resolve()
-        name = f"{path.name}-confirmation"
-        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds), "name": name})
+    def confirm(self, cells: Sequence[str], seeds: Sequence[int], *, fresh: bool = True) -> Snapshot:
+        """Some cells on other seeds, in the run's folder ``confirmation``.
+
+        Args:
+            fresh: run everything, whatever is stored: a digest of code cannot know all that a plug-in reads. Otherwise what the
+                installed code has stored is not run again.
+        """
+        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds)})
         wanted = Plan(suite, self.plan.positions, self.plan.corners, self.plan.folder).only(cells)
-        folder = RunFolder(path.with_name(name))
-        done = execute(wanted, folder, jobs=self.jobs, listener=self.listener, retry_failed=True, same_code=True)
+        folder = RunFolder(self.run.folder.path / "confirmation")
+        done = execute(
+            wanted, folder, jobs=self.jobs, listener=self.listener, retry_failed=True, same_code=True, fresh=fresh
+        )
         return Snapshot.of(done, wanted)
 
     def audit(self) -> list[dict[str, Any]]:
