@@ -23,9 +23,10 @@ FOLDERS = {
 MAY_IMPORT = {
     "fedguard.errors": set(),
     "fedguard.rng": set(),
-    "fedguard.kernels": set(),
+    "fedguard.mapped": set(),
+    "fedguard.kernels": {"mapped"},
     "fedguard.contracts": {"errors", "rng"},
-    "fedguard.aggregation": {"errors", "kernels", "contracts"},
+    "fedguard.aggregation": {"errors", "kernels", "mapped", "contracts"},
     "fedguard.shapes": set(),
     "fedguard.robustness": {"errors", "rng", "contracts", "aggregation", "shapes"},
     "fedguard.registry": {"errors", "contracts", "secagg"},
