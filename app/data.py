@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from fedguard.bench.places import setting
 from fedguard.bench.run import Run
 from fedguard.bench.store import runs
 from fedguard.errors import FedGuardError
@@ -85,11 +86,6 @@ def sum_up(run: Run) -> Summary:
         worst[place] = min(worst.get(place, "ok"), row["status"], key=STATUSES.index)
     counts = Counter(worst.values())
     return Summary(run.name, run.manifest, {status: counts[status] for status in STATUSES}, len(run.broken))
-
-
-def setting(row: Mapping[str, Any], swept: Sequence[str]) -> str:
-    """The values of the swept keys beside attack and defense: ``clients.malicious = 4``; "" where there are none."""
-    return ", ".join(f"{key} = {row[key]}" for key in swept)
 
 
 def label(row: Mapping[str, Any], swept: Sequence[str]) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedguard.app.data import setting
-
 from fedguard.bench.matrix import FIGURES, Matrix
+from fedguard.bench.places import setting
 from fedguard.bench.run import Run
 from fedguard.bench.stats import Estimate, estimate
 from fedguard.bench.trilemma import LEAKAGE, Point, Worst, points

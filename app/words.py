@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedguard.bench.matrix import FIGURES, Entry, Figure
-from fedguard.bench.record import Record
-from fedguard.bench.run import FIGURES as WHERE
+from fedguard.bench.record import Record, number_at
+from fedguard.bench.run import PATHS
 from fedguard.bench.stats import estimate
 
 #: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
@@ -103,9 +103,9 @@ def figures(records: Sequence[Record]) -> list[dict[str, str]]:
     """The figures that these records of one cell have, each with its mean and interval."""
     goal = records[0]["threat_card"]["goal"]
     found = []
-    for name, path in (*WHERE.items(), ("robustness_tax", ("robustness_tax",))):
+    for name, path in (*PATHS.items(), ("robustness_tax", ("robustness_tax",))):
         known = FIGURES.get(name, _TAX)
-        values = [value for record in records if (value := _at(record["result"], path)) is not None]
+        values = [value for record in records if (value := number_at(record["result"], path)) is not None]
         if values and known.goal in (None, goal):
             found.append({"figure": known.heading, "value": _interval(values, known)})
     return found
@@ -178,13 +178,6 @@ def _cost(record: Record) -> dict[str, str]:
 
 def _two_digits(value: float | None, unit: float = 1.0) -> str:
     return "" if value is None else f"{value / unit:,.2f}"
-
-
-def _at(result: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    value: Any = result
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value is None else float(value)
 
 
 def _interval(values: Sequence[float], figure: Figure = FIGURES["final_accuracy"]) -> str:

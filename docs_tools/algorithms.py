@@ -6,8 +6,9 @@ from io import StringIO
 
 from rich.console import Console
 
-from docs_tools.markup import code, fenced, inline, page, paragraphs, table, told
+from docs_tools.markup import code, fenced, inline, page, paragraphs, table
 from fedguard.bench.explain.catalogue import SEEING, facts, parameters
+from fedguard.bench.explain.settings import prose
 from fedguard.bench.explain.toy import picture_of
 from fedguard.contracts import Algorithm
 from fedguard.registry import iterate, registry
@@ -92,14 +93,12 @@ def _link(name: str) -> str:
 
 
 def _entry(cls: type[Algorithm], level: str) -> str:
-    prose, _ = told(cls.__doc__ or "")
     rows = [
-        [code(row["name"]), code(row["type"]), code(row["default"]), inline(_meaning(cls, row["name"]))]
-        for row in parameters(cls)
+        [code(row["name"]), code(row["type"]), code(row["default"]), inline(row["meaning"])] for row in parameters(cls)
     ]
     return "\n\n".join([
         f"{level} {cls.name}",
-        paragraphs(prose),
+        paragraphs(prose(cls.__doc__ or "")),
         table([], ([f"<strong>{inline(name)}</strong>", inline(value)] for name, value in facts(cls))),
         table(["parameter", "type", "default", "meaning"], rows) if rows else "",
         _picture(cls),
@@ -116,12 +115,6 @@ def _picture(cls: type[Algorithm]) -> str:
     with console.capture() as captured:
         console.print(drawn)
     return fenced(captured.get(), "text")
-
-
-def _meaning(cls: type[Algorithm], parameter: str) -> str:
-    """What a docstring says of a parameter: the class's own, or that of the base which brought it."""
-    said = (told(base.__dict__.get("__doc__") or "")[1].get(parameter) for base in cls.__mro__)
-    return next((meaning for meaning in said if meaning), "")
 
 
 def _in_a_suite(cls: type[Algorithm]) -> str:

@@ -7,8 +7,6 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 
-from griffe import Docstring
-
 
 def inline(text: str) -> str:
     """Plain text as HTML; what stands between backticks is code."""
@@ -50,15 +48,3 @@ def fenced(text: str, language: str, title: str = "") -> str:
 def page(title: str, *parts: str) -> str:
     """A page in Markdown."""
     return "\n\n".join([f"# {title}", *(part for part in parts if part)]) + "\n"
-
-
-def told(docstring: str) -> tuple[str, dict[str, str]]:
-    """The prose of a docstring in our style, and the meaning of each name under ``Args:`` or ``Attributes:``."""
-    prose, meanings = [], {}
-    for section in Docstring(inspect.cleandoc(docstring)).parse("google", warnings=False):
-        if section.kind.value == "text":
-            prose.append(section.value)
-        elif section.kind.value in ("parameters", "attributes"):
-            for one in section.value:
-                meanings |= {name.strip(): one.description for name in one.name.split(",")}
-    return "\n\n".join(prose), meanings

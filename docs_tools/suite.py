@@ -14,7 +14,8 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from docs_tools.markup import code, inline, page, paragraphs, table, told
+from docs_tools.markup import code, inline, page, paragraphs, table
+from fedguard.bench.explain.settings import meaning, prose
 from fedguard.config.schema import CountOrFraction, Spec, Suite
 
 #: Types whose parts say less than a few words do.
@@ -101,16 +102,17 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _written(section: Section) -> str:
-    prose, _ = told(section.kind.__doc__ or "")
     rows = []
     for name, hint in _hints(section.kind).items():
         inner = _within(section, name, hint)
         links = " or ".join(f'<a href="#{one.anchor}">{html.escape(one.form or "its keys")}</a>' for one in inner)
         words = " or ".join(part for part in (inline(type_in_words(hint)), links and f"a mapping: {links}") if part)
-        default, meaning = _default(section.kind, name), _meaning(section.kind, name)
-        rows.append([code(name), words, code(default) if default else "", inline(re.sub(r"\bNone\b", "null", meaning))])
+        default, said = _default(section.kind, name), _meaning(section.kind, name)
+        rows.append([code(name), words, code(default) if default else "", inline(re.sub(r"\bNone\b", "null", said))])
     heading = f"## {section.title} {{ #{section.anchor} }}"
-    return "\n\n".join([heading, paragraphs(prose), table(["key", "type", "default", "meaning"], rows)])
+    return "\n\n".join(
+        [heading, paragraphs(prose(section.kind.__doc__ or "")), table(["key", "type", "default", "meaning"], rows)]
+    )
 
 
 def type_in_words(hint: Any) -> str:
@@ -175,9 +177,7 @@ def _yaml(value: Any) -> str:
 
 def _meaning(kind: type, name: str) -> str:
     """What the section's docstring says of a key; of one that is itself a section, what that is."""
-    said = (told(base.__dict__.get("__doc__") or "")[1].get(name) for base in kind.__mro__)
-    meaning = next((one for one in said if one), "")
-    inner = _kinds(_hints(kind)[name])
-    if meaning or not inner:
-        return meaning or (_KIND if name == "kind" else "")
+    said, inner = meaning(kind, name), _kinds(_hints(kind)[name])
+    if said or not inner:
+        return said or (_KIND if name == "kind" else "")
     return (inner[0].__doc__ or "").strip().partition("\n")[0]

@@ -25,18 +25,17 @@ if TYPE_CHECKING:
     from fedguard.api import (
         aggregate,
         audit,
-        compare,
         craft,
-        gate,
         kappa,
         names,
         open_run,
-        report,
         run,
-        save_baseline,
         secure_sum,
         tune,
     )
+    from fedguard.app.report import report
+    from fedguard.bench.compare import compare
+    from fedguard.bench.gate.work import gate, save_baseline
     from fedguard.bench.run import Run
     from fedguard.privacy.gaussian import epsilon
     from fedguard.reconstruction import reconstruct, score_reconstruction
@@ -63,8 +62,12 @@ __all__ = [
 
 _HOME = {
     "Run": "fedguard.bench.run",
+    "compare": "fedguard.bench.compare",
     "epsilon": "fedguard.privacy.gaussian",
+    "gate": "fedguard.bench.gate.work",
     "reconstruct": "fedguard.reconstruction",
+    "report": "fedguard.app.report",
+    "save_baseline": "fedguard.bench.gate.work",
     "score_reconstruction": "fedguard.reconstruction",
 }
 

@@ -19,12 +19,7 @@ from torch import Tensor
 from fedguard.aggregation import KnownPipeline
 from fedguard.aggregation import aggregate as run_pipeline
 from fedguard.bench.audit import CellAudit, audit_suite
-from fedguard.bench.compare import compare as compare_runs
-from fedguard.bench.comparison import Comparison
 from fedguard.bench.execute import execute
-from fedguard.bench.gate.baseline import read as read_baseline
-from fedguard.bench.gate.verdict import Verdict
-from fedguard.bench.gate.work import gate_run, make_baseline
 from fedguard.bench.progress import Listener
 from fedguard.bench.run import Run
 from fedguard.bench.store import RunFolder
@@ -164,78 +159,6 @@ def tune(
 def open_run(run: str | Path, store: str | Path = "runs") -> Run:
     """Open a finished or half-finished run by its name in the store, or by its path."""
     return Run.open(run, store)
-
-
-def save_baseline(
-    run: Run,
-    to: str | Path,
-    *,
-    reason: str = "the first baseline",
-    jobs: int | None = None,
-    listener: Listener | None = None,
-) -> None:
-    """Write the baseline that `gate` holds later runs against, after running what it takes: the run's cells on fresh seeds.
-
-    Args:
-        to: the file; if a baseline is there, its history goes on.
-        reason: why, for the history.
-        jobs, listener: as for `run`.
-
-    Raises:
-        ConfigError: the run is not whole, other code made it than is installed, or the reason is empty.
-        StoreError: the file is something else, or cannot be written.
-    """
-    before = read_baseline(to) if Path(to).exists() else None
-    make_baseline(run, reason, before, jobs=jobs, listener=listener).write(Path(to))
-
-
-def gate(
-    run: Run,
-    baseline: str | Path,
-    *,
-    strict: bool = False,
-    jobs: int | None = None,
-    listener: Listener | None = None,
-) -> Verdict:
-    """Has anything become worse? Judge a run against a baseline; what looks worse is trained again on fresh seeds.
-
-    Args:
-        baseline: the file.
-        strict: what is inconclusive counts as not judged.
-        jobs, listener: of these trainings, as for `run`.
-
-    Returns:
-        the verdict; ``verdict.passed`` and ``verdict.exit_code`` sum it up. It is kept beside the run.
-
-    Raises:
-        StoreError: the baseline cannot be read, or the verdict not written.
-        ConfigError: the run's suite cannot be laid out.
-    """
-    return gate_run(run, baseline, strict=strict, jobs=jobs, listener=listener)
-
-
-def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> Comparison:
-    """Two runs, seed by seed: paired differences with 95 % intervals, what changed most first. For exploration.
-
-    Args:
-        figure: one or more columns of `Run.rows`.
-
-    Raises:
-        UnknownName: no such figure.
-    """
-    return compare_runs(a, b, figure)
-
-
-def report(run: Run, html: str | Path) -> None:
-    """Write a run as one HTML file with its charts in it, which needs no network.
-
-    Raises:
-        MissingExtra: what draws the charts is not installed.
-        StoreError: the file cannot be written, or something else is there.
-    """
-    from fedguard.app.report import write
-
-    write(run, html)
 
 
 def aggregate(

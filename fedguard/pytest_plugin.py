@@ -234,7 +234,7 @@ def _judged(config: pytest.Config) -> dict[str, Any]:
 
     from fedguard import api
     from fedguard.bench.execute import execute
-    from fedguard.bench.gate.work import gate_run
+    from fedguard.bench.gate.work import gate
     from fedguard.bench.progress import Lines
     from fedguard.bench.store import RunFolder
 
@@ -245,7 +245,7 @@ def _judged(config: pytest.Config) -> dict[str, Any]:
         with _aloud(config), warnings.catch_warnings():
             warnings.simplefilter("default")  # that warnings are errors is said of the tests
             run = execute(laid_out, folder, listener=Lines(console), retry_failed=True, same_code=True)
-            return gate_run(run, asked.baseline, strict=asked.strict, listener=Lines(console)).as_dict()
+            return gate(run, asked.baseline, strict=asked.strict, listener=Lines(console)).as_dict()
     except FedGuardError as error:
         return {"error": f"fedguard: {error}"}
 
@@ -269,8 +269,8 @@ def _asked(config: pytest.Config, suite: Path) -> Asked:
     """
     from fedguard import api
     from fedguard.bench.gate.baseline import read
-    from fedguard.bench.gate.verdict import label_of
     from fedguard.bench.gate.watch import watched
+    from fedguard.bench.places import label
 
     laid_out = api.lay_out(suite)[1]
     baseline = _path(config, "baseline")
@@ -284,7 +284,7 @@ def _asked(config: pytest.Config, suite: Path) -> Asked:
     watch = [one.figure for one in watched(gate, {figure for cell in before.cells.values() for figure in cell.values})]
     places = {one.cell: one for one in reversed(before.positions) if before.cells[one.cell].status != "refused"}
     figures = {
-        label_of(place.swept): tuple(one for one in watch if one in before.cells[cell].values)
+        label(place.swept): tuple(one for one in watch if one in before.cells[cell].values)
         for cell, place in reversed(places.items())
     }
     noisy = any(cell.config.protocol.privacy != "none" and not cell.verdict.reasons for cell in laid_out.cells)

@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 import typer
-from fedguard.app.report import html, write
+from fedguard.app.report import report as write
+from fedguard.app.report import written as html
 from fedguard.app.report.document import POLICY
 from fedguard.app.report.elements import el, table, to_bytes
 from fedguard.app.report.sections import SECTIONS

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedguard.bench.comparison import Comparison, Difference
 from fedguard.bench.matrix import FIGURES
+from fedguard.bench.places import label
 
 #: Blue and orange can be told apart by everybody, and on light and dark; the shape says the same.
 _SIDES = {
@@ -63,10 +64,8 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
 def _row(one: Difference) -> dict[str, Any]:
     assert one.paired is not None
     scale, mean, half = FIGURES[one.figure].scale, one.paired.mean, one.paired.half_width or 0.0
-    rest = [f"{key} = {value}" for key, value in one.swept.items() if key not in ("attack", "defense")]
-    attack = "no attack" if one.swept["attack"] == "none" else one.swept["attack"]
     return {
-        "position": ", ".join([f"{attack} against {one.swept['defense']}", *rest]),
+        "position": label(one.swept),
         "difference": scale * mean,
         "low": scale * (mean - half),
         "high": scale * (mean + half),

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 MARK = '<meta name="generator" content="FedGuard report">'
 
 
-def write(run: Run, path: str | Path) -> None:
-    """Write the report of a run, over an earlier report if there is one.
+def report(run: Run, html: str | Path) -> None:
+    """Write a run as one HTML file with its charts in it, which needs no network; over an earlier report if there is one.
 
     Raises:
         MissingExtra: altair or vl-convert is not installed.
         StoreError: the file cannot be written, or is there and no report.
     """
-    path = Path(path)
+    path = Path(html)
     try:
         if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:4096]:
             raise StoreError(f"{path}: expected a report to write over; got another file. Choose another --html.")
-        path.write_bytes(html(run))
+        path.write_bytes(written(run))
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
 
 
-def html(run: Run) -> bytes:
+def written(run: Run) -> bytes:
     """The report of a run in UTF-8.
 
     Raises:

@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, table
-from fedguard.app.report.records import setting
 
 from fedguard.bench.matrix import FIGURES, Entry, Matrix
+from fedguard.bench.places import setting
 from fedguard.bench.run import Run
 
 #: Where a run has more settings than this, other figures than the accuracy have tables alone.
@@ -40,7 +40,9 @@ def _of_figure(run: Run, figure: str) -> Iterator[Element]:
             continue
         apply = [one for one in matrix.defenses if any(_applies(row[one]) for row in kept.values())]
         chosen = [
-            row for row in rows if row["attack"] in kept and row["defense"] in apply and setting(run, row) == block
+            row
+            for row in rows
+            if row["attack"] in kept and row["defense"] in apply and setting(row, run.swept) == block
         ]
         says = f"{known.title}, mean over seeds, attacks by defenses; the table below holds the same with intervals."
         if figure == "final_accuracy" or len(matrix.blocks) <= DRAWN:

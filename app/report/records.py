@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 
@@ -18,11 +19,6 @@ def ran(run: Run) -> Iterator[tuple[dict[str, str], Record]]:
                 yield position["swept"], record
 
 
-def setting(run: Run, swept: Mapping[str, Any]) -> str:
-    """The values of the swept keys beside attack and defense: the name of a matrix's block."""
-    return ", ".join(f"{key} = {swept[key]}" for key in run.swept)
-
-
 def with_setting(name: str, run: Run, swept: Mapping[str, Any]) -> str:
     """A defense or an attack, and the setting where there are several."""
-    return ", ".join([name, *([setting(run, swept)] if run.swept else [])])
+    return ", ".join([name, *([setting(swept, run.swept)] if run.swept else [])])

@@ -11,6 +11,7 @@ from fedguard.app import address, data, words
 from fedguard.app.charts.curves import MEASURES, classes, curves, has_cut, points
 from fedguard.app.here import Here, plain
 
+from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 
@@ -68,7 +69,7 @@ def _worst(run: Run) -> dict[str, Any]:
     positions: list[dict[str, Any]] = run.manifest["positions"]
     for position in positions:
         swept = position["swept"]
-        entry = blocks.get(data.setting(swept, run.swept), {}).get(swept["attack"], {}).get(swept["defense"])
+        entry = blocks.get(setting(swept, run.swept), {}).get(swept["attack"], {}).get(swept["defense"])
         if swept["attack"] != "none" and entry is not None and entry.estimate is not None:
             measured.append((entry.estimate.mean, position))
     return min(measured, key=lambda one: one[0])[1] if measured else positions[0]

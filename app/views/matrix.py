@@ -12,6 +12,7 @@ from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.here import Here
 
 from fedguard.bench.matrix import FIGURES, Matrix
+from fedguard.bench.places import setting
 from fedguard.bench.run import Run
 
 #: More heatmaps than these are not drawn beneath each other: the reader chooses one.
@@ -26,7 +27,7 @@ def show(here: Here) -> None:
     figure = address.menu("Figure", there, "figure", titles=lambda key: FIGURES[key].heading)
     blocks: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        blocks.setdefault(data.setting(row, run.swept), []).append(row)
+        blocks.setdefault(setting(row, run.swept), []).append(row)
     shown = list(blocks)
     if len(blocks) > _AT_ONCE:
         shown = [address.menu(words.escaped(", ".join(run.swept)), shown, "setting")]

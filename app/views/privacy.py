@@ -16,6 +16,7 @@ from fedguard.bench.audit import CellAudit
 from fedguard.bench.audits import stored_audit
 from fedguard.bench.disclosure import Promise, Rebuilt, Recognised, picture, promises, rebuilt, recognised
 from fedguard.bench.matrix import FIGURES
+from fedguard.bench.places import setting
 from fedguard.bench.run import Run
 from fedguard.bench.stats import estimate
 from fedguard.bench.trilemma import Trilemma, points
@@ -142,16 +143,15 @@ def _over_seeds(run: Run) -> list[dict[str, Any]]:
     alike: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in run.rows():
         if row["goal"] == "membership":
-            setting = ", ".join(f"{key} = {row[key]}" for key in run.swept)
-            alike.setdefault((setting, row["attack"], row["defense"]), []).append(row)
+            alike.setdefault((setting(row, run.swept), row["attack"], row["defense"]), []).append(row)
     return [
         {
             "attack": attack,
             "defense": defense,
             **{FIGURES[key].title: _mean(rows, key) for key in ("membership_auc", "membership_tpr")},
-            "setting": setting,
+            "setting": where,
         }
-        for (setting, attack, defense), rows in alike.items()
+        for (where, attack, defense), rows in alike.items()
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.matrix import FIGURES, Entry, fitting
+from fedguard.bench.places import setting
 from fedguard.bench.plot import axis_of, chart, is_logarithmic
+from fedguard.bench.printed import Printed
 from fedguard.bench.stats import Estimate, estimate
 from fedguard.errors import UnknownName
 
@@ -66,7 +68,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Breakdown:
+class Breakdown(Printed):
     """The breakdown curves of a run.
 
     Attributes:
@@ -81,6 +83,8 @@ class Breakdown:
     The clean model of a curve is its defense's own: without hostile clients where the key counts these and starts from 0,
     else without attack at the first value of the key.
     """
+
+    columns: ClassVar[int] = 200
 
     name: str
     key: str
@@ -127,18 +131,12 @@ class Breakdown:
             for curve in (*self.curves, *self.worst)
         ]
 
-    def __str__(self) -> str:
-        console = Console(width=200, no_color=True)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get()
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"{self.name}: {FIGURES[self.figure].heading} over {self.key}, means over seeds ± 95 %", "bold")
-        for setting in dict.fromkeys(curve.setting for curve in self.curves):
-            if setting:
-                yield Text(f"\n{setting}", "bold")
-            yield from self._of_setting(setting, options.max_width)
+        for where in dict.fromkeys(curve.setting for curve in self.curves):
+            if where:
+                yield Text(f"\n{where}", "bold")
+            yield from self._of_setting(where, options.max_width)
         if self.figure in ACCURACIES:
             yield Text(
                 "half: where half of the accuracy above chance is lost, on the line between points. area: the mean share of "
@@ -223,13 +221,12 @@ def breakdown(
     labels, positions = _axis(key, dict.fromkeys(str(row[key]) for row in rows))
     found: dict[tuple[str, str, str], dict[str, Point]] = {}
     for row, reference in zip(rows, references, strict=True):
-        setting = ", ".join(f"{other} = {row[other]}" for other in others)
-        curve = found.setdefault((setting, row["attack"], row["defense"]), {label: [] for label in labels})
+        curve = found.setdefault((setting(row, others), row["attack"], row["defense"]), {label: [] for label in labels})
         curve[str(row[key])].append((row, reference))
     nobody = labels[0] if positions and key == HOSTILE and positions[0] == 0 else None
-    for (setting, attack, defense), points in found.items():
-        if nobody is not None and attack != "none" and (setting, "none", defense) in found:
-            points[nobody] = found[setting, "none", defense][nobody]
+    for (where, attack, defense), points in found.items():
+        if nobody is not None and attack != "none" and (where, "none", defense) in found:
+            points[nobody] = found[where, "none", defense][nobody]
     laid_out = _LaidOut(key, figure, labels, positions)
     curves = [laid_out.curve(*place, [points[label] for label in labels]) for place, points in found.items()]
     return Breakdown(name, key, figure, labels, positions, tuple(curves), tuple(laid_out.worst(found, curves)))
@@ -276,12 +273,12 @@ class _LaidOut:
         self, found: Mapping[tuple[str, str, str], Mapping[str, Point]], curves: Sequence[Curve]
     ) -> Iterator[Curve]:
         """For each setting and defense, at each point the cells of the attack with the worst mean."""
-        for setting, defense in dict.fromkeys((curve.setting, curve.defense) for curve in curves):
-            attacked = [c for c in curves if (c.setting, c.defense) == (setting, defense) and c.attack != "none"]
+        for where, defense in dict.fromkeys((curve.setting, curve.defense) for curve in curves):
+            attacked = [c for c in curves if (c.setting, c.defense) == (where, defense) and c.attack != "none"]
             if attacked:
                 chosen = [self._worst_at(number, attacked) for number in range(len(self.labels))]
-                points = [found[setting, one.attack, defense][at] for one, at in zip(chosen, self.labels, strict=True)]
-                yield self.curve(setting, WORST, defense, points)
+                points = [found[where, one.attack, defense][at] for one, at in zip(chosen, self.labels, strict=True)]
+                yield self.curve(where, WORST, defense, points)
 
     def _worst_at(self, number: int, curves: Sequence[Curve]) -> Curve:
         """An attack that failed or was not run might have been the worst; one that is refused is none."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedguard.bench.comparison import Apart, Comparison, Difference, Setting
+from fedguard.bench.differences import apart
 from fedguard.bench.matrix import FIGURES
 from fedguard.bench.run import Run
 from fedguard.bench.stats import estimate, paired
@@ -45,8 +46,8 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     ]
     found = _adjusted([one for one in judged if isinstance(one, Difference)])
     found.sort(key=lambda one: (-one.size, -abs(one.paired.mean if one.paired else 0)))
-    apart = tuple(one for one in judged if isinstance(one, Apart))
-    return Comparison(a.name, b.name, figures, tuple(found), apart, tuple(_settings(a, b)), tuple(_warnings(a, b)))
+    only_one = tuple(one for one in judged if isinstance(one, Apart))
+    return Comparison(a.name, b.name, figures, tuple(found), only_one, tuple(_settings(a, b)), tuple(_warnings(a, b)))
 
 
 def _positions(run: Run, common: set[int]) -> dict[Place, list[Row]]:
@@ -121,50 +122,37 @@ def _settings(a: Run, b: Run) -> Iterator[Setting]:
     found: dict[str, list[tuple[str, str]]] = {}
     shared = [(one, two) for place, one in configs[0].items() if one and (two := configs[1].get(place))]
     for one, two in shared:
-        for key in dict.fromkeys((*one, *two)):
-            if one.get(key) != two.get(key):
-                found.setdefault(key, []).append((one.get(key, "nothing"), two.get(key, "nothing")))
+        for key, was, now in apart(one, two):
+            found.setdefault(key, []).append((was, now))
     for key, values in found.items():
         yield Setting(key, *values[0], 0 if len(values) == len(shared) else len(values))
 
 
-def _config(run: Run, cell: str) -> dict[str, str]:
-    """The configuration of a cell as dotted keys with JSON values; empty where it has no record."""
+def _config(run: Run, cell: str) -> Mapping[str, Any] | None:
+    """The configuration of a cell; None where it has no record."""
     record = next((run.records[cell, seed] for seed in run.seeds if (cell, seed) in run.records), None)
-    return dict(_flat(record["config"], "")) if record else {}
+    return record["config"] if record else None
 
 
-def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        for name, below in value.items():
-            yield from _flat(below, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        for number, below in enumerate(value):
-            yield from _flat(below, f"{key}[{number}]")
-    else:
-        yield key, json.dumps(value)
-
-
-#: What of a record's environment bears on its figures.
+#: What of a record's environment bears on its figures, and whether its values tell a reader anything.
 _MAKERS = {
-    "data": "the data differ: pairs of seeds did not see the same examples",
-    "code": "the code differs",
-    "torch": "torch differs",
-    "device": "the device differs",
+    "data": ("the data differ: pairs of seeds did not see the same examples", False),
+    "code": ("the code differs", False),
+    "torch": ("torch differs", True),
+    "device": ("the device differs", True),
 }
 
 
 def _warnings(a: Run, b: Run) -> Iterator[str]:
     if a.manifest["results_version"] != b.manifest["results_version"]:
         yield "the version of results differs: figures of two versions are not comparable"
-    for key, said in _MAKERS.items():
-        one, two = (
-            {
-                json.dumps(record["environment"].get(key), sort_keys=True)
-                for record in run.records.values()
-                if record["status"] == "ok"
-            }
-            for run in (a, b)
-        )
+    for key, (said, telling) in _MAKERS.items():
+        one, two = (_made_with(run, key) for run in (a, b))
         if one and two and one != two:
-            yield f"{said} ({', '.join(sorted(one))} in a, {', '.join(sorted(two))} in b)"
+            yield f"{said} ({', '.join(sorted(one))} in a, {', '.join(sorted(two))} in b)" if telling else said
+
+
+def _made_with(run: Run, key: str) -> set[str]:
+    """The values of a key of the environment, as text."""
+    found = [record["environment"].get(key) for record in run.records.values() if record["status"] == "ok"]
+    return {value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in found}

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.matrix import FIGURES, Entry, Figure
+from fedguard.bench.printed import Printed
 from fedguard.bench.reasons import reason_lines
 from fedguard.bench.stats import Estimate, Paired
 
@@ -129,7 +130,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Printed):
     """Two runs, b against a.
 
     Attributes:
@@ -163,12 +164,6 @@ class Comparison:
             "settings": [vars(one) for one in self.settings],
             "warnings": list(self.warnings),
         }
-
-    def __str__(self) -> str:
-        console = Console(width=160, no_color=True)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"a: {self.a}, b: {self.b}", "bold")

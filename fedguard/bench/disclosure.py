@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fedguard.bench.pictures import IMAGES, grid, load, png
+from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 from fedguard.bench.stats import Estimate, estimate
@@ -258,5 +259,7 @@ def _trials(run: Run, goal: str | None = None) -> Iterator[tuple[Place, Record]]
             record = run.records.get((position["cell"], seed))
             if record is None or record["status"] != "ok" or (goal and record["threat_card"]["goal"] != goal):
                 continue
-            setting = ", ".join(f"{key} = {swept[key]}" for key in run.swept)
-            yield Place(setting=setting, attack=swept["attack"], defense=swept["defense"], seed=seed), record
+            yield (
+                Place(setting=setting(swept, run.swept), attack=swept["attack"], defense=swept["defense"], seed=seed),
+                record,
+            )

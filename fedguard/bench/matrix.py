@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from fedguard.bench.places import setting
 from fedguard.bench.stats import Estimate, estimate
 from fedguard.errors import UnknownName
 
@@ -227,7 +228,7 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
     positions: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     rows = [row for row in rows if FIGURES[figure].fits(row["goal"])]
     for row in rows:
-        block = ", ".join(f"{key} = {row[key]}" for key in swept)
+        block = setting(row, swept)
         positions.setdefault((block, row["attack"], row["defense"]), []).append(row)
     defenses = list(dict.fromkeys(defense for _, _, defense in positions))
     blocks: dict[str, dict[str, dict[str, Entry]]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +46,14 @@ def from_text(text: bytes) -> Record:
     if record.get("schema") != 1:
         raise ValueError("written by another version of FedGuard")
     return dict(record)
+
+
+def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | None:
+    """The number at a path of a record; None where a part of the path does not apply."""
+    value: Any = part
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value is None else float(value)
 
 
 def reproducible(record: Record) -> Record:

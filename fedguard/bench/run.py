@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedguard.bench.breakdown import Breakdown, breakdown
-from fedguard.bench.matrix import FIGURES as SHOWN
-from fedguard.bench.matrix import Matrix, matrix
-from fedguard.bench.record import Record
+from fedguard.bench.matrix import FIGURES, Matrix, matrix
+from fedguard.bench.record import Record, number_at
 from fedguard.bench.store import RunFolder
 from fedguard.bench.trilemma import Trilemma, trilemma
 from fedguard.errors import MissingExtra
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 #: The figures of a row, and where a record's result holds them.
-FIGURES = {
+PATHS = {
     "final_accuracy": ("final_accuracy",),
     "best_accuracy": ("best_accuracy",),
     "worst_class_accuracy": ("worst_class_accuracy",),
@@ -146,9 +145,9 @@ class Run:
     def _reference(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
         """The clean accuracy of the row's defense, and chance."""
         result = (self.records.get((row["cell"], row["seed"])) or {}).get("result") or {}
-        clean, chance = _at(result, ("corners", "clean_defense")), _at(result, ("chance",))
+        clean, chance = number_at(result, ("corners", "clean_defense")), number_at(result, ("chance",))
         if row["attack"] == "none":
-            clean = _at(result, ("final_accuracy",))
+            clean = number_at(result, ("final_accuracy",))
         return None if clean is None or chance is None else (clean, chance)
 
     def _row(self, position: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -163,21 +162,13 @@ class Run:
             "reason": record["reason"] if record else "not run yet",
             "goal": goal,
             **{
-                figure: _at(result, path) if SHOWN[figure].goal in (None, goal) else None
-                for figure, path in FIGURES.items()
+                figure: number_at(result, path) if FIGURES[figure].goal in (None, goal) else None
+                for figure, path in PATHS.items()
             },
             "epsilon": record["threat_card"]["epsilon"] if record else None,
             "seconds": record["cost"]["seconds"] if record and record["cost"] else None,
             "flags": " ".join(flag["flag"] for flag in record["flags"]) if record else "",
         }
-
-
-def _at(result: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    """The number at a path; None where a part of it does not apply."""
-    value: Any = result
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value is None else float(value)
 
 
 def _ordered(swept: dict[str, str], keys: Sequence[str]) -> dict[str, str]:

@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.matrix import FIGURES, PRIVACY_GOALS
+from fedguard.bench.places import setting
 from fedguard.bench.plot import chart
+from fedguard.bench.printed import Printed
 from fedguard.bench.stats import Estimate, estimate
 from fedguard.errors import ConfigError
 
@@ -62,7 +64,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Trilemma:
+class Trilemma(Printed):
     """All points of a run, from the largest epsilon to the smallest."""
 
     name: str
@@ -71,12 +73,6 @@ class Trilemma:
     def rows(self) -> list[dict[str, Any]]:
         """One row for each point."""
         return [point.as_row() for point in self.points]
-
-    def __str__(self) -> str:
-        console = Console(width=160, no_color=True)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"{self.name}: what privacy costs and what still leaks; each the worst of its attacks", "bold")
@@ -149,8 +145,8 @@ def points(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> tuple[Poi
     """The points of a run, from the largest epsilon to the smallest, whatever its attacks; see `trilemma`."""
     members: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
-        members.setdefault((", ".join(f"{key} = {row[key]}" for key in swept), row["defense"]), []).append(row)
-    found = [_point(setting, defense, its) for (setting, defense), its in members.items()]
+        members.setdefault((setting(row, swept), row["defense"]), []).append(row)
+    found = [_point(where, defense, its) for (where, defense), its in members.items()]
     found = [point for point in found if point.accuracy or point.leakage]
     return tuple(sorted(found, key=lambda point: -(point.epsilon or math.inf)))
 

@@ -62,12 +62,12 @@ def gate(
     from fedguard.bench.gate.reports import junit as junit_of
     from fedguard.bench.gate.reports import markdown as markdown_of
     from fedguard.bench.gate.reports import terminal
-    from fedguard.bench.gate.work import gate_run
+    from fedguard.bench.gate.work import gate as judge
     from fedguard.bench.run import Run
 
     piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
     try:
-        verdict = gate_run(Run.open(run, store), baseline, strict=strict, jobs=jobs, listener=_listener(quiet or piped))
+        verdict = judge(Run.open(run, store), baseline, strict=strict, jobs=jobs, listener=_listener(quiet or piped))
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet and not piped:
@@ -92,8 +92,8 @@ def save(
 ) -> None:
     """Save a run as a baseline.
 
-    Every cell is first run on `gate.confirm` more seeds (8, from 20000 on), as the run RUN-confirmation: with these a gate
-    confirms what looks worse. Run the same command again to go on after an interruption. Commit the file.
+    Every cell is first run on `gate.confirm` more seeds (8, from 20000 on), in the run's folder `confirmation`: with these a
+    gate confirms what looks worse. Run the same command again to go on after an interruption. Commit the file.
     """
     if to.exists() and not force:
         raise ConfigError(

@@ -24,7 +24,7 @@ def report(
     configuration. Names in it are text: nothing in the file runs, and it loads nothing.
     """
     from fedguard import api
-    from fedguard.app.report import write
+    from fedguard.app.report import report as write
 
     write(api.open_run(run, store), html)
     console.print(

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 import fedguard as fg
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
-from fedguard.bench.gate.work import gate_run, make_baseline
+from fedguard.bench.gate.work import gate, make_baseline
 
 SUITE = {
     "name": "watched",
@@ -42,7 +42,7 @@ def judged(tmp_path_factory):
     run = fg.run(SUITE, store=store, jobs=1)
     baseline, better = store / "baseline.json", store / "better.json"
     make_baseline(run, "the first one", jobs=1).write(baseline)
-    gate_run(run, baseline, jobs=1)
+    gate(run, baseline, jobs=1)
     content = json.loads(baseline.read_text())
     raised = run.manifest["positions"][0]["cell"]
     values = content["snapshot"]["cells"][raised]["values"]["final_accuracy"]
@@ -50,7 +50,7 @@ def judged(tmp_path_factory):
         seed: value + 0.15 for seed, value in values.items()
     }
     better.write_text(json.dumps(content))
-    gate_run(run, better, jobs=1)
+    gate(run, better, jobs=1)
     return run, baseline
 
 

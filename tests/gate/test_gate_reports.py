@@ -47,7 +47,7 @@ VERDICT = Verdict(
     commit="abc",
     baseline_commit=None,
     judgements=tuple(judgement(word) for word in WORDS),
-    broad=(BROAD, Broad(figure="kappa", verdict="pass", why="fine.")),
+    broad=(BROAD, Broad(figure="attack_success", verdict="pass", why="fine.")),
     audits=(AUDIT, {**AUDIT, "verdict": "consistent"}),
     warnings=("torch was 1, is 2.",),
 )
@@ -186,9 +186,11 @@ def test_verdicts_are_kept_beside_the_run(tmp_path):
     (tmp_path / "gate" / "1.json").write_text("[]")
     (tmp_path / "gate" / "2.json").write_text(json.dumps({**VERDICT.as_dict(), "schema": 2}))
     (tmp_path / "gate" / "3.json").write_text(json.dumps({**VERDICT.as_dict(), "judgements": [1]}))
+    unheard_of = json.dumps(VERDICT.as_dict()).replace('"attack_success"', '"kappa"')
+    (tmp_path / "gate" / "4.json").write_text(unheard_of)
     broken = []
     assert verdicts(folder, broken.append) == [VERDICT, later]
-    assert sorted(path.name for path in broken) == ["0.json", "1.json", "2.json", "3.json"]
+    assert sorted(path.name for path in broken) == ["0.json", "1.json", "2.json", "3.json", "4.json"]
     assert verdicts(RunFolder(tmp_path / "none")) == []
     assert json.loads(as_json(VERDICT))["exit_code"] == 3
 

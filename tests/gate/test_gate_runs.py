@@ -18,7 +18,7 @@ from fedguard.bench.execute import execute
 from fedguard.bench.gate.baseline import read
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.snapshot import plan_of
-from fedguard.bench.gate.work import gate_run, make_baseline
+from fedguard.bench.gate.work import gate, make_baseline
 from fedguard.bench.progress import Listener
 from fedguard.bench.runner import Runner
 from fedguard.bench.store import RunFolder
@@ -129,7 +129,7 @@ def test_the_baseline_has_every_cell_on_both_kinds_of_seeds(saved):
 
 def test_an_unchanged_run_is_identical_and_nothing_is_trained(place):
     listener = Counted()
-    verdict = gate_run(fg.open_run("tiny", place.store), place.file, listener=listener)
+    verdict = gate(fg.open_run("tiny", place.store), place.file, listener=listener)
     assert {one.verdict for one in verdict.judgements} == {"identical"} and len(verdict.judgements) == 4
     assert verdict.exit_code == 0 and verdict.warnings == () and listener.ran == []
     assert place.judge(code=0).counts["identical"] == 4
@@ -155,7 +155,7 @@ def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
         assert one.after == pytest.approx(sum(after) / 3)
     # Fresh seeds are trained anew each time: no digest of code knows all that a plug-in reads.
     listener = Counted()
-    assert gate_run(fg.open_run("tiny", place.store), place.file, listener=listener).exit_code == 3
+    assert gate(fg.open_run("tiny", place.store), place.file, listener=listener).exit_code == 3
     assert len(listener.ran) >= 6
 
 
@@ -230,7 +230,7 @@ def test_update_keeps_history_and_wants_a_reason(place, tmp_path):
     assert done.exit_code == 0, done.output
     assert "2 of 4 cells differ" in " ".join(done.output.split())
     assert [one.reason for one in read(file).history] == ["saved", "half a step is what we want"]
-    assert gate_run(fg.open_run("tiny", place.store), file).exit_code == 0
+    assert gate(fg.open_run("tiny", place.store), file).exit_code == 0
 
 
 def test_show_and_save(saved):

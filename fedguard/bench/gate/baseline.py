@@ -10,10 +10,11 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from fedguard.bench.differences import differences
 from fedguard.bench.gate.snapshot import Measured, Part, Snapshot
 from fedguard.bench.gate.watch import figure_of, shown
 from fedguard.bench.store import write_atomically
@@ -162,19 +163,6 @@ def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
             title = figure_of(figure).title
             lines.append(f"{title}: {was} before, {now} now, on average; {differ} of {len(pairs)} cells differ")
     return tuple(lines)
-
-
-def differences(old: Any, new: Any, at: str = "") -> list[str]:
-    """Which dotted keys of two configurations differ: ``training.lr was 0.1, is 0.2``."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = [*old, *(key for key in new if key not in old)]
-        below = ((old.get(key), new.get(key), f"{at}.{key}" if at else str(key)) for key in keys)
-        return [line for was, now, where in below for line in differences(was, now, where)]
-    return [] if old == new else [f"{at} was {_plain(old)}, is {_plain(new)}"]
-
-
-def _plain(value: Any) -> str:
-    return "unset" if value is None else json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
 
 
 def _with(cell: Measured, more: Measured | None) -> Measured:

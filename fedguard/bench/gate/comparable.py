@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedguard.bench.gate.baseline import differences
+from fedguard.bench.differences import differences
 from fedguard.bench.gate.snapshot import COMPARED, Measured, Position, Snapshot
 from fedguard.bench.gate.watch import watched
 

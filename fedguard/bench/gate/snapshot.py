@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from fedguard.bench.code import code_of
-from fedguard.bench.gate.verdict import label_of
-from fedguard.bench.run import FIGURES, Run
+from fedguard.bench.places import label
+from fedguard.bench.run import PATHS, Run
 from fedguard.config import Cell, Document, Plan, plan, read_document, read_suite
 from fedguard.config.schema import GateSection
 from fedguard.errors import StoreError
@@ -55,7 +55,7 @@ class Position(Part):
 
     @property
     def words(self) -> str:
-        return label_of(self.swept)
+        return label(self.swept)
 
 
 class Snapshot(Part):
@@ -149,7 +149,7 @@ def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]]) -> Measur
     data = _all((run.records.get((cell.id, seed)) or {}).get("environment", {}).get("data") for seed in run.seeds)
     values = {
         figure: {row["seed"]: float(row[figure]) for row in rows if row.get(figure) is not None}
-        for figure in (*FIGURES, "epsilon")
+        for figure in (*PATHS, "epsilon")
     }
     return Measured(
         config=cell.canonical,

@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedguard.bench.places import label
+from fedguard.config.schema import METRICS
+
 #: From the best to the worst. ``missing`` is what cannot be judged: no record, a failed or refused cell, another configuration.
 Word = Literal["improved", "identical", "pass", "inconclusive", "regressed", "missing"]
 WORDS: tuple[Word, ...] = ("improved", "identical", "pass", "inconclusive", "regressed", "missing")
 
 PASSED, REGRESSED, CANNOT_JUDGE = 0, 3, 4
-
-
-def label_of(swept: Mapping[str, str]) -> str:
-    """A cell by what was swept: ``alie against krum, clients.malicious = 4``."""
-    rest = [f"{key} = {value}" for key, value in swept.items() if key not in ("attack", "defense")]
-    attack = "no attack" if swept["attack"] == "none" else swept["attack"]
-    return ", ".join([f"{attack} against {swept['defense']}", *rest])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +52,7 @@ class Judgement:
 
     @property
     def label(self) -> str:
-        return label_of(self.swept)
+        return label(self.swept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +161,9 @@ class Verdict:
             body["broad"] = tuple(Broad(**one) for one in body["broad"])
             for key in ("audits", "incompatible", "warnings"):
                 body[key] = tuple(body[key])
+            unknown = {one.figure for one in (*body["judgements"], *body["broad"])} - {*METRICS, "epsilon"}
+            if unknown:
+                raise ValueError(f"not a verdict: no figure is called {', '.join(sorted(unknown))}")
             return cls(**body)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a verdict: {error}") from None

@@ -25,7 +25,7 @@ from fedguard.config import Plan
 from fedguard.errors import ConfigError
 
 
-def gate_run(
+def gate(
     run: Run,
     baseline: str | Path,
     *,
@@ -33,12 +33,15 @@ def gate_run(
     jobs: int | None = None,
     listener: Listener | None = None,
 ) -> Verdict:
-    """Judge a run against a baseline, running what that takes, and keep the verdict beside the run.
+    """Has anything become worse? Judge a run against a baseline; what looks worse is trained again on fresh seeds.
 
     Args:
         baseline: the file.
         strict: what is inconclusive counts as not judged.
-        jobs, listener: of the trainings, as for `fedguard.run`.
+        jobs, listener: of these trainings, as for `fedguard.run`.
+
+    Returns:
+        the verdict; ``verdict.passed`` and ``verdict.exit_code`` sum it up. It is kept beside the run.
 
     Raises:
         StoreError: the baseline cannot be read, or the verdict not written.
@@ -57,6 +60,31 @@ def gate_run(
     )
     keep(verdict, run.folder)
     return verdict
+
+
+def save_baseline(
+    run: Run,
+    to: str | Path,
+    *,
+    reason: str = "",
+    jobs: int | None = None,
+    listener: Listener | None = None,
+) -> Baseline:
+    """Write the baseline that `gate` holds later runs against, after running what it takes: the run's cells on fresh seeds.
+
+    Args:
+        to: the file; if a baseline is there, its history goes on.
+        reason: why; needed where a baseline is there.
+        jobs, listener: as for `fedguard.run`.
+
+    Raises:
+        ConfigError: the run is not whole, other code made it than is installed, or there is no reason.
+        StoreError: the file is something else, or cannot be written.
+    """
+    before = read(to) if Path(to).exists() else None
+    made = make_baseline(run, reason if before else reason or "saved", before, jobs=jobs, listener=listener)
+    made.write(Path(to))
+    return made
 
 
 def make_baseline(

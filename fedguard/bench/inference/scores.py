@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fedguard.bench.inference.targets import Target
+from fedguard.bench.record import number_at
 from fedguard.contracts import (
     Examples,
     Inference,
@@ -80,15 +81,7 @@ def headline(goal: str, found: Sequence[Mapping[str, Any]]) -> dict[str, float |
         return {"auc": auc(scores, holds)["value"]}
     figures: dict[str, float | None] = {}
     for name, path in HEADLINES[goal].items():
-        values = [_at(one, path) for one in found]
+        values = [number_at(one, path) for one in found]
         known = [value for value in values if value is not None]
         figures[name] = math.fsum(known) / len(known) if known and len(known) == len(values) else None
     return figures
-
-
-def _at(one: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    """The number at a path of a target's score; None where there is none."""
-    value: Any = one
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value is None else float(value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedguard.bench.matrix import PRIVACY_GOALS
+from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 from fedguard.config import read_document
@@ -79,12 +80,12 @@ def results_of(run: Run) -> Results:
     positioned = set()
     for position in run.manifest["positions"]:
         swept = position["swept"]
-        setting = ", ".join(f"{key} = {swept[key]}" for key in run.swept)
+        where = setting(swept, run.swept)
         attack = None if swept["attack"] == "none" else swept["attack"]
         for seed in run.seeds:
             record = run.records.get((position["cell"], seed))
             if record is not None and record["status"] == "ok" and not _infers(record):
-                case = _case(record, setting, attack)
+                case = _case(record, where, attack)
                 cases.append(case)
                 if (position["cell"], seed) not in positioned:
                     positioned.add((position["cell"], seed))

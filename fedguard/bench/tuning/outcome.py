@@ -12,6 +12,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from fedguard.bench.printed import Printed
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -70,7 +72,7 @@ class TunedDefense:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Printed):
     """How the defenses of a suite were tuned. Printing it shows a table.
 
     Attributes:
@@ -114,12 +116,6 @@ class Tuning:
                 for defense in self.defenses
             ],
         }
-
-    def __str__(self) -> str:
-        console = Console(width=160, no_color=True)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         seeds = f"{len(self.seeds)} tuning seed{'s' if len(self.seeds) > 1 else ''}"
