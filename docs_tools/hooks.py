@@ -5,15 +5,32 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.append(str(Path(__file__).parents[1]))  # MkDocs knows this file alone, and not the package that it is in
 
 from docs_tools import algorithms, commands, front_door, included, suite
+
+_ROOT = Path(__file__).parents[1]
+_INSTALLED = TemporaryDirectory()
+
+
+@event_priority(100)  # before mkdocstrings looks
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show mkdocstrings the modules under their installed names: it does not follow the mapping of folders to packages."""
+    package = Path(_INSTALLED.name, "fedguard")
+    package.mkdir(exist_ok=True)
+    for source in (*(_ROOT / "fedguard").iterdir(), *(_ROOT / name for name in ("attacks", "defenses", "app"))):
+        if not (package / source.name).exists():
+            (package / source.name).symlink_to(source)
+    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_INSTALLED.name]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

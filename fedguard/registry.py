@@ -142,12 +142,14 @@ class Registry:
             if parameter not in known:
                 raise UnknownName(f"parameter of {name}", parameter, known, where)
             values[parameter] = self._value(name, parameter, value, hints[parameter], where)
+        required = [field.name for field in cls.fields() if field.default is field.default_factory]  # MISSING both
+        if missing := [parameter for parameter in required if parameter not in values]:
+            told = f"{name}: expected {', '.join(missing)}, which {'have' if missing[1:] else 'has'} no default"
+            raise ConfigError(_at(where, f"{told}: {name}({', '.join(f'{one}=...' for one in missing)})."))
         try:
             return cls(**values)
         except ConfigError as error:
             raise ConfigError(_at(where, str(error))) from None
-        except TypeError as error:  # a parameter without a default that was not given
-            raise ConfigError(_at(where, f"{name}: {error}")) from None
 
     def pipeline(self, spec: Spec | Sequence[Spec] | Pipeline, where: str = "") -> Pipeline:
         """A defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""

@@ -40,13 +40,13 @@ MAY_IMPORT = {
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
     "fedguard.reconstruction": {"errors", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
-    "fedguard.architectures": {"errors", "rng", "kernels", "contracts", "aggregation", "secagg", "privacy"},
+    "fedguard.architectures": {"errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "architectures", "bench", "secagg", "privacy", "inference",
     },
     "fedguard.api": {
-        "errors", "rng", "kernels", "contracts", "aggregation", "robustness", "registry", "config", "bench",
+        "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "config", "bench",
         "secagg", "privacy",
     },
     "fedguard.commands": {"errors", "api", "app", "bench", "registry", "secagg", "privacy"},

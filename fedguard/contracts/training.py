@@ -108,11 +108,15 @@ class Training:
     `fedguard.architectures.local`.
 
     Args:
+        algorithm: how clients train and what the server does with it.
         rounds: number of rounds.
+        local_epochs: passes of each client over its examples in a round; FedSGD makes none.
         local_steps: steps of each client in a round, instead of epochs, each on a batch drawn afresh; not for FedSGD.
         batch_size: examples per local step; None takes all of a client's.
+        lr: step of the local SGD; of FedSGD, a factor of the server's step.
         momentum: of the local SGD, not for FedSGD; starts from 0 in each round.
         worker_momentum: beta of ``m <- beta m + (1 - beta) u``, kept by each client across rounds; it sends m instead of u.
+        server_lr: the server's step.
         server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
         server_optimizer: moves the model instead of server momentum.
         mu: of FedProx: ``mu (w - start)`` is added to each gradient; 0.1 unless it is said.

@@ -25,6 +25,7 @@ from fedguard.bench.progress import Listener
 from fedguard.bench.record import reproducible
 from fedguard.config import read_document
 from fedguard.contracts.rules import AggregationRule
+from fedguard.errors import ConfigError
 from fedguard.registry import iterate
 
 SCRIPT = """
@@ -105,12 +106,17 @@ def test_another_composition_has_another_name():
     assert len(names) == 4
 
 
-def test_every_attack_and_defense_can_be_laid_out_with_its_defaults():
+def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs():
     for kind, cls in iterate(["attack", "inference", "data", "model", "partition"]):
         key = "attack" if kind == "inference" else kind
         more = {} if key == "attack" else {key: Choice(cls.name, {})}
         suite = composition(attack=cls.name if key == "attack" else "none", defense="mean", **more).suite()
-        fg.api.lay_out(suite)
+        needed = [one.name for one in settings(cls) if one.default == "required"]
+        if needed:
+            with pytest.raises(ConfigError, match=f"{cls.name}.*{needed[0]}"):
+                fg.api.lay_out(suite)
+        else:
+            fg.api.lay_out(suite)
     for _, cls in iterate(["defense"]):
         rule = () if issubclass(cls, AggregationRule) else (Choice("mean", {}),)
         fg.api.lay_out(dataclasses.replace(composition(), defense=(Choice(cls.name, {}), *rule)).suite())
