@@ -238,6 +238,23 @@ def over_seeds(attack, defense, finals, **extra):
     return [case(attack, defense, seed, final, **extra) for seed, final in enumerate(finals)]
 
 
+@pytest.mark.parametrize(
+    ("chance", "clean", "weak"),
+    [
+        (0.5, 0.84, False),
+        (0.5, 0.7, True),
+        (0.63, 0.97, False),
+        (0.63, 0.7, True),
+        (0.1, 0.25, False),
+        (0.1, 0.15, True),
+    ],
+)
+def test_1_a_task_of_two_classes_that_is_learned_is_not_called_weak(chance, clean, weak):
+    """Twice the chance of two classes is 100 %, which nobody reaches."""
+    told = raised({**RESULT, "chance": chance, "corners": {**RESULT["corners"], "clean_mean": clean}}, CARD)
+    assert any(flag["flag"] == "weak_task" for flag in told) == weak
+
+
 def test_1_the_interval_of_the_clean_mean_includes_chance():
     wide = [case(None, "mean", seed, value, clean_mean=value) for seed, value in enumerate((0.2, 0.3, 0.55))]
     (one,) = found("clean_at_chance", wide)

@@ -14,7 +14,7 @@ from types import ModuleType
 from fedguard.config import Cell
 from fedguard.contracts import Algorithm, Data
 from fedguard.errors import FedGuardError
-from fedguard.tasks.data import loaded
+from fedguard.tasks.data import forget, loaded
 
 #: Parts of FedGuard that read results and make none.
 READERS = ("app", "commands")
@@ -44,7 +44,10 @@ def own_code() -> str:
 
 
 def data_digest(data: Data) -> str | None:
-    """A digest of every example of a data set and its label, train and test; None where they cannot be loaded."""
+    """A digest of every example of a data set with its label and natural client, train and test; None where none can be loaded.
+
+    That of the user's own data covers classes and range as well, which no parameter tells.
+    """
     with contextlib.suppress(FedGuardError):
         return _of_data(data)
     return None
@@ -53,10 +56,19 @@ def data_digest(data: Data) -> str | None:
 @lru_cache(maxsize=8)
 def _of_data(data: Data) -> str:
     found, digest = loaded(data), hashlib.sha256()
-    for part in (found.train.x, found.train.y, found.test.x, found.test.y):
+    clients = [part for part in (found.train.client, found.test.client) if part is not None]
+    for part in (found.train.x, found.train.y, found.test.x, found.test.y, *clients):
         digest.update(str((part.dtype, tuple(part.shape))).encode())
         digest.update(part.contiguous().numpy().tobytes())
+    if data.outside:
+        digest.update(str((found.classes, found.value_range, found.characters)).encode())
     return digest.hexdigest()[:16]
+
+
+def forget_data() -> None:
+    """Let data of the user's own be read anew: a session may outlive their files."""
+    forget()
+    _of_data.cache_clear()
 
 
 def _of_module(name: str) -> str:
@@ -76,7 +88,7 @@ def _folders(package: str) -> list[str]:
 
 def _imported(name: str) -> ModuleType | None:
     """The module; None where it cannot be imported, which whoever needs it will say."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, SystemExit):
         return importlib.import_module(name)
     return None
 

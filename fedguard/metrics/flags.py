@@ -60,11 +60,11 @@ def percent(share: float) -> str:
 
 def weak_task(result: Part, card: Part) -> str | None:
     clean, chance = known(result, "corners.clean_mean"), known(result, "chance")
-    if clean >= 2 * chance:
+    if clean >= min(2 * chance, (1 + chance) / 2):  # of two classes, twice chance is more than there is
         return None
     return (
-        f"the mean without attack reaches {percent(clean)}, less than twice chance ({percent(chance)}): "
-        "train longer, or take a task that can be learned."
+        f"the mean without attack reaches {percent(clean)}, less than twice chance ({percent(chance)}) and less than half way "
+        "from there to 100 %: train longer, or take a task that can be learned."
     )
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from fedguard.errors import ConfigError, require
 
+#: What code of the user's own may end with. One that leaves the process would end the run with it, and as if all were well.
+FAILURES = (Exception, SystemExit)
+
 
 def check_target(owner: str, target: str) -> None:
     """Raise `ConfigError` where ``target`` is not of the form ``module:function``."""
@@ -24,14 +27,21 @@ def found(owner: str, target: str) -> Callable[..., Any]:
     Raises:
         ConfigError: it cannot be found or imported, or is no function.
     """
-    module, _, name = target.partition(":")
+    name, _, attribute = target.partition(":")
     try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the user's module raises while it is imported
+        module = importlib.import_module(name)
+    except FAILURES as error:  # whatever the user's module raises while it is imported
         raise ConfigError(
-            f"{owner} {target}: cannot be found: {type(error).__name__}: {_oneline(error)}. The module has to stand beside the "
+            f"{owner} {target}: cannot be found: {type(error).__name__}: {oneline(error)}. The module has to stand beside the "
             "suite, or be installed."
         ) from error
+    file = getattr(module, "__file__", None) or name
+    require(
+        hasattr(module, attribute),
+        f"{owner} {target}: cannot be found: {file} has no {attribute!r}. If that is another module than yours, which stands "
+        "beside the suite, give yours another name.",
+    )
+    function = getattr(module, attribute)
     require(callable(function), f"{owner} {target}: expected a function; got {type(function).__name__}.")
     return function  # type: ignore[no-any-return]
 
@@ -40,14 +50,15 @@ def called(owner: str, target: str, *arguments: Any) -> Any:
     """What the function returns.
 
     Raises:
-        ConfigError: it cannot be found, or fails.
+        ConfigError: it cannot be found, fails, or leaves the process.
     """
     function = found(owner, target)
     try:
         return function(*arguments)
-    except Exception as error:
-        raise ConfigError(f"{owner} {target}: failed: {type(error).__name__}: {_oneline(error)}.") from error
+    except FAILURES as error:
+        raise ConfigError(f"{owner} {target}: failed: {type(error).__name__}: {oneline(error)}.") from error
 
 
-def _oneline(error: Exception) -> str:
+def oneline(error: BaseException) -> str:
+    """What an error says, in one line without a full stop."""
     return " ".join(str(error).split()).rstrip(".")

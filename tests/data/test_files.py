@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -62,12 +64,22 @@ def test_idx_numbers_of_every_kind_are_big_endian(tmp_path, kind, code):
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_both_parts_are_over_255_where_one_of_them_is_all_but_black(tmp_path):
+    images, _ = mnist(tmp_path)
+    idx(tmp_path / "t10k-images-idx3-ubyte", images[20:] % 2)
+    found = load("idx", folder=str(tmp_path))
+    assert found.test.x.unique().tolist() == [0, pytest.approx(1 / 255)] and float(found.train.x.max()) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda one: one[:-1], "expected 416 bytes; got 415. It is cut or damaged"),
-        (lambda one: one + b"\0", "expected 416 bytes; got 417"),
-        (lambda one: one[:9], "bytes; got 9. It is cut or damaged"),
+        (lambda one: one[:-1], "expected 400 bytes of values; got 399. It is cut or damaged"),
+        (lambda one: one + b"\0", "expected 400 bytes of values; got 401 or more. It is cut or damaged"),
+        (lambda one: one[:9], "its header ends early. It is cut or damaged"),
+        (lambda one: b"\0\0\x08\xff" + one, "expected an IDX file; its first bytes are '000008ff'"),
+        (lambda one: b"\0\0\x08\3" + b"\xff" * 12, "train-images-idx3-ubyte: "),
         (lambda one: b"", "expected an IDX file; its first bytes are ''"),
         (lambda one: b"GIF89a" + one, "expected an IDX file; its first bytes are '47494638'"),
         (
@@ -153,6 +165,8 @@ X, Y = draw(20, 3) / 256, np.arange(20) % 2
         ({"x": X[:0], "y": Y[:0]}, "expected examples; got none"),
         ({"x": X[:, 0], "y": Y}, r"expected inputs \[N, ...\]; got shape \[20\]"),
         ({"x": X[:, :0], "y": Y}, r"expected inputs \[N, ...\]; got shape \[20, 0\]"),
+        ({"x": np.array(3.0), "y": np.array(1)}, r"expected inputs \[N, ...\]; got shape \[\]"),
+        ({"x": X, "y": Y, "client": np.where(Y, np.nan, 0)}, "expected finite clients"),
         ({"x": X, "y": Y[:7]}, r"expected 20 labels \[N\]; got shape \[7\]"),
         ({"x": X, "y": np.eye(2)[Y]}, r"expected 20 labels \[N\]; got shape \[20, 2\]"),
         ({"x": X, "y": Y, "client": Y[:3]}, r"expected 20 clients \[N\]; got shape \[3\]"),
@@ -201,6 +215,36 @@ def test_an_array_of_objects_is_never_read(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=f"{file}: expected an .npz file of plain arrays"):
             load("npz", file=file)
     assert not (tmp_path / "harm").exists()
+
+
+def test_a_header_that_claims_more_than_there_is_memory_for_is_refused(tmp_path):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**7)})
+    for name, content in (("big", head.getvalue()), ("foreign", b"hello")):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as packed:
+            packed.writestr("x.npy", content)
+            packed.writestr("y.npy", b"hello")
+        with pytest.raises(ConfigError, match=f"{name}.npz: expected an .npz file of plain arrays: "):
+            load("npz", file=str(tmp_path / f"{name}.npz"))
+
+
+def test_arrays_that_are_not_needed_are_not_read(tmp_path):
+    file = npz(tmp_path / "a.npz", x=X, y=Y, names=np.array([Bomb()], dtype=object))
+    assert len(load("npz", file=file).train) == 16
+
+
+def test_columns_of_very_small_or_very_unequal_numbers(tmp_path):
+    found = load("npz", file=npz(tmp_path / "a.npz", x=X * 1e-320, y=Y))
+    assert found.train.x.isfinite().all() and np.isfinite(found.value_range).all()
+    with pytest.raises(ConfigError, match="differ by too much to be standardised"):
+        x_test = np.where(X > 0.5, 1e38, X)
+        load("npz", file=npz(tmp_path / "b.npz", x_train=X * 1e-30, y_train=Y, x_test=x_test, y_test=Y))
+
+
+def test_a_home_of_nobody_and_a_name_that_is_too_long_are_refused():
+    for file in ("~no-such-user/a.npz", "a" * 5000):
+        with pytest.raises(ConfigError, match="cannot be opened"):
+            load("npz", file=file)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -254,6 +298,37 @@ def test_rows_and_columns_of_an_image_are_not_swapped(tmp_path):
     assert found.test.x[0, 0].tolist() == [[0, 0, 1], [0, 0, 0]]
 
 
+def test_images_of_16_bits_keep_their_shades_and_those_of_32_are_refused(tmp_path):
+    for name, value in (("a", 16_384), ("b", 49_152)):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.fromarray(np.full((4, 4), value, np.uint16)).save(tmp_path / name / f"{number}.png")
+    for grey in (False, True):
+        found = load("image_folder", folder=str(tmp_path), size=[2, 2], grey=grey)
+        assert found.train.x[found.train.y == 0].unique().tolist() == [pytest.approx(0.25, abs=1e-4)]
+        assert found.train.x[found.train.y == 1].unique().tolist() == [pytest.approx(0.75, abs=1e-4)]
+    Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(tmp_path / "b" / "9.tif")
+    with pytest.raises(ConfigError, match="9.tif: expected 8 or 16 bits for each pixel and channel"):
+        load("image_folder", folder=str(tmp_path))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "1", "RGBA", "CMYK"])
+def test_images_of_every_mode_are_read_without_a_warning(tmp_path, mode):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            image = Image.new("RGB", (4, 4), (255, 255, 255)).convert(mode)
+            more = {"transparency": bytes([255] * 100 + [128] * 156)} if mode == "P" else {}
+            image.save(tmp_path / name / f"{number}.{'tif' if mode == 'CMYK' else 'png'}", **more)
+    assert load("image_folder", folder=str(tmp_path)).train.x.min() == 1
+
+
+def test_a_train_folder_without_a_test_folder_is_told_what_is_missing(tmp_path):
+    picture(tmp_path / "train" / "a" / "1.png", 0, mode="L")
+    with pytest.raises(ConfigError, match="got folders; the test part has to stand in test/CLASS beside train/CLASS"):
+        load("image_folder", folder=str(tmp_path))
+
+
 def test_folders_without_images_and_damaged_images_are_named(tmp_path):
     with pytest.raises(ConfigError, match="expected folders of images, one for each class; got none"):
         load("image_folder", folder=str(tmp_path))
@@ -277,8 +352,6 @@ CSV = "site,age,colour,sick\n" + "".join(
 
 
 def write_table(folder, kind):
-    import io
-
     import pandas as pd
 
     file = folder / f"table.{kind}"
@@ -311,15 +384,46 @@ def test_a_table_gives_numbers_indicators_labels_and_clients(tmp_path, kind):
     [
         (CSV, {"label": "sik"}, "unknown column 'sik'. Did you mean 'sick'"),
         (CSV, {"label": "sick", "client": "place"}, "unknown column 'place'"),
-        (CSV.replace(",30,", ",,"), {"label": "sick"}, "column 'age' has empty ones. Fill or drop them"),
+        (
+            CSV.replace(",30,", ",,"),
+            {"label": "sick"},
+            "column 'age' has none in 1, first in row 11 below the header. .* Fill or drop them",
+        ),
         (CSV.replace(",30,", ",inf,"), {"label": "sick"}, "expected finite inputs"),
         ("sick\n1\n0\n", {"label": "sick"}, "expected columns beside that of the label; got none"),
         ("a,sick\n", {"label": "sick"}, "expected examples; got none"),
         ("", {"label": "sick"}, "cannot be read: No columns"),
         ("a,b\n1,2\n1,2,3\n", {"label": "b"}, "cannot be read: .*Expected 2 fields in line 3, saw 3"),
-        ("a,y\n" + "".join(f"name{i},{i % 2}\n" for i in range(1002)), {"label": "y"}, "'a' has 1002. Leave it out"),
+        (
+            "a,y\n" + "".join(f"name{i},{i % 2}\n" for i in range(1002)),
+            {"label": "y"},
+            "'a' has 1002 in 1002 rows, such as 'name0'. Leave it out",
+        ),
         ("a,y\n" + "".join(f"{i},{i % 2 + 0.5}\n" for i in range(20)), {"label": "z"}, "unknown column 'z'"),
         ("a,y\n" + "".join(f"{i},{2 * (i % 2)}\n" for i in range(20)), {"label": "y"}, "with 2 in the place of 1"),
+        (
+            CSV.replace(",", ";"),
+            {"label": "sick"},
+            "columns that are separated by commas; the header is 'site;age;colour;sick'",
+        ),
+        (CSV.replace("age,", "sick,"), {"label": "sick"}, "columns of different names; 'sick' stands there twice"),
+        (CSV.replace("site,", ","), {"label": "sick"}, "a name for each column; column 1 has none"),
+        (CSV.replace("site,age", "site"), {"label": "sick"}, "cannot be read: .*Expected 3 fields in line 2, saw 4"),
+        (
+            CSV.replace(",30,", ",?,"),
+            {"label": "sick"},
+            "expected numbers in column 'age', as in most rows; got '[?]' in row 11",
+        ),
+        (
+            "day,y\n" + "".join(f"2020-02-{i + 1},{i % 2}\n" for i in range(28)),
+            {"label": "y"},
+            "expected a category.*'day' has 28",
+        ),
+        (
+            "a,y\n" + "".join(f"{10**30 + i},{i % 2}\n" for i in range(28)),
+            {"label": "y"},
+            "expected a category.*'a' has 28",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(tmp_path, content, given, said):
@@ -328,6 +432,19 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path, content, given, said):
     with pytest.raises(ConfigError, match=said) as caught:
         load("table", file=str(file), **given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_tables_columns_keep_their_place_whatever_marks_the_file_begins_with(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_bytes(CSV.replace("site,", "2,").replace("\n", "\r\n").encode("utf-8-sig"))
+    assert load("table", file=str(file), label="sick", client="2").train.client.unique().tolist() == [0, 1]
+
+
+def test_one_text_at_the_end_of_a_long_column_of_numbers_is_found(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("a,y\n" + "".join(f"{i % 50},{i % 2}\n" for i in range(150_000)) + "x,1\nx,0\n")
+    with pytest.raises(ConfigError, match="as in most rows; got 'x' in row 150001 below the header"):
+        load("table", file=str(file), label="y")
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path):
@@ -385,6 +502,9 @@ def test_leafs_texts_become_characters_by_number(tmp_path):
         ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1]], "y": [null, 2]}}}', "expected labels that are numbers or texts"),
         ('{"users": ["a"], "user_data": {"a": {"x": ["ab", "abc"], "y": ["a", "b"]}}}', "expected texts, each with the one character"),
         ('{"users": [], "user_data": {}}', "expected examples; got none"),
+        ('{"users": ["a", "a"], "user_data": {"a": {"x": [[1], [1]], "y": [0, 1]}}}', "a user is named twice"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1]], "y": [0, "1"]}}}', "user a has texts among numbers"),
+        ('{"users": ["a"], "user_data": {"a": {"x": "ab", "y": "bc"}}}', "user a has a str where a list was expected"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_leafs_files_is_said(tmp_path, content, said):

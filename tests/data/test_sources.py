@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -19,6 +20,7 @@ from fedguard.errors import ConfigError
 from fedguard.registry import registry, split_spec
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.data.checked import checked
 
 KNOWN = registry()
 
@@ -279,11 +281,16 @@ DATASET = Dataset(
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("x = 1", "data my_data:load: cannot be found: AttributeError"),
+        ("x = 1", r"data my_data:load: cannot be found: \S+my_data.py has no 'load'"),
         ("import no_such_module", "data my_data:load: cannot be found: ModuleNotFoundError: No module named 'no_such_module'"),
         ("def load(:", "cannot be found: SyntaxError"),
         ("load = 3", "expected a function; got int"),
         ("def load():\n    raise OSError('disk\\nfull')", "data my_data:load: failed: OSError: disk full."),
+        ("import sys\ndef load():\n    sys.exit(0)", "failed: SystemExit: 0."),
+        ("import sys\nsys.exit(0)", "cannot be found: SystemExit: 0."),
+        ("import torch\ndef load():\n    return torch.ones(4, 2, requires_grad=True), [0, 1, 0, 1]", r"expected arrays \(x, y\): Can't call numpy"),
+        ("import torch\ndef load():\n    return torch.ones(4, 2).bfloat16(), [0, 1, 0, 1]", r"expected arrays \(x, y\): "),
+        ("def load():\n    return 3, 4", r"expected inputs \[N, ...\]; got shape \[\]"),
         ("def load(folder):\n    pass", "failed: TypeError"),
         ("def load():\n    return None", r"expected a Dataset or arrays \(x, y\); got NoneType"),
         ("def load():\n    return [[1], [1, 2]], [0, 1]", "expected arrays"),
@@ -321,9 +328,41 @@ def test_root_data_and_natural_clients_go_together():
         (lambda x, y: (x[:1], y), r"train: expected inputs of shape \[2, 1\]; got \[1, 1\]"),
     ],
 )
-def test_a_data_set_that_breaks_its_contract_is_refused(monkeypatch, harm, said):
-    from fedguard.tasks.data.assembly import checked
-
+def test_a_data_set_that_breaks_its_contract_is_refused(harm, said):
     broken = Dataset(Examples(*harm(DATASET.train.x, DATASET.train.y)), DATASET.test, 2, (0.0, 1.0))
     with pytest.raises(ConfigError, match=f"mine: {said}"):
         checked("mine", broken)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"classes": 2.0}, "classes: expected an int, 2 or more; got 2.0"),
+        ({"classes": 3}, "expected train examples of each class; class 2 has none"),
+        ({"value_range": [0, 1]}, r"value_range: expected a tuple of two finite numbers; got \[0, 1\]"),
+        ({"value_range": (0.0, float("nan"))}, "value_range: expected a tuple of two finite numbers"),
+        ({"value_range": (0.5, 1.0)}, r"train: expected inputs in the value_range \[0.5, 1\]; got 0 to 0"),
+        (
+            {"test": (DATASET.test.x, DATASET.test.y)},
+            "test: expected fedguard.contracts.Examples of tensors x and y; got tuple",
+        ),
+        (
+            {"train": Examples(DATASET.train.x.numpy(), DATASET.train.y)},
+            "train: expected .*; got x of type ndarray and y of type Tensor",
+        ),
+    ],
+)
+def test_what_a_data_set_says_of_itself_is_checked(changes, said):
+    with pytest.raises(ConfigError, match=f"mine: {said}"):
+        checked("mine", dataclasses.replace(DATASET, **changes))
+
+
+def test_a_byte_order_mark_is_no_character_and_a_null_is_one(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes("ab\0".encode("utf-8-sig") * 1 + b"ab\0" * 99 + b"\n \n" + b"ba\0" * 100)
+    found = load("text", file=str(file), window=3, stride=1)
+    assert found.classes == 3 and set(found.train.client.tolist()) == {0, 1}
+    assert found.train.x[0].tolist() == [1, 2, 0] and int(found.train.y[0]) == 1
+    file.write_text("a" * 400)
+    with pytest.raises(ConfigError, match="expected at least two different characters; got 'a' alone"):
+        load("text", file=str(file))

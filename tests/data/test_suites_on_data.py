@@ -9,10 +9,8 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench import code
 from fedguard.bench.check import refused_cells
 from fedguard.bench.trial import run_trial
-from fedguard.tasks.data import loaded
 
 MODULE = """
 import numpy as np
@@ -87,14 +85,15 @@ def on(data, model="softmax", **more):
 def test_a_file_that_changes_makes_its_trials_run_again(tmp_path):
     x, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 2
     file = str(tmp_path / "a.npz")
-    np.savez(file, x=x, y=y)
-    suite = on({"name": "npz", "file": file})
+    np.savez(file, x=x, y=y, client=np.arange(80) // 2 % 8)
+    suite = on({"name": "npz", "file": file}, task={"partition": "natural"})
     first = started(fg.run(suite, store=tmp_path / "runs", jobs=1))
     assert started(fg.run(suite, store=tmp_path / "runs", jobs=1)) == first
-    np.savez(file, x=x + y[:, None], y=y)
-    loaded.cache_clear()  # another process would have none of these
-    code._of_data.cache_clear()
-    assert started(fg.run(suite, store=tmp_path / "runs", jobs=1)) != first
+    np.savez(file, x=x, y=y, client=np.arange(80) // 2 % 10)  # the same examples in other hands
+    second = started(fg.run(suite, store=tmp_path / "runs", jobs=1))
+    assert second != first
+    np.savez(file, x=x + y[:, None], y=y, client=np.arange(80) // 2 % 10)
+    assert started(fg.run(suite, store=tmp_path / "runs", jobs=1)) != second
 
 
 def test_a_missing_file_is_a_refused_record_with_the_reason_and_the_rest_runs(tmp_path):

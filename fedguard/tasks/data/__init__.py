@@ -7,7 +7,21 @@ from functools import lru_cache
 from fedguard.contracts import Data, Dataset
 
 
-@lru_cache(maxsize=2)
 def loaded(data: Data) -> Dataset:
     """``data.load()``, kept for whoever asks next."""
+    return _outside(data) if data.outside else _embedded(data)
+
+
+def forget() -> None:
+    """Let go of what was read from files and functions of the user's own: they may have changed."""
+    _outside.cache_clear()
+
+
+@lru_cache(maxsize=2)
+def _embedded(data: Data) -> Dataset:
+    return data.load()
+
+
+@lru_cache(maxsize=2)
+def _outside(data: Data) -> Dataset:
     return data.load()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Dataset, Examples
 from fedguard.errors import ConfigError, require
+from fedguard.tasks.own import oneline
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ class Part:
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Part:
         return Part(self.x[rows], self.y[rows], None if self.client is None else self.client[rows])
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The examples of all parts, one after the other; each knows its clients."""
+    return Part(
+        *(np.concatenate(column) for column in zip(*((one.x, one.y, one.client) for one in parts), strict=True))
+    )
 
 
 def assembled(
@@ -64,7 +72,7 @@ def assembled(
     names = np.arange(characters) if characters else _classes(where, train.y, test.y)
     owners = _owners(train, test)
     if value_range is None:
-        inputs = _standardised(train.x, test.x)
+        inputs = _standardised(where, train.x, test.x)
         value_range = float(np.float32(inputs[0].min())), float(np.float32(inputs[0].max()))
     else:
         inputs = train.x, test.x
@@ -80,27 +88,6 @@ def assembled(
     return Dataset(parts[0], parts[1], len(names), value_range, characters is not None)
 
 
-def checked(where: str, dataset: Dataset) -> Dataset:
-    """A data set that was put together elsewhere.
-
-    Raises:
-        ConfigError: it is not what the contract says.
-    """
-    for name, part in (("train", dataset.train), ("test", dataset.test)):
-        expected = f"{where}: {name}: expected"
-        require(len(part) > 0, f"{expected} examples; got none.")
-        require(
-            part.x.dtype == torch.float32 and part.y.dtype == torch.int64,
-            f"{expected} inputs in float32 and labels in int64; got {part.x.dtype} and {part.y.dtype}.",
-        )
-        shape = (len(part), *dataset.shape)
-        require(part.x.shape == shape, f"{expected} inputs of shape {list(shape)}; got {list(part.x.shape)}.")
-        low, high = int(part.y.min()), int(part.y.max())
-        require(low >= 0 and high < dataset.classes, f"{expected} labels below {dataset.classes}; got {low} to {high}.")
-        require(bool(part.x.isfinite().all()), f"{expected} finite inputs; some are NaN or infinite.")
-    return dataset
-
-
 def check_test(owner: str, share: float) -> None:
     """Raise `ConfigError` where ``share`` of the examples cannot be kept for testing."""
     require(0 < share < 1, f"{owner}: test: expected a share between 0 and 1; got {share}.")
@@ -112,19 +99,23 @@ def found(path: str | Path, what: str) -> Path:
     Raises:
         ConfigError: nothing is.
     """
-    path = Path(path).expanduser()
-    if not (path.is_dir() if what == "folder" else path.is_file()):
+    try:
+        path = Path(path).expanduser()
+        there = path.is_dir() if what == "folder" else path.is_file()
+    except (OSError, RuntimeError) as error:  # no such user behind ~, a folder that may not be entered
+        raise ConfigError(f"{path}: cannot be opened: {oneline(error)}.") from None
+    if not there:
         raise ConfigError(f"{path}: no such {what}. Paths are relative to where `fedguard` was started: {Path.cwd()}.")
     return path
 
 
-def pixels(where: str, x: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers of 0 ... 255 as [0, 1]; what is in [0, 1] already is left."""
-    x = x.astype(np.float32)
-    high = x.max(initial=0)
-    if not (x.min(initial=0) >= 0 and high <= 255):  # NaN too
-        raise ConfigError(f"{where}: expected pixels in 0 ... 255 or in [0, 1]; got {x.min():g} to {high:g}.")
-    return x / 255 if high > 1 else x
+def pixels(where: str, *parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Whole numbers of 0 ... 255 as [0, 1]; where all parts are in [0, 1] already, they are left."""
+    low, high = (function([float(function(x)) for x in parts if x.size] or [0.0]) for function in (np.min, np.max))
+    if not (low >= 0 and high <= 255):  # NaN too
+        raise ConfigError(f"{where}: expected pixels in 0 ... 255 or in [0, 1]; got {low:g} to {high:g}.")
+    images = [x.astype(np.float32) for x in parts]
+    return tuple(x / 255 if high > 1 else x for x in images)
 
 
 def shaped(where: str, x: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
@@ -136,7 +127,7 @@ def shaped(where: str, x: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
 
 
 def _check(where: str, part: Part) -> None:
-    if not len(part.x):
+    if part.x.ndim and not len(part.x):
         raise ConfigError(f"{where}: expected examples; got none.")
     if part.x.ndim < 2 or not part.x.size:
         raise ConfigError(f"{where}: expected inputs [N, ...]; got shape {list(part.x.shape)}.")
@@ -146,11 +137,14 @@ def _check(where: str, part: Part) -> None:
         raise ConfigError(f"{where}: expected {len(part.x)} clients [N]; got shape {list(part.client.shape)}.")
     if part.x.dtype.kind not in "biuf":
         raise ConfigError(f"{where}: expected inputs that are numbers; got {part.x.dtype}.")
-    for what, values in (("labels", part.y), *([] if part.client is None else [("clients", part.client)])):
+    columns = [("inputs", part.x), ("labels", part.y), *([] if part.client is None else [("clients", part.client)])]
+    for what, values in columns[1:]:
         if values.dtype.kind not in "biufU":
-            raise ConfigError(f"{where}: expected {what} that are numbers or texts; got {values.dtype}.")
-    for what, values in (("inputs", part.x), ("labels", part.y)):
-        if values.dtype.kind == "f" and not (np.abs(values) <= np.finfo(np.float32).max).all():
+            mend = " Texts are of dtype str." if values.dtype.kind in "OS" else ""
+            raise ConfigError(f"{where}: expected {what} that are numbers or texts; got {values.dtype}.{mend}")
+    most = np.finfo(np.float32).max
+    for what, values in columns:
+        if values.dtype.kind == "f" and not (-most <= values.min() and values.max() <= most):  # NaN too
             raise ConfigError(f"{where}: expected finite {what}; some are NaN or infinite. Fill or drop them.")
 
 
@@ -166,7 +160,7 @@ def _classes(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any
         if len(odd):
             raise ConfigError(
                 f"{where}: expected labels 0 ... C-1; got {len(names)} different ones from {names[0]} to {names[-1]}, with "
-                f"{names[odd[0]]} in the place of {odd[0]}. Number the classes without gaps, or give them as texts."
+                f"{names[odd[0]]} in the place of {odd[0]}. Number the classes without gaps, or name them by texts: 'c1'."
             )
     unseen = np.setdiff1d(test, train)
     if len(unseen):
@@ -192,13 +186,22 @@ def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
     return part[train], part[test]
 
 
-def _standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _standardised(
+    where: str, train: NDArray[Any], test: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Less the train part's mean and over its deviation, column by column; one that never changes is 0 in the train part."""
     train, test = train.astype(np.float64), test.astype(np.float64)
     mean, deviation = train.mean(0), train.std(0)
-    constant = train.min(0) == train.max(0)
+    constant = (train.min(0) == train.max(0)) | (deviation == 0)  # 0 too where squares are too small for a number
     mean, deviation = np.where(constant, train[0], mean), np.where(constant, 1, deviation)
-    return (train - mean) / deviation, (test - mean) / deviation
+    for part in (train, test):  # in place: there may be gigabytes of them
+        np.subtract(part, mean, out=part)
+        np.divide(part, deviation, out=part)
+        if max(-part.min(), part.max()) > np.finfo(np.float32).max:
+            raise ConfigError(
+                f"{where}: a column's values differ by too much to be standardised. Rescale it or drop it."
+            )
+    return train, test
 
 
 def _within(where: str, value_range: tuple[float, float], inputs: Sequence[NDArray[Any]]) -> None:

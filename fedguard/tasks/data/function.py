@@ -8,8 +8,9 @@ import numpy as np
 
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Part, assembled, check_test, checked
-from fedguard.tasks.own import called, check_target
+from fedguard.tasks.data.assembly import Part, assembled, check_test
+from fedguard.tasks.data.checked import checked
+from fedguard.tasks.own import called, check_target, oneline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,9 @@ class Function(Data):
         if isinstance(given, tuple) and len(given) == 2:
             try:
                 x, y = map(np.asarray, given)
-            except ValueError as error:
-                raise ConfigError(f"data {self.target}: expected arrays (x, y): {error}") from None
+            except (
+                Exception
+            ) as error:  # lists of different lengths, tensors on another device, whatever has an __array__
+                raise ConfigError(f"data {self.target}: expected arrays (x, y): {oneline(error)}.") from None
             return assembled(self.target, Part(x, y), share=self.test, value_range=self.value_range)
         raise ConfigError(f"data {self.target}: expected a Dataset or arrays (x, y); got {type(given).__name__}.")

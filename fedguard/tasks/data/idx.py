@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import math
+import struct
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,12 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError
 from fedguard.tasks.data.assembly import Part, assembled, found, pixels
+from fedguard.tasks.own import oneline
 
 #: By the third byte of the header.
 KINDS = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+#: Images in colour have four.
+MOST_AXES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +44,11 @@ class IDX(Data):
 
     def load(self) -> Dataset:
         folder = found(self.folder, "folder")
-        train, test = (
-            Part(_images(_file(folder, part, "images")), read(_file(folder, part, "labels")))
-            for part in (("train",), ("t10k", "test"))
-        )
+        parts = ("train",), ("t10k", "test")
+        images = [_values(_file(folder, part, "images"), "images [N, height, width]", (3, 4)) for part in parts]
+        labels = [_values(_file(folder, part, "labels"), "labels [N]", (1,)) for part in parts]
+        images = [values[:, None] if values.ndim == 3 else values for values in images]
+        train, test = map(Part, pixels(str(folder), *images), labels)
         return assembled(str(folder), train, test, value_range=(0.0, 1.0))
 
 
@@ -54,24 +60,28 @@ def read(file: Path) -> NDArray[Any]:
     """
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            content = stream.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{file}: cannot be read: {error}.") from None
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in KINDS:
-        raise ConfigError(f"{file}: expected an IDX file; its first bytes are {content[:4].hex()!r}.")
-    axes, kind = content[3], np.dtype(KINDS[content[2]])
-    shape = np.frombuffer(content, ">u4", axes, 4).tolist() if len(content) >= 4 + 4 * axes else []
-    expected = 4 + 4 * axes + math.prod(shape) * kind.itemsize
-    if len(content) != expected or not shape:
-        raise ConfigError(f"{file}: expected {expected} bytes; got {len(content)}. It is cut or damaged.")
-    return np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape).astype(kind.newbyteorder("="))
+            head = stream.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in KINDS or not 1 <= head[3] <= MOST_AXES:
+                raise ConfigError(f"{file}: expected an IDX file; its first bytes are {head.hex()!r}.")
+            kind, lengths = np.dtype(KINDS[head[2]]), stream.read(4 * head[3])
+            shape = struct.unpack(f">{len(lengths) // 4}I", lengths[: len(lengths) // 4 * 4])
+            expected = math.prod(shape) * kind.itemsize
+            # No more than the header tells of: a small packed file may hold any number of zeros.
+            content = stream.read(min(expected + 1, sys.maxsize))
+    except (OSError, EOFError, zlib.error, MemoryError, OverflowError) as error:
+        raise ConfigError(f"{file}: cannot be read: {oneline(error)}.") from None
+    if len(shape) != head[3] or len(content) != expected:
+        got = f"{len(content)} or more" if len(content) > expected else len(content)
+        told = f"expected {expected} bytes of values; got {got}" if len(shape) == head[3] else "its header ends early"
+        raise ConfigError(f"{file}: {told}. It is cut or damaged.")
+    return np.frombuffer(content, kind).reshape(shape).astype(kind.newbyteorder("="))
 
 
-def _images(file: Path) -> NDArray[Any]:
-    images = read(file)
-    if images.ndim not in (3, 4):
-        raise ConfigError(f"{file}: expected images [N, height, width]; got shape {list(images.shape)}.")
-    return pixels(str(file), images[:, None] if images.ndim == 3 else images)
+def _values(file: Path, expected: str, axes: tuple[int, ...]) -> NDArray[Any]:
+    values = read(file)
+    if values.ndim not in axes:
+        raise ConfigError(f"{file}: expected {expected}; got shape {list(values.shape)}.")
+    return values
 
 
 def _file(folder: Path, parts: tuple[str, ...], what: str) -> Path:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError, MissingExtra, require
 from fedguard.tasks.data.assembly import Part, assembled, check_test, found
+from fedguard.tasks.own import oneline
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
@@ -20,7 +21,8 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".
 class ImageFolder(Data):
     """``folder/CLASS/*.png``, or ``folder/train/CLASS/*.png`` with ``folder/test/CLASS/*.png``.
 
-    Classes are in the order of their names. Other files, and what starts with a dot, are left alone.
+    Classes are in the order of their names. Other files, and what starts with a dot, are left alone. Pixels are taken as they
+    are stored, of 8 bits or 16: transparency and a rotation noted in the file (EXIF) are not applied.
 
     Args:
         folder: that holds the classes.
@@ -50,28 +52,54 @@ class ImageFolder(Data):
         return assembled(str(folder), train, test, share=self.test, value_range=(0.0, 1.0))
 
     def _read(self, folder: Path) -> Part:
-        classes = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
-        if not classes:
+        files = [(one.name, file) for one in _entries(folder) if one.is_dir() for file in _images(one)]
+        if not files:
             raise ConfigError(f"{folder}: expected folders of images, one for each class; got none.")
-        images, names = [], []
-        for one in classes:
-            files = sorted(file for file in one.iterdir() if file.suffix.lower() in ENDINGS)
-            files = [file for file in files if not file.name.startswith(".")]
-            if not files:
-                raise ConfigError(f"{one}: expected images ({', '.join(ENDINGS)}); got none.")
-            images += [self._pixels(file) for file in files]
-            names += [one.name] * len(files)
-        return Part(np.stack(images), np.array(names))
+        x = np.empty((len(files), 1 if self.grey else 3, *self.size), np.float32)
+        for row, (_, file) in zip(x, files, strict=True):
+            row[:] = self._pixels(file)
+        return Part(x, np.array([name for name, _ in files]))
 
     def _pixels(self, file: Path) -> NDArray[Any]:
+        """``[channels, height, width]`` in [0, 1]."""
         try:
             from PIL import Image
         except ImportError:
             raise MissingExtra("image_folder", "pillow", "data") from None
         try:
             with Image.open(file) as image:
-                resized = image.convert("L" if self.grey else "RGB").resize((self.size[1], self.size[0]))
+                mode, size = image.mode, (self.size[1], self.size[0])
+                if mode.startswith("I;16"):  # what is over 255 would be cut off
+                    grey = Image.fromarray(np.asarray(image, np.float32) / 65535).resize(size, Image.Resampling.BICUBIC)
+                    return np.repeat(np.asarray(grey)[None].clip(0, 1), 1 if self.grey else 3, axis=0)
+                if mode in ("I", "F"):
+                    raise ConfigError(
+                        f"{file}: expected 8 or 16 bits for each pixel and channel; got Pillow's mode {mode!r}."
+                    )
+                plain = image.convert("RGBA") if mode == "P" and "transparency" in image.info else image
+                resized = plain.convert("L" if self.grey else "RGB").resize(size)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise ConfigError(f"{file}: cannot be read as an image: {error}.") from None
+            raise ConfigError(f"{file}: cannot be read as an image: {oneline(error)}.") from None
         values = np.asarray(resized, np.float32) / 255
         return values[None] if self.grey else values.transpose(2, 0, 1)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder, in the order of the names, without what starts with a dot."""
+    try:
+        return sorted((one for one in folder.iterdir() if not one.name.startswith(".")), key=lambda one: one.name)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be opened: {oneline(error)}.") from None
+
+
+def _images(folder: Path) -> list[Path]:
+    inside = _entries(folder)
+    files = [file for file in inside if file.suffix.lower() in ENDINGS]
+    if not files:
+        got = (
+            "folders; the test part has to stand in test/CLASS beside train/CLASS"
+            if any(map(Path.is_dir, inside))
+            else "none"
+        )
+        raise ConfigError(f"{folder}: expected images ({', '.join(ENDINGS)}); got {got}.")
+    return files

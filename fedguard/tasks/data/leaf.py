@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Part, assembled, found, shaped
+from fedguard.tasks.data.assembly import Part, assembled, found, joined, shaped
 from fedguard.tasks.data.text import tokens
+from fedguard.tasks.own import oneline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,27 +50,46 @@ class LEAF(Data):
 
 
 def _read(folder: Path) -> Part:
-    files = sorted(folder.glob("*.json"))
+    files = sorted(folder.glob("*.json"), key=lambda file: file.name)
     if not files:
         raise ConfigError(f"{folder}: expected .json files of LEAF; got none.")
-    x: list[Any] = []
-    y: list[Any] = []
-    users: list[str] = []
+    parts: list[Part] = []
     for file in files:
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            for user in content["users"]:
-                data = content["user_data"][user]
-                if len(data["x"]) != len(data["y"]):
-                    raise ValueError(f"user {user} has {len(data['x'])} inputs and {len(data['y'])} labels")
-                x += data["x"]
-                y += data["y"]
-                users += [str(user)] * len(data["y"])
+            parts += _users(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
-                f"{file}: expected LEAF's users and user_data: {type(error).__name__}: {error}."
+                f"{file}: expected LEAF's users and user_data: {type(error).__name__}: {oneline(error)}."
             ) from None
+    if not parts:
+        raise ConfigError(f"{folder}: expected examples; got none.")
+    if len({(part.x.shape[1:], part.x.dtype.kind == "U", part.y.dtype.kind == "U") for part in parts}) > 1:
+        raise ConfigError(
+            f"{folder}: expected inputs of one length, and of one kind as the labels are; got different ones."
+        )
+    return joined(parts)
+
+
+def _users(content: dict[str, Any]) -> Iterator[Part]:
+    """The examples of each user of a file; what is no array yet takes much memory, so it is not kept."""
+    users = content["users"]
+    if len(set(users)) != len(users):
+        raise ValueError("a user is named twice")
+    for user in users:
+        data = content["user_data"][user]
+        x, y = (_array(data[key], user) for key in ("x", "y"))
+        if len(x) != len(y):
+            raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels")
+        if len(x):
+            yield Part(x, y, np.full(len(y), str(user)))
+
+
+def _array(values: Any, user: Any) -> NDArray[Any]:
+    if not isinstance(values, list):
+        raise TypeError(f"user {user} has a {type(values).__name__} where a list was expected")
+    if len({isinstance(value, str) for value in values}) > 1:
+        raise ValueError(f"user {user} has texts among numbers")
     try:
-        return Part(np.array(x), np.array(y), np.array(users))
+        return np.array(values)
     except ValueError:
-        raise ConfigError(f"{folder}: expected inputs of one length; got different ones.") from None
+        raise ValueError(f"expected inputs of one length; user {user} has different ones") from None

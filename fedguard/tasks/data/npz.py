@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError
 from fedguard.tasks.data.assembly import Part, assembled, check_test, found
+from fedguard.tasks.own import oneline
+
+WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,8 @@ class NPZ(Data):
     """Arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test`` and ``y_test``, in an ``.npz`` file.
 
     ``client`` or ``client_train`` may name the natural client of each (train) example, for the partition ``natural``. Plain
-    arrays only: an array of Python objects is refused, since to read one is to run what it says.
+    arrays only: an array of Python objects is refused, since to read one is to run what it says. Other arrays in the file are
+    left alone.
 
     Args:
         file: the file.
@@ -43,24 +47,43 @@ class NPZ(Data):
     def load(self) -> Dataset:
         path = found(self.file, "file")
         arrays = _read(path)
-        if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):
+        if "x_train" in arrays:
             train = Part(arrays["x_train"], arrays["y_train"], arrays.get("client_train"))
             return assembled(str(path), train, Part(arrays["x_test"], arrays["y_test"]), value_range=self.value_range)
-        if not {"x", "y"} <= set(arrays):
-            raise ConfigError(
-                f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got "
-                f"{', '.join(arrays) or 'none'}."
-            )
         part = Part(arrays["x"], arrays["y"], arrays.get("client"))
         return assembled(str(path), part, share=self.test, value_range=self.value_range)
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a data set with a test part, or without one; none that is not needed."""
     try:
         content = np.load(path, allow_pickle=False)
         if not isinstance(content, np.lib.npyio.NpzFile):
             raise ConfigError(f"{path}: expected an .npz file of plain arrays; got a single array.")
         with content:
-            return {key: content[key] for key in content.files}
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
-        raise ConfigError(f"{path}: expected an .npz file of plain arrays: {error}.") from None
+            needed = next((names for names in (WITH_TEST, WITHOUT) if set(names) <= set(content.files)), None)
+            if needed is None:
+                raise ConfigError(
+                    f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got "
+                    f"{', '.join(content.files) or 'none'}."
+                )
+            client = "client_train" if needed is WITH_TEST else "client"
+            arrays = {key: content[key] for key in (*needed, client) if key in content.files}
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        BadZipFile,
+        zlib.error,
+        MemoryError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        # NumPy would tell how to read objects all the same.
+        objects = any(sign in str(error) for sign in ("Object arrays", "(object)"))
+        told = "it holds Python objects" if objects else oneline(error)
+        raise ConfigError(f"{path}: expected an .npz file of plain arrays: {told}.") from None
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # NumPy gives what it cannot tell as bytes
+            raise ConfigError(f"{path}: expected an .npz file of plain arrays: {key} is none.")
+    return arrays

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError, MissingExtra, require
 from fedguard.tasks.data.assembly import Part, assembled, check_test, pixels, shaped
+from fedguard.tasks.own import oneline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,8 @@ class OpenML(Data):
         x, y = self._fetched(where)
         if self.shape is None:
             return assembled(where, Part(x, y), share=self.test)
-        x = shaped(where, pixels(where, x), self.shape)
+        (images,) = pixels(where, x)
+        x = shaped(where, images, self.shape)
         return assembled(where, Part(x, y), share=self.test, value_range=(0.0, 1.0))
 
     def _fetched(self, where: str) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -56,8 +58,7 @@ class OpenML(Data):
             raise MissingExtra("openml", "pandas", "data") from None
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{where}: cannot be fetched: {' '.join(str(error).split())} The network is needed once; what was fetched is "
-                "kept."
+                f"{where}: cannot be fetched: {oneline(error)}. The network is needed once; what was fetched is kept."
             ) from None
         x = bunch.data if isinstance(bunch.data, np.ndarray) else bunch.data.toarray()  # sparse
         require(bunch.target is not None, f"{where}: expected a data set with a column to tell; this one names none.")

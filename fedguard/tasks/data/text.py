@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found
+from fedguard.tasks.data.assembly import Part, assembled, check_test, found, joined
+from fedguard.tasks.own import oneline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,8 @@ class Text(Data):
     paragraph is kept for testing, so that no test window overlaps with a train one.
 
     Args:
-        file: a text in UTF-8; an empty line ends a paragraph. One that is too short for a window gives no examples.
+        file: a text in UTF-8; an empty line, or one of spaces, ends a paragraph. One that is too short for a window gives no
+            examples.
         window: characters in an input.
         stride: characters from one window to the next.
         test: the share of each paragraph kept for testing.
@@ -44,10 +47,12 @@ class Text(Data):
     def load(self) -> Dataset:
         path = found(self.file, "file")
         try:
-            content = path.read_text(encoding="utf-8")
+            content = path.read_text(
+                encoding="utf-8-sig"
+            )  # what a byte order mark begins with is no character of the text
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: expected a text in UTF-8: {error}.") from None
-        return windows(str(path), content.split("\n\n"), self.window, self.stride, self.test)
+            raise ConfigError(f"{path}: expected a text in UTF-8: {oneline(error)}.") from None
+        return windows(str(path), re.split(r"\n\s*\n", content), self.window, self.stride, self.test)
 
 
 def check_windows(owner: str, window: int, stride: int) -> None:
@@ -60,21 +65,21 @@ def windows(where: str, documents: Iterable[str], window: int, stride: int, test
     """The windows of some documents, each a natural client.
 
     Raises:
-        ConfigError: the documents are too short.
+        ConfigError: the documents are too short, or know a single character.
     """
-    parts: tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]] = ([], [])
+    parts: tuple[list[Part], list[Part]] = ([], [])
     for client, text in enumerate(documents):
-        cut = round(len(text) * (1 - test))
-        for part, piece in zip(parts, (text[:cut], text[cut:]), strict=True):
-            starts = range(0, len(piece) - window, stride)
-            part += [(piece[start : start + window], piece[start + window], client) for start in starts]
+        codes, cut = _codes(text), round(len(text) * (1 - test))
+        for part, piece in zip(parts, (codes[:cut], codes[cut:]), strict=True):
+            if len(piece) > window:
+                seen = sliding_window_view(piece, window + 1)[::stride]
+                part.append(Part(seen[:, :-1], seen[:, -1], np.full(len(seen), client)))
     if not all(parts):
         raise ConfigError(
             f"{where}: expected text of more than {window} characters at a stretch in both parts, train and test; there is "
             "none. Lower window."
         )
-    train, test_part = (Part(*map(np.array, zip(*part, strict=True))) for part in parts)
-    return tokens(where, train, test_part)
+    return _numbered(where, *map(joined, parts))
 
 
 def tokens(where: str, train: Part, test: Part) -> Dataset:
@@ -87,23 +92,32 @@ def tokens(where: str, train: Part, test: Part) -> Dataset:
     """
     for part in (train, test):
         kinds = part.x.dtype.kind + part.y.dtype.kind
-        if part.x.ndim != 1 or kinds != "UU" or set(np.char.str_len(part.y)) != {1}:
+        if part.x.ndim != 1 or part.x.shape != part.y.shape or kinds != "UU" or set(np.char.str_len(part.y)) != {1}:
             raise ConfigError(f"{where}: expected texts, each with the one character that follows as its label.")
     lengths = {*np.char.str_len(train.x).tolist(), *np.char.str_len(test.x).tolist()}
     if len(lengths) != 1:
         raise ConfigError(
             f"{where}: expected texts of one length; got {min(lengths)} to {max(lengths)} characters. Cut them alike."
         )
-    known = np.unique(np.concatenate([_codes(train.x).ravel(), _codes(train.y).ravel()]))
-    x, y = _codes(test.x), _codes(test.y).ravel()
-    test = test[np.flatnonzero(np.isin(x, known).all(1) & np.isin(y, known))]
-    parts = [
-        Part(np.searchsorted(known, _codes(part.x)), np.searchsorted(known, _codes(part.y).ravel()), part.client)
+    coded = [
+        Part(_codes("".join(part.x)).reshape(len(part.x), -1), _codes("".join(part.y)), part.client)
         for part in (train, test)
+    ]
+    return _numbered(where, *coded)
+
+
+def _numbered(where: str, train: Part, test: Part) -> Dataset:
+    """The data set of code points ``[N, length]``, each followed by one ``[N]``."""
+    known = np.union1d(train.x, train.y)
+    if len(known) < 2:
+        raise ConfigError(f"{where}: expected at least two different characters; got {chr(known[0])!r} alone.")
+    test = test[np.flatnonzero(np.isin(test.x, known).all(1) & np.isin(test.y, known))]
+    parts = [
+        Part(np.searchsorted(known, part.x), np.searchsorted(known, part.y), part.client) for part in (train, test)
     ]
     return assembled(where, *parts, value_range=(0.0, float(len(known) - 1)), characters=len(known))
 
 
-def _codes(texts: NDArray[Any]) -> NDArray[np.int32]:
-    """int32 ``[N, length]``: Unicode code points of texts of one length."""
-    return np.ascontiguousarray(texts).view(np.int32).reshape(len(texts), -1)
+def _codes(text: str) -> NDArray[np.uint32]:
+    """Its characters' numbers in Unicode."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")

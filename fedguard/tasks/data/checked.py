@@ -1,0 +1,98 @@
+"""A data set that a user's own function put together, held against the contract."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Dataset, Examples
+from fedguard.errors import require
+
+
+def checked(where: str, dataset: Dataset) -> Dataset:
+    """The data set, if it is what `fedguard.contracts.Dataset` says.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    classes, ends = dataset.classes, dataset.value_range
+    require(
+        isinstance(classes, int) and classes >= 2, f"{where}: classes: expected an int, 2 or more; got {classes!r}."
+    )
+    require(
+        isinstance(ends, tuple)
+        and len(ends) == 2
+        and all(isinstance(end, (int, float)) and math.isfinite(end) for end in ends),
+        f"{where}: value_range: expected a tuple of two finite numbers; got {ends!r}.",
+    )
+    for name, part in (("train", dataset.train), ("test", dataset.test)):
+        require(
+            isinstance(part, Examples) and isinstance(part.x, Tensor) and isinstance(part.y, Tensor),
+            f"{where}: {name}: expected fedguard.contracts.Examples of tensors x and y; got {_told(part)}.",
+        )
+        _check_kinds(f"{where}: {name}: expected", part)
+        _check_values(f"{where}: {name}: expected", part, dataset)
+    _check_range(where, dataset)
+    counts = torch.bincount(dataset.train.y, minlength=classes)
+    require(
+        dataset.characters or bool(counts.all()),
+        f"{where}: expected train examples of each class; class {int(counts.argmin())} has none.",
+    )
+    return dataset
+
+
+def _check_kinds(expected: str, part: Examples) -> None:
+    x, y, client = part.x, part.y, part.client
+    require(
+        x.dtype == torch.float32 and y.dtype == torch.int64,
+        f"{expected} inputs in float32 and labels in int64; got {x.dtype} and {y.dtype}.",
+    )
+    require(
+        x.device.type == y.device.type == "cpu" and x.layout == torch.strided and not x.requires_grad,
+        f"{expected} dense tensors in main memory that need no gradient; got {x.layout} on {x.device}, with "
+        f"requires_grad={x.requires_grad}.",
+    )
+    require(
+        client is None
+        or (
+            isinstance(client, Tensor)
+            and client.dtype == torch.int64
+            and client.shape == y.shape
+            and not (client < 0).any()
+        ),
+        f"{expected} clients [N] in int64, numbered from 0; got {_told(client)}.",
+    )
+
+
+def _check_values(expected: str, part: Examples, dataset: Dataset) -> None:
+    x, y = part.x, part.y
+    require(y.ndim == 1, f"{expected} labels [N]; got shape {list(y.shape)}.")
+    require(len(y) > 0, f"{expected} examples; got none.")
+    shape = (len(y), *dataset.shape)
+    require(x.shape == shape, f"{expected} inputs of shape {list(shape)}; got {list(x.shape)}.")
+    require(x.ndim > 1 and x.numel() > 0, f"{expected} inputs [N, ...]; got shape {list(x.shape)}.")
+    low, high = int(y.min()), int(y.max())
+    require(low >= 0 and high < dataset.classes, f"{expected} labels below {dataset.classes}; got {low} to {high}.")
+    require(bool(x.isfinite().all()), f"{expected} finite inputs; some are NaN or infinite.")
+
+
+def _check_range(where: str, dataset: Dataset) -> None:
+    """Train inputs lie in the range; test inputs may lie beyond where the train part's own columns set it, not if texts."""
+    low, high = (float(np.float32(end)) for end in dataset.value_range)
+    for name, part in (("train", dataset.train), *([("test", dataset.test)] if dataset.characters else [])):
+        least, most = float(part.x.min()), float(part.x.max())
+        require(
+            low <= least and most <= high,
+            f"{where}: {name}: expected inputs in the value_range [{low:g}, {high:g}]; got {least:g} to {most:g}.",
+        )
+
+
+def _told(got: object) -> str:
+    if isinstance(got, Examples):
+        return f"x of type {type(got.x).__name__} and y of type {type(got.y).__name__}"
+    if not isinstance(got, Tensor):
+        return type(got).__name__
+    return f"{got.dtype} of shape {list(got.shape)}" + (", some below 0" if (got < 0).any() else "")
