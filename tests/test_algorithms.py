@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedguard.architectures.local.fedper import last_layer
+from fedguard.architectures.local.scaffold import Scaffold
 from fedguard.architectures.server import Server
 from fedguard.bench.trial import run_trial
 from fedguard.config import Document, plan, read_suite
@@ -413,6 +416,56 @@ def test_a_model_of_one_layer_cannot_be_personal():
         next(Server().run(set_up(deal("softmax"), Training(algorithm="fedper", rounds=1))))
 
 
+def test_what_a_rule_adds_to_the_mean_stays_in_the_servers_variate(float64):
+    """Where all take part: after t rounds c differs from the mean of the c_i by -t b / (K lr), as the document says."""
+    task, added = deal(), torch.full((5 * FEATURES + 5 + 5 * CLASSES + CLASSES,), 0.01)
+    local = Scaffold(set_up(task, Training(algorithm="scaffold", local_steps=4, lr=0.2)))
+    model, everybody = task.initial_model(Rng(0)), range(len(RAGGED))
+    for round in range(1, 6):
+        rows = torch.empty(len(RAGGED), task.dim)
+        local.begin(everybody)
+        local.train(task, model, everybody, local.setup.training.plan(), Rng(1).child(round), rows)
+        local.note(everybody, rows)
+        model = model + local.settle(rows.mean(0) + added, everybody)
+        own = sum(local._own.values()) / len(RAGGED)
+        assert (local._server - own + round * added / (4 * 0.2)).abs().max() < 1e-12
+
+
+def personal(network: nn.Module, shape=(FEATURES,)) -> int:
+    return last_layer(network, shape)
+
+
+class HeadFirst(nn.Module):
+    """The last layer is run last and made first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(4, CLASSES), nn.Linear(FEATURES, 4)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+class Tied(nn.Module):
+    """The last layer takes its weight from the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, FEATURES)
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.first(x).relu())
+
+
+def test_the_layer_that_stays_at_the_client_is_the_end_of_the_update():
+    """Where it is not, a slice of other layers would stay there."""
+    assert personal(nn.Sequential(nn.Linear(FEATURES, 4), nn.ReLU(), nn.Linear(4, CLASSES, bias=False))) == 4 * CLASSES
+    for network in (HeadFirst(), Tied()):
+        with pytest.raises(ConfigError, match="fedper: expected a network whose last layer is made last"):
+            personal(network)
+
+
 OPTIMIZERS = {
     "adam": (Adam(), lambda v, u: 0.99 * v + 0.01 * u * u),
     "yogi": (Yogi(), lambda v, u: v - 0.01 * u * u * ((v > u * u) - (v < u * u))),
@@ -556,6 +609,8 @@ NOISE = "{kind: %s, clip: 1.0, noise_multiplier: 1.0, delta: 1e-5%s}"
         (["training.algorithm=feddyn", "protocol={norm_bound: 1.0, secure_aggregation: full}"], "norm_bound shortens it afterwards"),
         (["training.algorithm=feddyn", "defense=fltrust"], "the server trains on its root data as fedavg does"),
         (["training.algorithm=fedprox", "attack=inverting_gradients", "clients.malicious=0"], "and fedprox takes others"),
+        (["training={algorithm: scaffold, local_steps: 3}", "defense=crfl"], "what else crfl puts into it adds"),
+        (["training.algorithm=feddyn", "defense=nnm >> sign_sgd"], "what else sign_sgd puts into it adds"),
         (["training.algorithm=fedper", "attack=model_replacement"], "there is one for each client"),
         (["training.algorithm=fedper", "defense=deepsight"], "deepsight works with the whole model"),
         (["clients.schedule=[{clients: 1, joins: 2}]", "protocol.secure_aggregation=full"], "are planned for all of them"),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from types import MethodType
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import Examples, LocalPlan
+from fedguard.contracts import Examples, LocalPlan, Model
 from fedguard.registry import registry
 from fedguard.rng import Rng
-from fedguard.tasks.cohort import schedule
+from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.engines import conv, parallel
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
+from fedguard.tasks.network import Network
 
 CLASSES = 5
 
@@ -223,3 +225,61 @@ def test_other_networks_are_not_its():
     ]
     for network in others:
         assert conv_shapes(network, (1, 8, 8)) is None, network
+
+
+def hooked(network, layer):
+    layer.register_forward_hook(lambda _, given, made: 2 * made)
+    return network
+
+
+def doubled(network):
+    network.forward = MethodType(lambda self, x: 2 * nn.Sequential.forward(self, x), network)
+    return network
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+SHARED = nn.Linear(6, 6)
+#: Networks that look like those that an engine knows and are others.
+DISGUISED = {
+    "a class of its own": lambda: Doubled(nn.Flatten(), nn.Linear(6, CLASSES)),
+    "a hook": lambda: hooked(network := nn.Sequential(nn.Flatten(), nn.Linear(6, CLASSES)), network[1]),
+    "a hook on the whole": lambda: hooked(network := nn.Sequential(nn.Flatten(), nn.Linear(6, CLASSES)), network),
+    "another forward": lambda: doubled(nn.Sequential(nn.Flatten(), nn.Linear(6, CLASSES))),
+    "a layer twice": lambda: nn.Sequential(
+        nn.Flatten(), SHARED, nn.ReLU(), SHARED, nn.ReLU(), nn.Linear(6, CLASSES)
+    ),
+    "a convolution with a hook": lambda: hooked(
+        network := nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4, CLASSES)), network[0]
+    ),
+}  # fmt: skip
+
+
+class Given(Model):
+    """A model of the user's own that builds what it was given."""
+
+    name = "given"
+
+    def __init__(self, make):
+        self.make = make
+
+    def build(self, shape, classes):
+        return self.make()
+
+
+@pytest.mark.parametrize("name", DISGUISED)
+def test_a_network_that_only_looks_known_is_trained_as_what_it_is(name):
+    shape = (1, 2, 3) if "convolution" not in name else (1, 3, 2)
+    network = Network(Given(DISGUISED[name]), shape, CLASSES, Rng(0))
+    draw = torch.Generator().manual_seed(1)
+    part = Examples(torch.randn(7, *shape, generator=draw), torch.randint(CLASSES, (7,), generator=draw))
+    plan, out = LocalPlan(lr=0.1, batch_size=3, epochs=2), torch.empty(1, network.dim)
+    start = network.flat.clone()
+    Cohort(network, [part]).train(start, [0], plan, Rng(5), out)
+    expected = plain_loop(
+        network.module, start, part, schedule(plan, 7, Rng(5).child("client", 0).numpy()), plan, torch.zeros_like(start)
+    )
+    assert (out[0] - expected).norm() < 1e-5 * expected.norm()

@@ -35,6 +35,7 @@ class CRFL(WeightRule):
     name = "crfl"
     source = "Xie et al., CRFL: Certifiably Robust Federated Learning against Backdoor Attacks, ICML 2021"
     needs = (Sight.SUM | Sight.MODEL,)
+    estimates_mean = False
     breakdown = "bounds the model, and with it what one round can do; it removes no update"
     cost = "O(n^2 d): one Gram matrix"
     grid: ClassVar = {"bound": (1.0, 3.0, 10.0, 30.0), "noise": (1e-3, 1e-2)}

@@ -39,6 +39,7 @@ class DeepSight(WeightRule):
     name = "deepsight"
     source = "Rieger et al., DeepSight: Mitigating Backdoor Attacks in FL Through Deep Model Inspection, NDSS 2022"
     needs = (Sight.EACH_UPDATE | Sight.MODEL,)
+    makes_inputs = True
     min_rows = (2, 1)
     breakdown = "f < n/2, if hostile data hold fewer labels than honest ones"
     cost = "O(n^2 d): one Gram matrix; seeds * samples predictions of each update's model"

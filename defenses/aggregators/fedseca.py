@@ -33,6 +33,7 @@ class FedSECA(MatrixRule):
     name = "fedseca"
     source = "Benjamin et al., FedSECA: Sign Election and Coordinate-wise Aggregation of Gradients, CVPR Workshops 2025"
     needs = ROWS
+    estimates_mean = False
     min_rows = (2, 1)
     breakdown = "f < n/2"
     cost = "O(n^2 d): the concordances; one sort of each column"

@@ -28,6 +28,7 @@ class RLR(CoordinateRule):
     name = "rlr"
     source = "Ozdayi et al., Defending against Backdoors in Federated Learning with Robust Learning Rate, AAAI 2021"
     needs = ROWS
+    estimates_mean = False
     min_rows = (2, 1)
     breakdown = "f < n/2 in direction; none in length"
     cost = "one pass"

@@ -30,6 +30,7 @@ class SignSGD(MatrixRule):
     name = "sign_sgd"
     source = "Bernstein et al., signSGD with Majority Vote is Communication Efficient and Fault Tolerant, ICLR 2019"
     needs = ROWS
+    estimates_mean = False
     min_rows = (2, 1)
     breakdown = "f < n/2, for unimodal and symmetric gradient noise"
     cost = "O(nd): two passes"

@@ -29,6 +29,7 @@ class WeakDP(WeightRule):
     name = "weak_dp"
     source = "Sun et al., Can You Really Backdoor Federated Learning?, 2019"
     needs = ROWS
+    estimates_mean = False
     breakdown = "bounds what each hostile update adds; it removes none"
     cost = "O(nd): norms"
     grid: ClassVar = {"bound": (None, 0.1, 0.3, 1.0, 3.0), "noise": (1e-4, 1e-3, 1e-2)}

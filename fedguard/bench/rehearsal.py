@@ -2,8 +2,8 @@
 
 A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
 weights or noise may not fit the ring. Each
-distinct task is dealt once, each attack tampers with two examples, and its trigger is put to the test set, before anything
-runs. What does not come together is refused with the reason, like what the visibility check refuses.
+distinct task is dealt once, each attack tampers with two examples, its trigger is put to the test set, and a client defends two
+examples, before anything runs. What does not come together is refused with the reason, like what the visibility check refuses.
 
 Texts are characters by number. Who changes them by a little, or looks for them by gradients, is refused: there is nothing
 between one character and the next.
@@ -11,22 +11,28 @@ between one character and the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedguard.architectures.clients import client_context
+from fedguard.architectures.local import local_algorithm
 from fedguard.architectures.masking import masking
 from fedguard.bench.inference.curious import Curious
 from fedguard.bench.trial import colluders, deal, set_up
 from fedguard.config import Cell
-from fedguard.contracts import ROOT, DataView, PoisonAttack, Sight, State
+from fedguard.contracts import ROOT, DataView, Setup, Sight, State
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.network import flatten
 
 NO_TEXT = (
-    "changes inputs by a little or finds them by gradients; the inputs here are characters by number. Take other data."
+    "makes inputs up, changes them by a little or finds them by gradients; the inputs here are characters by number. Take "
+    "other data."
 )
 
 
@@ -47,6 +53,8 @@ def _why_not(cell: Cell, seed: int) -> str | None:
             task.examples(ROOT)
         setup = set_up(cell, seed, task)
         masking(setup)
+        local_algorithm(setup)
+        _defend(setup, task)
         if cell.inference is not None:
             if task.dataset.characters and cell.inference.goal == "reconstruction":
                 raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")
@@ -55,7 +63,7 @@ def _why_not(cell: Cell, seed: int) -> str | None:
             planted = cell.attack.backdoor(_tamper(cell, task, seed))
             if planted is not None:
                 task.backdoor_success(task.initial_model(Rng(seed)), *planted)
-                _check_text(cell.attack, task, planted[0].apply(task.dataset.test.x[:2], task.value_range))
+                _check_text(cell.attack.name, task, planted[0].apply(task.dataset.test.x[:2], task.value_range))
     except (ConfigError, PreconditionError) as error:
         return str(error)
     return None
@@ -82,29 +90,48 @@ def _tamper(cell: Cell, task: Classification, seed: int) -> State:
         state={},
         pool=tuple(task.examples(client) for client in hostile),
         model=task.initial_model(Rng(seed)) if attack.every_round else None,
-        predict=_text_predict(attack, task) if task.dataset.characters else task.logits,
+        predict=_reading(task, attack.name).logits,
     )
     state = attack.prepare(view) if attack.every_round else view.state
     if Sight.OWN_DATA in cell.verdict.attack_sees:
         for examples in view.pool if task.dataset.characters else view.pool[:1]:
             few = examples if task.dataset.characters else examples[torch.arange(min(2, len(examples)))]
             poisoned = attack.poison(few, view.narrowed(view.party, view.granted, state=state))
-            _check_text(attack, task, poisoned.x)
+            _check_text(attack.name, task, poisoned.x)
     return state
 
 
-def _text_predict(attack: PoisonAttack, task: Classification) -> Callable[[Tensor, Tensor], Tensor]:
-    """The network's logits for whoever does not want a gradient at the inputs."""
+def _defend(setup: Setup, task: Classification) -> None:
+    """Let one client defend two of its examples, and the model itself for an update."""
+    model, few = task.initial_model(setup.rng), task.examples(0)[torch.arange(min(2, task.sizes[0]))]
+    for stage, transform in enumerate(setup.pipeline.transforms):
+        reading = replace(setup, task=_reading(task, transform.name))
+        few = transform.prepare(few, client_context(reading, stage, 0, 1, model, few))
+        _check_text(transform.name, task, few.x)
+        if transform.reads_data:
+            transform.apply(model, client_context(reading, stage, 0, 1, model, few))
+    for one in setup.pipeline.stages:
+        if one.makes_inputs and task.dataset.characters:
+            raise PreconditionError(f"{one.name} {NO_TEXT}")
 
-    def predict(model: Tensor, x: Tensor) -> Tensor:
-        if x.requires_grad:
-            raise PreconditionError(f"{attack.name} {NO_TEXT}")
-        return task.logits(model, x)
 
-    return predict
+def _reading(task: Classification, owner: str) -> Classification:
+    """The task with a network that reads nothing but characters, and none at which a gradient is wanted."""
+    if not task.dataset.characters:
+        return task
+    network = copy.deepcopy(task.network)
+    network.flat = flatten(network.module)
+
+    def read(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if given[0].requires_grad:
+            raise PreconditionError(f"{owner} {NO_TEXT}")
+        _check_text(owner, task, given[0])
+
+    network.module.register_forward_pre_hook(read)
+    return replace(task, network=network)
 
 
-def _check_text(attack: PoisonAttack, task: Classification, x: Tensor) -> None:
+def _check_text(owner: str, task: Classification, x: Tensor) -> None:
     low, high = task.value_range
     if task.dataset.characters and not bool(((x == x.round()) & (low <= x) & (x <= high)).all()):
-        raise PreconditionError(f"{attack.name} {NO_TEXT}")
+        raise PreconditionError(f"{owner} {NO_TEXT}")

@@ -52,6 +52,11 @@ def algorithm_reasons(
         reasons.append(
             f"the server trains on its root data as fedavg does, and {name} sends another kind of update. Use fedavg."
         )
+    if name in _KEEPING and not pipeline.rule.estimates_mean:
+        reasons.append(
+            f"{name} takes the server's aggregate for a mean of updates, and what else {pipeline.rule.name} puts into it adds "
+            "up from round to round. Use trimmed_mean, or fedavg."
+        )
     if name == "fedper":
         reasons += _personal(pipeline, adversary)
     return reasons

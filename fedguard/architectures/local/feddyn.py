@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.local.contract import LocalAlgorithm
+from fedguard.architectures.local.kept import check_kept
 from fedguard.contracts import LocalPlan, Setup, Task
 from fedguard.rng import Rng
 
@@ -23,6 +24,7 @@ class FedDyn(LocalAlgorithm):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        check_kept(setup, "feddyn", setup.task.dim)
         self._alpha = setup.training.own["alpha"]
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.architectures.local.contract import LocalAlgorithm
+from fedguard.architectures.local.kept import check_kept
 from fedguard.contracts import Evaluation, LocalPlan, Setup, Task
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
@@ -28,11 +29,12 @@ class FedPer(LocalAlgorithm):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._size = last_layer(setup.task.module)
+        self._size = last_layer(setup.task.module, setup.task.shape)
         if self._size == setup.task.dim:
             raise ConfigError(
                 "fedper: expected a model with layers below the last, which are shared; got one layer. Use mlp, or fedavg."
             )
+        check_kept(setup, "fedper", self._size)
         self._heads: dict[int, Tensor] = {}
         self._new: dict[int, Tensor] = {}
 
@@ -58,7 +60,11 @@ class FedPer(LocalAlgorithm):
         return shared
 
     def evaluate(self, model: Tensor) -> Evaluation:
-        found = [self.setup.task.evaluate(self._of(client, model)) for client in self._honest]
+        first = self.setup.task.evaluate(model)  # of the many that have not trained yet
+        found = [
+            self.setup.task.evaluate(self._of(client, model)) if client in self._heads else first
+            for client in self._honest
+        ]
         by_class = torch.tensor([one.class_accuracy for one in found], dtype=torch.float64)
         shares = self._shares * by_class.isfinite()  # no test example of a class: it counts nowhere
         right = shares * by_class.nan_to_num()
@@ -88,7 +94,25 @@ class FedPer(LocalAlgorithm):
         return counts / counts.sum(1, keepdim=True)
 
 
-def last_layer(module: nn.Module) -> int:
-    """Number of parameters of the last module that has any of its own."""
-    layers = [[parameter.numel() for parameter in part.parameters(recurse=False)] for part in module.modules()]
-    return sum(next(layer for layer in reversed(layers) if layer))
+def last_layer(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Number of parameters of the layer that is run last; they are the end of the flat vector.
+
+    Raises:
+        ConfigError: they are not, since another layer was made after it or shares them.
+    """
+    ran: list[nn.Module] = []
+    layers = [part for part in module.modules() if list(part.parameters(recurse=False))]
+    hooks = [layer.register_forward_pre_hook(lambda layer, _: ran.append(layer)) for layer in layers]
+    try:
+        with torch.no_grad():
+            module(torch.zeros(1, *shape))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    own, every = list(ran[-1].parameters(recurse=False)), list(module.parameters())
+    if [id(one) for one in own] != [id(one) for one in every[-len(own) :]]:
+        raise ConfigError(
+            "fedper: expected a network whose last layer is made last and shares no parameters; got another. Make it at the "
+            "end of __init__, or use fedavg."
+        )
+    return sum(parameter.numel() for parameter in own)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.local.contract import LocalAlgorithm
+from fedguard.architectures.local.kept import check_kept
 from fedguard.contracts import LocalPlan, Setup, Task
 from fedguard.rng import Rng
 
@@ -29,6 +30,7 @@ class Scaffold(LocalAlgorithm):
         super().__init__(setup)
         steps = setup.training.local_steps
         assert steps is not None  # `Training.faults`
+        check_kept(setup, "scaffold", setup.task.dim)
         self._scale = -1 / (steps * setup.training.lr)
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}

@@ -63,11 +63,9 @@ class ConvShapes:
 
 def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
     """Of Conv2d, ReLU, pooling ... Flatten, Linear, ReLU ... Linear; None for anything else."""
-    if type(module) is not nn.Sequential or len(shape) != 3:
+    layers = plain_layers(module)
+    if not layers or len(shape) != 3:
         return None
-    layers = list(module)
-    if len(list(module.parameters())) != sum(len(list(layer.parameters())) for layer in layers):
-        return None  # layers share some
     flatten = next((place for place, layer in enumerate(layers) if type(layer) is nn.Flatten), 0)
     if flatten == 0 or layers[flatten].extra_repr() != nn.Flatten().extra_repr():
         return None
@@ -93,6 +91,22 @@ def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
         place += 2 + len(pools)
     dense = dense_widths(layers[flatten + 1 :])
     return ConvShapes(tuple(convolutions), dense) if convolutions and dense else None
+
+
+def plain_layers(module: nn.Module) -> list[nn.Module]:
+    """The layers of a network that runs one after the other, and nothing beside; none for any other network."""
+    if type(module) is not nn.Sequential:  # a class of the user's own may run them in another way
+        return []
+    layers = list(module)
+    if len(list(module.parameters())) != sum(len(list(layer.parameters())) for layer in layers):
+        return []  # layers share some
+    return [] if any(_altered(layer) for layer in (module, *layers)) else layers
+
+
+def _altered(layer: nn.Module) -> bool:
+    """Whether it does more than its class says: by hooks, or by a method of its own."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(layer)
 
 
 def dense_widths(layers: list[nn.Module]) -> tuple[int, ...] | None:

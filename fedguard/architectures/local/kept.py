@@ -1,0 +1,31 @@
+"""What clients keep from one round to the next, and whether there is memory for it."""
+
+from __future__ import annotations
+
+import os
+
+from fedguard.contracts import Setup
+from fedguard.errors import ConfigError
+
+
+def check_kept(setup: Setup, what: str, floats: int) -> None:
+    """Raise `ConfigError` where so many floats of each client that has taken part exceed this machine's memory.
+
+    ``N (1 - (1 - n/N)^T)`` clients of N take part in T rounds of n drawn at random.
+    """
+    clients, rounds = setup.participation, setup.training.rounds
+    kept = clients.total * (1 - (1 - clients.expected / clients.total) ** rounds)
+    needed, memory = 4 * floats * kept / 2**30, physical_memory() / 2**30
+    if needed > memory:
+        raise ConfigError(
+            f"{what}: each client that takes part keeps {floats:,} floats, about {kept:,.0f} clients in {rounds} rounds: "
+            f"{needed:.1f}G, more than this machine's {memory:.1f}G. Take a smaller model, fewer clients or fedavg."
+        )
+
+
+def physical_memory() -> float:
+    """Bytes of this machine; infinity where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # Windows
+        return float("inf")

@@ -1,0 +1,72 @@
+"""Defenses of images on texts and tables: what cannot work there is refused before anything runs, whatever the network."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedguard.bench.rehearsal import refusals
+from fedguard.bench.trial import deal, set_up
+from fedguard.config import Document, plan, read_suite
+from fedguard.config.cells import Cell, override
+from fedguard.config.document import parse_yaml
+from fedguard.contracts import ClientTransform, Mixing
+from fedguard.registry import registry
+
+SUITE = """\
+clients: {total: 6, malicious: 1}
+training: {rounds: 1, local_steps: 1, batch_size: 8, lr: 0.05}
+server: {root_data: 20}
+attack: sign_flip
+"""
+TEXT = "{name: python_topics, topics: 6, window: 6, stride: 64}"
+TASKS = {
+    "text": f"task={{data: {TEXT}, model: {{name: transformer, width: 8, heads: 2, layers: 1}}, partition: natural}}",
+    "text, read as numbers": f"task={{data: {TEXT}, model: {{name: mlp, hidden: [4]}}, partition: natural}}",
+    "table": "task={data: wine, model: {name: mlp, hidden: [4]}, partition: iid}",
+}
+#: By kind of data, who cannot work on it, and what the reason says.
+REFUSED = {
+    "text": {
+        "ats": "needs images",
+        "soteria": "characters by number",
+        "grad_defense": "characters by number",
+        "deepsight": "characters by number",
+    },
+    "table": {"ats": "needs images"},
+}
+#: These need what this suite does not give: privacy levels, and more clients.
+ELSEWHERE = {"inverse_variance", "bulyan"}
+
+
+def cell(*settings: str) -> Cell:
+    data, lines = parse_yaml(SUITE, "small.yaml")
+    document = override(Document(data, "small.yaml", None, lines), settings)
+    return plan(document, read_suite(document)).positions[0][1]
+
+
+def pipeline(name: str) -> str:
+    whole = issubclass(registry().get("defense", name), (Mixing, ClientTransform))
+    return f"{name} >> mean" if whole else name
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task):
+    for name in registry().names("defense"):
+        if name in ELSEWHERE:
+            continue
+        one = cell(TASKS[task], f"defense={pipeline(name)}")
+        assert one.verdict.reasons == (), name
+        refused = refusals([one], 0)
+        said = REFUSED[task.partition(",")[0]].get(name)
+        if said is not None:
+            assert said in refused[one.id], name
+            assert "\n" not in refused[one.id]
+        else:
+            assert not refused, (name, refused)
+            (report,) = one.architecture.run(set_up(one, 0, deal(one, 0)[0]))
+            assert bool(report.model.isfinite().all()), name
+
+
+def test_an_algorithm_that_the_model_does_not_fit_is_refused_before_anything_runs():
+    one = cell("task={data: wine, model: softmax, partition: iid}", "training.algorithm=fedper")
+    assert "fedper: expected a model with layers below the last" in refusals([one], 0)[one.id]
