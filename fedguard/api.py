@@ -19,6 +19,7 @@ from torch import Tensor
 from fedguard.aggregation import KnownPipeline
 from fedguard.aggregation import aggregate as run_pipeline
 from fedguard.bench.audit import CellAudit, audit_suite
+from fedguard.bench.code import forget_data
 from fedguard.bench.execute import execute
 from fedguard.bench.progress import Listener
 from fedguard.bench.run import Run
@@ -55,6 +56,8 @@ def run(
     settings: Sequence[str] = (),
     retry_failed: bool = False,
     fresh: bool = False,
+    memory: int | str | None = None,
+    device: str = "cpu",
     listener: Listener | None = None,
 ) -> Run:
     """Run a suite, or what is missing of it, and open the result.
@@ -67,6 +70,8 @@ def run(
         settings: ``"training.rounds=10"`` and so on, put over the suite.
         retry_failed: run failed trials again.
         fresh: run everything again, whatever is stored.
+        memory: that all workers together may hold, in bytes or as "4G"; None for no limit.
+        device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``; all else is done on the processor.
         listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
 
     Raises:
@@ -75,13 +80,23 @@ def run(
     """
     laid_out = lay_out(suite, settings)[1]
     folder = RunFolder(Path(store) / (name or laid_out.suite.name))
-    return execute(laid_out, folder, jobs=jobs, listener=listener, retry_failed=retry_failed, fresh=fresh)
+    return execute(
+        laid_out,
+        folder,
+        jobs=jobs,
+        listener=listener,
+        retry_failed=retry_failed,
+        fresh=fresh,
+        memory=memory,
+        device=device,
+    )
 
 
 def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]:
     """Read a suite and lay out its matrix, without running anything."""
     if isinstance(suite, Mapping):
         suite = Document(dict(suite))
+    forget_data()
     document = override(suite if isinstance(suite, Document) else read_document(suite), settings)
     return document, plan(document, read_suite(document))
 

@@ -7,8 +7,10 @@ it; nothing is lost, since the file keeps what was written.
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 import warnings
+from collections.abc import Iterator
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -46,10 +48,40 @@ def round_buffer(n: int, d: int, memory: int | None, before: Tensor | None = Non
     bytes (None: always), else in a file without a name in the folder for temporary files, which vanishes with it.
 
     ``before`` is the buffer of the round before, used again where it is large enough.
+
+    Raises:
+        OSError: the disk has no room for the file.
     """
-    if before is not None and before.untyped_storage().nbytes() >= 4 * n * d:
+    if before is not None and before.untyped_storage().nbytes() >= before.element_size() * n * d:
         return before.as_strided((n, d), (d, 1))
-    if memory is None or 4 * n * d <= memory:
-        return torch.empty(n, d)
+    return torch.empty(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
+
+
+def kept_rows(n: int, d: int, memory: int | None) -> Tensor:
+    """float32 ``[n, d]`` of zeros, which outlive a round: in memory or in a file, as for `round_buffer`."""
+    return torch.zeros(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
+
+
+def held_at_a_time(updates: Tensor, memory: int | None) -> Iterator[slice]:
+    """Slices over the rows for work that fills them: all at once, or of a matrix in a file as many as ``memory`` bytes hold.
+
+    That is one row at least, and a power of two, so that a little more or less memory makes no other slices.
+    """
+    n, d = updates.shape
+    count = max(1, n)
+    if is_mapped(updates):
+        count = 1 << (max(1, (memory or 0) // (4 * d)).bit_length() - 1)
+    return (slice(start, min(start + count, n)) for start in range(0, n, count))
+
+
+def _in_a_file(n: int, d: int) -> Tensor:
+    size = 4 * n * d
     with tempfile.TemporaryFile() as file:
-        return mapped(np.memmap(file, np.float32, "w+", shape=(n, d)))
+        try:  # a disk that is full only later would end the process, since nobody hears of it but the kernel
+            os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
+        except OSError as error:
+            raise OSError(
+                f"no room for {size / 2**30:.2f}G of updates in {tempfile.gettempdir()}: {error.strerror}. "
+                "Mend: set TMPDIR to a folder on a larger disk, or raise --memory."
+            ) from None
+        return mapped(np.memmap(file, np.float32, "r+", shape=(n, d)))

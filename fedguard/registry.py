@@ -106,7 +106,7 @@ class Registry:
         entry = entries[name]
         try:
             cls = _resolve(entry.target)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # one that leaves the process would end the run as if all were well
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin} cannot be loaded from {entry.target!r}: {_oneline(error)}. "
                 "Mend the plug-in, or uninstall it."
@@ -173,7 +173,7 @@ class Registry:
     def _add_module(self, name: str) -> None:
         try:
             module = importlib.import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"plugins: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
             ) from error

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from fedguard.app.report.elements import el, listed, table
 from fedguard.app.report.records import ran, with_setting
 
+from fedguard.bench.profile import SHOWN, Profile, meanings
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 
@@ -80,7 +81,30 @@ def costs(run: Run) -> list[Element]:
             "rounds.",
             class_="note",
         ),
+        *_stages(run.profile()),
     ]
+
+
+def _stages(profile: Profile) -> list[Element]:
+    """Where the time went, over all trials."""
+    left_out = [el("p", profile.without())] if profile.without() else []
+    if profile.whole is None:
+        return left_out
+    known = meanings()
+    rows = [
+        [
+            row["stage"].replace("_", " "),
+            f"{100 * row['share']:.1f}",
+            f"{row['ms_per_round']:,.2f}",
+            f"{row['seconds_per_trial']:,.3f}",
+            f"{row['cpu_seconds_per_trial']:,.3f}",
+            known.get(row["stage"], ""),
+        ]
+        for row in profile.whole.rows(SHOWN)
+    ]
+    heads = ["stage", "share, %", "ms per round", "s per trial", "CPU s per trial", "what it is"]
+    caption = f"Where the time went: {profile.whole.words()}"
+    return [*left_out, table(caption, heads, rows, "lrrrrl")]
 
 
 def _cost(name: str, found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -43,6 +43,7 @@ PAGES: dict[str, tuple[Page, ...]] = {
         Page("cell", "Cell", "science", "One attack against one defense: under which assumptions, and how it went."),
         Page("breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."),
         Page("privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."),
+        Page("profile", "Where the time goes", "timer", "What each stage of the rounds takes, cell by cell."),
     ),
     "Several runs": (
         Page("compare", "Compare", "compare_arrows", "Two runs, seed by seed."),

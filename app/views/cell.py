@@ -33,6 +33,9 @@ def show(here: Here) -> None:
     if records:
         _assumptions(next(iter(records.values())))
         _records(list(records.values()))
+    if ran:
+        at = position["swept"]
+        here.link("profile", "Where the time goes", time_attack=at["attack"], time_defense=at["defense"])
 
 
 # ---------------------------------------------------------------------------------------------------- which cell

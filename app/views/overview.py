@@ -24,6 +24,7 @@ _FURTHER = {
     "cell": "One cell in detail",
     "breakdown": "Where defenses break",
     "privacy": "What privacy costs and what leaks",
+    "profile": "Where the time goes",
 }
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.local import LocalAlgorithm, local_algorithm
+from fedguard.architectures.local.kept import check_kept
 from fedguard.architectures.wire import Wire
 from fedguard.contracts import (
     ClientContext,
@@ -27,6 +28,7 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.errors import ContractError
+from fedguard.mapped import held_at_a_time, kept_rows, let_go
 from fedguard.privacy.record import private_plan
 
 #: Makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
@@ -55,9 +57,14 @@ class Clients:
         self.local = local_algorithm(setup)
         self._attack_state: State = {}
         once = setup.attack is not None and not setup.attack.every_round
-        self._poisoned = _poisoned(setup, self.local, sorted(setup.hostile), 1, None, {}) if once else setup.task
+        self._poisoned = setup.task
+        if once:
+            with setup.clock.stage("attack"):
+                self._poisoned = _poisoned(setup, self.local, sorted(setup.hostile), 1, None, {})
         keeps = setup.training.worker_momentum > 0
-        self._momentum = torch.zeros(len(setup.task.sizes), setup.task.dim) if keeps else None
+        if keeps and setup.memory is None:
+            check_kept(setup, "training.worker_momentum", setup.task.dim)
+        self._momentum = kept_rows(len(setup.task.sizes), setup.task.dim, setup.memory) if keeps else None
 
     def send(self, model: Tensor, round: int, chosen: Sequence[int], known_rule: KnownBy, buffer: Tensor) -> Wire:
         """Train the chosen clients from ``model``, let the colluders among them craft, and put all into ``buffer``.
@@ -73,7 +80,10 @@ class Clients:
         self.local.begin(chosen)
         acting = setup.hostile if setup.attack and setup.threat.acts(round) else frozenset()
         honest = tuple(client for client in chosen if client not in acting)
-        hostile = self._heard(tuple(client for client in chosen if client in acting), round, model)
+        hostile = tuple(client for client in chosen if client in acting)
+        if setup.attack is not None and hostile:
+            with setup.clock.stage("attack"):
+                hostile = self._heard(setup.attack, hostile, round, model)
         rows = buffer[: len(honest) + len(hostile)]
         if setup.rng.child("order", round).numpy().integers(2):
             sides = _Sides(honest, rows[len(hostile) :], hostile, rows[: len(hostile)])
@@ -81,29 +91,34 @@ class Clients:
         else:
             sides = _Sides(honest, rows[: len(honest)], hostile, rows[len(honest) :])
             order = honest + hostile
-        self._train_honest(model, round, sides)
+        with setup.clock.stage("training"):
+            self._train_honest(model, round, sides)
         if setup.attack is not None and hostile:
-            self._attack(setup.attack, model, round, sides, known_rule)
+            with setup.clock.stage("attack"):
+                self._attack(setup.attack, model, round, sides, known_rule)
         self.local.trim(rows)
+        let_go(rows)
         return Wire(rows, order, frozenset(hostile))
 
-    def _heard(self, hostile: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
+    def _heard(self, attack: PoisonAttack, hostile: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
         """Those of the chosen colluders whose updates will reach the server."""
-        attack = self._setup.attack
-        if attack is None:
-            return hostile
         views = (self._view(hostile, client, round, model) for client in hostile)
-        with _untouched(attack, model, *_tensors(_pool(self._setup))):
+        with _untouched(attack, model, *_tensors(self._setup.pool)):
             return tuple(client for client, view in zip(hostile, views, strict=True) if not attack.silent(view))
 
     def _train_honest(self, model: Tensor, round: int, sides: _Sides) -> None:
         setup, plan = self._setup, private_plan(self._setup)
-        task = self._prepared(model, round, sides.honest)
+        task = setup.task
+        if setup.pipeline.transforms:
+            with setup.clock.stage("client_defense"):
+                task = self._prepared(model, round, sides.honest)
         self._train(task, model, round, sides.honest, plan, sides.honest_rows)
         for stage, transform in enumerate(setup.pipeline.transforms):
-            for client, update in zip(sides.honest, sides.honest_rows, strict=True):
-                used = task.examples_used(client, plan, setup.rng.child("round", round))
-                update.copy_(transform.apply(update, _client_context(setup, stage, client, round, model, used)))
+            with setup.clock.stage("client_defense"):
+                for client, update in zip(sides.honest, sides.honest_rows, strict=True):
+                    used = task.examples_used(client, plan, setup.rng.child("round", round))
+                    update.copy_(transform.apply(update, client_context(setup, stage, client, round, model, used)))
+                    let_go(update)
         self.local.note(sides.honest, sides.honest_rows)
 
     def _prepared(self, model: Tensor, round: int, honest: tuple[int, ...]) -> Task:
@@ -112,7 +127,7 @@ class Clients:
         for client in honest:
             own = examples = setup.task.examples(client)
             for stage, transform in enumerate(setup.pipeline.transforms):
-                context = _client_context(setup, stage, client, round, model, examples)
+                context = client_context(setup, stage, client, round, model, examples)
                 examples = transform.prepare(examples, context)
             if examples is not own:
                 replaced[client] = examples
@@ -130,7 +145,7 @@ class Clients:
         """Fill the colluders' rows. Their own training runs only where the attack asks for it."""
         setup = self._setup
         first = sides.hostile[0]
-        with _untouched(attack, model, *_tensors(_pool(setup))):
+        with _untouched(attack, model, *_tensors(setup.pool)):
             self._attack_state = attack.prepare(self._view(sides.hostile, first, round, model))
         if Sight.OWN_DATA in setup.attack_sees:
             task = self._poisoned
@@ -173,18 +188,20 @@ class Clients:
         self, task: Task, model: Tensor, round: int, clients: tuple[int, ...], plan: LocalPlan, rows: Tensor
     ) -> None:
         """Fill ``rows`` with the updates of ``clients``, worker momentum included: m <- beta m + (1 - beta) u."""
-        if not clients:
-            return
-        self.local.train(task, model, clients, plan, self._setup.rng.child("round", round), rows)
-        if self._momentum is not None:
-            beta = self._setup.training.worker_momentum
-            for client, update in zip(clients, rows, strict=True):
-                update.copy_(self._momentum[client].mul_(beta).add_(update, alpha=1 - beta))
+        rng, beta = self._setup.rng.child("round", round), self._setup.training.worker_momentum
+        for some in held_at_a_time(rows, self._setup.memory):
+            self.local.train(task, model, clients[some], plan, rng, rows[some])
+            if self._momentum is not None:
+                for client, update in zip(clients[some], rows[some], strict=True):
+                    update.copy_(self._momentum[client].mul_(beta).add_(update, alpha=1 - beta))
+                    let_go(self._momentum)
+            let_go(rows)
 
 
-def _client_context(
+def client_context(
     setup: Setup, stage: int, client: int, round: int, model: Tensor, examples: Examples
 ) -> ClientContext:
+    """What a client knows at one stage of the pipeline, as it prepares its examples or its update."""
     name = setup.pipeline.transforms[stage].name
     # Where noise hides the examples, whatever comes after it must not look at them again.
     hidden = isinstance(setup.protocol.privacy, RecordNoise)
@@ -208,17 +225,13 @@ def _poisoned(
     """The task as the colluders train on it; without a model, as it is before the first round."""
     attack, replaced = setup.attack, {}
     assert attack is not None
-    with _untouched(attack, *_tensors(_pool(setup))):
+    with _untouched(attack, *_tensors(setup.pool)):
         for client in hostile:
             examples = setup.task.examples(client)
             altered = attack.poison(examples, _data_view(setup, local, hostile, client, round, model, state))
             if altered is not examples:
                 replaced[client] = altered
     return setup.task.with_examples(replaced) if replaced else setup.task
-
-
-def _pool(setup: Setup) -> tuple[Examples, ...]:
-    return tuple(setup.task.examples(client) for client in sorted(setup.hostile))
 
 
 def _tensors(pool: tuple[Examples, ...]) -> list[Tensor]:
@@ -254,7 +267,7 @@ def _data_view(
         shape=setup.task.shape,
         value_range=setup.task.value_range,
         state=state,
-        pool=_pool(setup),
+        pool=setup.pool,
         clean=None if model is None else clean,
         model=model,
         predict=setup.task.logits,

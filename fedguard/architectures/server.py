@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
@@ -17,10 +16,11 @@ from fedguard.architectures.measured import excluded, measured
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import KnownToColluders, noise_of, rule_context
-from fedguard.architectures.watch import ANOTHER_MODEL, watching
+from fedguard.architectures.watch import ANOTHER_MODEL, Watch, watching
 from fedguard.architectures.wire import leave
-from fedguard.contracts import Architecture, ClientNoise, Exposure, Pipeline, RoundReport, Setup, Sight, State
+from fedguard.contracts import Architecture, ClientNoise, Exposure, Pipeline, RoundReport, Setup, Sight, State, Watched
 from fedguard.errors import PreconditionError
+from fedguard.mapped import round_buffer
 from fedguard.privacy.central import CentralDP, ClippedByServer, central
 
 
@@ -42,35 +42,42 @@ class Server(Architecture):
     )
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        training = setup.training
+        training, clock = setup.training, setup.clock
         clients, masked = Clients(setup), masking(setup)
         model = setup.task.initial_model(setup.rng.child("model"))
         server = ServerStep(training, model)
         states: tuple[State, ...] = ()
         private = _trusted(setup)
         noise = private.start() if private else None
-        buffer = torch.empty(0)
+        buffer: Tensor | None = None
 
         for round in range(1, training.rounds + 1):
             chosen = setup.participation.choose(setup.rng.child("participation", round), round)
-            buffer.resize_(len(chosen), len(model))
+            buffer = round_buffer(len(chosen), len(model), setup.memory, buffer)
             watch = watching(setup, model, round)
             given = watch.sent if watch else model
             clip = noise.clip if noise else None
             known = partial(KnownToColluders, _known(setup, clip), given, round, states)
             wire = clients.send(given, round, chosen, known, buffer)
-            sent = leave(setup, given, round, wire)
-            received = masked.receive(watch.see(sent) if watch else sent)
+            with clock.stage("aggregation"):
+                sent = leave(setup, given, round, wire)
+            if watch:
+                with clock.stage("inference"):
+                    watch.see(sent)
+            with clock.stage("masking" if setup.protocol.masked else "other"):
+                received = masked.receive(sent)
             result: Aggregate | str = ANOTHER_MODEL
-            if private and noise:
-                vector, noise = private.release(received.rows, noise, setup.rng.child("privacy", round))
-                result = Aggregate(vector, None, ())
-            elif given is model:
-                result = _aggregate(setup, model, round, received, states)
+            with clock.stage("aggregation"):
+                if private and noise:
+                    vector, noise = private.release(received.rows, noise, setup.rng.child("privacy", round))
+                    result = Aggregate(vector, None, ())
+                elif given is model:
+                    result = _aggregate(setup, model, round, received, states)
             if isinstance(result, Aggregate):
                 states = result.states
                 arrived = [client for behind in received.behind for client in behind]
-                model = server.moved(model, clients.local.settle(result.vector, arrived))
+                with clock.stage("model"):
+                    model = server.moved(model, clients.local.settle(result.vector, arrived))
             due = round == training.rounds or round % setup.evaluate_every == 0
             yield RoundReport(
                 round=round,
@@ -85,12 +92,10 @@ class Server(Architecture):
                 clip=clip,
                 excluded=excluded(result, received),
                 abandoned=None if isinstance(result, Aggregate) else result,
-                evaluation=clients.local.evaluate(model) if due else None,
-                **(measured(result, received) if due else {"kappa": None, "cosine": None}),
-                **_backdoor(setup, clients, model, due),
+                **_figures(setup, clients, model, result, received, due),
                 notes=clients.notes(),
                 masked=received.masked,
-                watched=watch.watched(received, result, model) if watch else None,
+                watched=_watched(setup, watch, received, result, model),
             )
 
 
@@ -129,8 +134,25 @@ def _known(setup: Setup, clip: float | None) -> Setup:
     return replace(setup, pipeline=Pipeline((ClippedByServer(bound=clip), setup.pipeline.rule)))
 
 
-def _backdoor(setup: Setup, clients: Clients, model: Tensor, due: bool) -> dict[str, Any]:
-    """The backdoor as it now is, and how often it works."""
+def _figures(
+    setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: Received, due: bool
+) -> dict[str, Any]:
+    """The backdoor as it now is, and in rounds in which it is due, what the new model and the aggregate are worth."""
     planted = clients.planted()
-    success = setup.task.backdoor_success(model, *planted) if planted and due else None
-    return {"backdoor": success, "planted": planted}
+    if not due:
+        return {"evaluation": None, "kappa": None, "cosine": None, "backdoor": None, "planted": planted}
+    with setup.clock.stage("evaluation"):
+        evaluation = clients.local.evaluate(model)
+        backdoor = setup.task.backdoor_success(model, *planted) if planted else None
+    with setup.clock.stage("measuring"):
+        found = measured(result, received)
+    return {"evaluation": evaluation, "backdoor": backdoor, "planted": planted, **found}
+
+
+def _watched(
+    setup: Setup, watch: Watch | None, received: Received, result: Aggregate | str, model: Tensor
+) -> Watched | None:
+    if watch is None:
+        return None
+    with setup.clock.stage("inference"):
+        return watch.watched(received, result, model)

@@ -23,12 +23,11 @@ class Watch:
         self._clients: tuple[int, ...] = ()
         self._updates = torch.empty(0)
 
-    def see(self, sent: Sent) -> Sent:
+    def see(self, sent: Sent) -> None:
         """Keep what leaves the clients and gets anywhere, before its memory is used again."""
         rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.lost]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
         self._updates = sent.wire.updates[rows]
-        return sent
 
     def watched(self, received: Received, result: Aggregate | str, after: Tensor) -> Watched:
         """The round as it came out."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedguard.contracts import BEFORE_THE_INPUT, Setup
 from fedguard.kernels import finite_rows
+from fedguard.mapped import let_go
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Wire:
             if order[row] in clients:
                 kept -= 1
                 self.updates[row] = self.updates[kept]
+                let_go(self.updates)
                 order[row], order[kept] = order[kept], order[row]
         return Wire(self.updates[:kept], tuple(order[:kept]), self.hostile)
 
@@ -98,3 +100,4 @@ def shorten(updates: Tensor, bound: float) -> None:
         length = float(row.double().norm())
         if length > bound:
             row.mul_(bound / length)
+        let_go(updates)

@@ -46,6 +46,7 @@ def examine(store: Path) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield Finding("cores", True, f"{cores}; so many trials run at once")
     yield _memory()
+    yield _cuda()
     yield _writable(store)
 
 
@@ -91,6 +92,16 @@ def _memory() -> Finding:
     except (ValueError, OSError, AttributeError):
         return Finding("memory", True, "unknown on this system")
     return Finding("memory", free > 1, f"{free:.1f} GiB free; about 0.6 GiB per worker is needed for small models")
+
+
+def _cuda() -> Finding:
+    try:
+        import torch
+    except ImportError:  # told above
+        return Finding("CUDA device (optional)", True, "unknown without torch")
+    if not torch.cuda.is_available():
+        return Finding("CUDA device (optional)", True, "none; `run --device cuda` needs one")
+    return Finding("CUDA device (optional)", True, f"{torch.cuda.get_device_name()}; used by `run --device cuda`")
 
 
 def _writable(store: Path) -> Finding:

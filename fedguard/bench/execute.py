@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from fedguard.bench.budget import parsed
 from fedguard.bench.engines import Engine
 from fedguard.bench.engines.local import LocalPool, default_jobs
 from fedguard.bench.progress import Bars, Listener
@@ -12,6 +13,7 @@ from fedguard.bench.runner import Runner
 from fedguard.bench.store import RunFolder
 from fedguard.config import Plan
 from fedguard.errors import ConfigError
+from fedguard.tasks.device import usable
 
 
 def execute(
@@ -23,6 +25,8 @@ def execute(
     retry_failed: bool = False,
     fresh: bool = False,
     same_code: bool = False,
+    memory: int | str | None = None,
+    device: str = "cpu",
 ) -> Run:
     """Run what is missing of a plan, and open the result.
 
@@ -30,18 +34,26 @@ def execute(
         jobs: worker processes, one torch thread each; by default one per core.
         listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
         retry_failed, fresh, same_code: as for `Runner`.
+        memory: of all workers together, in bytes or as "4G"; None for no limit. A trial that needs more fails and says so.
+        device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``.
 
     Raises:
-        ConfigError: jobs below 1, or nothing in the suite may run.
+        ConfigError: jobs below 1, a memory that is none, a device that is not there, or nothing in the suite may run.
         StoreError: the store cannot be written.
     """
     workers = default_jobs() if jobs is None else jobs
     if workers < 1:
         raise ConfigError(f"jobs: expected at least 1; got {workers}.")
-    start = {"plugins": list(plan.suite.plugins), "paths": [str(plan.folder)] if plan.folder else []}
+    processes = min(workers, len(plan.cells) * len(plan.suite.seeds))
+    start = {
+        "plugins": list(plan.suite.plugins),
+        "paths": [str(plan.folder)] if plan.folder else [],
+        "memory": None if memory is None else parsed(memory) // processes,
+        "device": usable(device),
+    }
 
     def pool() -> Engine:
-        return LocalPool(min(workers, len(plan.cells) * len(plan.suite.seeds)), start)
+        return LocalPool(processes, start)
 
     if listener is None:
         console = Console(stderr=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedguard.bench.breakdown import Breakdown, breakdown
 from fedguard.bench.matrix import FIGURES, Matrix, matrix
+from fedguard.bench.profile import Profile, profile
 from fedguard.bench.record import Record, number_at
 from fedguard.bench.store import RunFolder
 from fedguard.bench.trilemma import Trilemma, trilemma
@@ -137,6 +138,10 @@ class Run:
             ConfigError: the run has no attack on the clients' privacy.
         """
         return trilemma(self.name, self.rows(), self.swept)
+
+    def profile(self) -> Profile:
+        """Where the time went: what each stage of the rounds took, for each cell and over the whole run."""
+        return profile(self.name, self.records, self.manifest["positions"])
 
     def with_status(self, status: str) -> list[dict[str, Any]]:
         """The rows that are ``ok``, ``refused``, ``failed`` or ``missing``."""

@@ -5,27 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedguard.bench.budget import within
 from fedguard.bench.card import threat_card
 from fedguard.bench.code import code_of, data_digest
-from fedguard.bench.environment import environment, peak_memory
+from fedguard.bench.environment import environment, held_memory, peak_memory
 from fedguard.bench.inference.curious import Album, Curious
 from fedguard.bench.protocol import privacy_spent, sums
 from fedguard.bench.record import Record, identified
 from fedguard.bench.references import references
 from fedguard.config import Cell
-from fedguard.contracts import Data, Model, Partition, RoundReport, Setup
+from fedguard.contracts import Clock, Data, Model, Partition, RoundReport, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.trajectory import durability, summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.engines.parallel import memory_floats
 
 Corners = Mapping[str, float | None]
 #: Is told the round, of how many, and its accuracy where it was evaluated.
@@ -43,6 +45,7 @@ def run_trial(
     progress: Progress = silent,
     clean_model: Callable[[], Tensor | None] = lambda: None,
     album: Album = lambda name, claim, truth: None,
+    memory: int | None = None,
 ) -> tuple[Record, Tensor]:
     """Train a cell that may run, with one seed.
 
@@ -52,39 +55,53 @@ def run_trial(
         clean_model: the final model of the cell without its attack, if it is stored; otherwise it is trained again where
             a backdoor's success must be compared with it.
         album: takes the pictures that an inversion made.
+        memory: bytes that this process may hold, see `fedguard.bench.budget`; None for no limit.
 
     Returns:
         the record, and the final model (float32 ``[d]``).
+
+    Raises:
+        ConfigError: the training needs more memory.
     """
-    compared_with = references(cell, seed, _final_accuracy)
-    started, wall, cpu = time.time(), time.perf_counter(), time.process_time()
-    task, measured = deal(cell, seed)
-    setup = set_up(cell, seed, task)
-    curious = Curious(cell, setup, task) if cell.inference else None
-    reports, model = _run(replace(setup, observer=curious.observer) if curious else setup, cell, progress)
-    result = summarise(reports)
-    result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
-    hostile = colluders(cell, seed) if cell.attack else frozenset()
-    result["minority"] = minorities(task, reports, hostile, result["class_accuracy"])
+    compared_with = references(cell, seed, partial(_final_accuracy, memory=memory))
+    started, clock = time.time(), Clock()
+    with clock.stage("data"):
+        task = _task(cell, seed, memory)
+    setup = replace(set_up(cell, seed, task), clock=clock)
+    curious = None
+    if cell.inference:
+        with clock.stage("inference"):
+            curious = Curious(cell, setup, task)
+            setup = replace(setup, observer=curious.observer)
+    setup = _limited(cell, seed, setup, memory)
+    with clock.stage("measuring"):
+        measured = _dissimilarity(_key(cell, seed), memory_floats())
+    reports, model = _run(setup, cell, progress)
+    with clock.stage("scoring"):
+        result = _scores(cell, seed, task, reports)
     result.update(_compared(cell, result["final_accuracy"], corners))
     result["references"] = compared_with
-    result["secure_aggregation"] = sums(cell, reports, hostile)
-    result["privacy"] = privacy_spent(cell, reports, task.dim)
-    result["inference"] = curious.inferred(reports, model, album) if curious else None
-    result.update(_backdoor(cell, seed, task, reports, model, clean_model))
+    result["inference"] = None
+    if curious:
+        with clock.stage("inference"):
+            result["inference"] = curious.inferred(reports, model, album)
+    result.update(_backdoor(cell, seed, setup, reports, model, clean_model, memory))
     card = threat_card(cell)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
     card["epsilon"] = result["privacy"]["epsilon"] if result["privacy"] else None
+    stages = clock.spent()
     record: Record = {
         "status": "ok",
         "reason": None,
         "threat_card": card,
         "result": result,
         "cost": {
-            "seconds": time.perf_counter() - wall,
-            "cpu_seconds": time.process_time() - cpu,
+            "seconds": sum(stage["seconds"] for stage in stages.values()),
+            "cpu_seconds": sum(stage["cpu_seconds"] for stage in stages.values()),
+            "stages": stages,
             "worker_peak_memory_bytes": peak_memory(),
+            "worker_memory_limit_bytes": memory,
             "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
@@ -121,18 +138,45 @@ def deal(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]
     Raises:
         ConfigError: data, partition, model and number of clients do not come together.
     """
+    return _deal(*_key(cell, seed)), _dissimilarity(_key(cell, seed), memory_floats())
+
+
+#: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples.
+_Key = tuple[Data, Model, Partition, int, Rng, int]
+
+
+def _key(cell: Cell, seed: int) -> _Key:
     fixed = cell.config.task.partition_seed
     rng = Rng(seed if fixed is None else fixed)
-    return _deal(cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data)
+    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data
 
 
 @lru_cache(maxsize=4)
-def _deal(
-    data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root: int
-) -> tuple[Classification, dict[str, float | int]]:
-    """The dealt task and its dissimilarity, kept for the next cells, which mostly share them."""
-    task = Classification.deal(data, model, partition, clients, rng.child("partition"), root)
-    return task, dissimilarity(task, rng.child("dissimilarity"))
+def _deal(data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root: int) -> Classification:
+    """The dealt task, kept for the next cells, which mostly share it."""
+    return Classification.deal(data, model, partition, clients, rng.child("partition"), root)
+
+
+@lru_cache(maxsize=4)
+def _dissimilarity(key: _Key, held: int) -> dict[str, float | int]:
+    return dissimilarity(_deal(*key), key[4].child("dissimilarity"), held)
+
+
+@lru_cache(maxsize=1)
+def _alone(key: _Key) -> tuple[Classification, int]:
+    """The dealt task with all others let go, and the bytes that the process then holds."""
+    _alone.cache_clear()
+    _deal.cache_clear()
+    task = _deal(*key)
+    return task, held_memory()
+
+
+def _task(cell: Cell, seed: int, memory: int | None) -> Classification:
+    return _deal(*_key(cell, seed)) if memory is None else _alone(_key(cell, seed))[0]
+
+
+def _limited(cell: Cell, seed: int, setup: Setup, memory: int | None) -> Setup:
+    return setup if memory is None else within(setup, memory, _alone(_key(cell, seed))[1])
 
 
 def colluders(cell: Cell, seed: int) -> frozenset[int]:
@@ -160,8 +204,8 @@ def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
     )
 
 
-def _train(cell: Cell, seed: int, task: Classification, progress: Progress) -> tuple[list[RoundReport], Tensor]:
-    return _run(set_up(cell, seed, task), cell, progress)
+def _train(cell: Cell, seed: int, memory: int | None) -> tuple[list[RoundReport], Tensor]:
+    return _run(_limited(cell, seed, set_up(cell, seed, _task(cell, seed, memory)), memory), cell, silent)
 
 
 def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
@@ -175,9 +219,19 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
     return reports, model
 
 
-def _final_accuracy(cell: Cell, seed: int) -> float:
-    reports, _ = _train(cell, seed, deal(cell, seed)[0], silent)
-    return float(summarise(reports)["final_accuracy"])
+def _final_accuracy(cell: Cell, seed: int, memory: int | None) -> float:
+    return float(summarise(_train(cell, seed, memory)[0])["final_accuracy"])
+
+
+def _scores(cell: Cell, seed: int, task: Classification, reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """What the reports of the rounds say."""
+    result = summarise(reports)
+    result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
+    hostile = colluders(cell, seed) if cell.attack else frozenset()
+    result["minority"] = minorities(task, reports, hostile, result["class_accuracy"])
+    result["secure_aggregation"] = sums(cell, reports, hostile)
+    result["privacy"] = privacy_spent(cell, reports, task.dim)
+    return result
 
 
 def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
@@ -204,19 +258,22 @@ def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
 def _backdoor(
     cell: Cell,
     seed: int,
-    task: Classification,
+    setup: Setup,
     reports: Sequence[RoundReport],
     model: Tensor,
     clean_model: Callable[[], Tensor | None],
+    memory: int | None,
 ) -> dict[str, Any]:
     """How often the trigger works on other classes' test examples, less how often it does so on the unattacked model."""
     planted = next((report.planted for report in reversed(reports) if report.planted is not None), None)
     if planted is None:
         return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None, "durability": None}
-    clean = clean_model()
-    if clean is None:
-        clean = _train(cell.corner(attacked=False, defended=True), seed, task, silent)[1]
-    raw, base = task.backdoor_success(model, *planted), task.backdoor_success(clean, *planted)
+    with setup.clock.stage("references"):
+        clean = clean_model()
+        if clean is None:
+            clean = _train(cell.corner(attacked=False, defended=True), seed, memory)[1]
+    with setup.clock.stage("evaluation"):
+        raw, base = (setup.task.backdoor_success(one, *planted) for one in (model, clean))
     return {
         "attack_success": raw - base,
         "attack_success_raw": raw,

@@ -1,6 +1,7 @@
 """The process in which trials run: JSON lines in, JSON lines out, one torch thread.
 
     in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
+         first of all {"paths": [...], "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda"}
     out  {"round": 7, "rounds": 30, "accuracy": [[6, 0.71], [7, 0.74]]}     now and then
          {"record": {...}, "log": text}         at the end of each trial
 
@@ -31,14 +32,16 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from fedguard.registry import registry
+    from fedguard.tasks.device import set_device
 
+    set_device(start.get("device", "cpu"))
     registry().use_modules(start["plugins"])
     _say(out, {"ready": True})
     for line in sys.stdin:
-        _say(out, _serve(json.loads(line), out))
+        _say(out, _serve(json.loads(line), out, start.get("memory")))
 
 
-def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
+def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, Any]:
     import numpy as np
     import torch
 
@@ -71,7 +74,7 @@ def _serve(job: dict[str, Any], out: IO[str]) -> dict[str, Any]:
         pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
 
     try:
-        record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model, album)
+        record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model, album, memory)
         if job["model"] is not None:
             _save_atomically(Path(job["model"]), model.numpy())
         return {"record": record, "log": None}

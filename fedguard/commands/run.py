@@ -25,9 +25,21 @@ def run(
     ] = [],  # noqa: B006
     name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
     jobs: Jobs = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="What all workers together may hold, such as 4G or 512M; larger updates go through a file. Default: no limit.",
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(metavar="cpu|cuda", help="Where the clients' training and the evaluation compute."),
+    ] = "cpu",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Show in the end where the time went.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -58,6 +70,8 @@ def run(
             name=name,
             store=store,
             jobs=jobs,
+            memory=memory,
+            device=device,
             settings=settings,
             retry_failed=retry_failed,
             fresh=no_cache,
@@ -67,6 +81,11 @@ def run(
         fail(str(interruption) or "interrupted.", 130)
     if not quiet:
         console.print(overview(result))
+        if profile:
+            console.print()
+    if profile:
+        console.print(result.profile(), highlight=False)
+    if not quiet:
         _next_steps(result.name)
     if result.with_status("failed"):
         raise typer.Exit(4)

@@ -18,6 +18,7 @@ def show(
         str | None, typer.Option(help="Show the matrix of this figure alone, such as worst_class_accuracy.")
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file as well.")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the time went instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -26,11 +27,16 @@ def show(
     from fedguard.bench.report import matrices, overview, write_svg
 
     opened = api.open_run(run, store)
+    if profile and (figure or svg):
+        raise ConfigError("show --profile: expected neither --figure nor --svg beside it, which are of the matrix.")
     if as_json:
-        print_json(opened.rows())
+        print_json(opened.profile().as_dict() if profile else opened.rows())
         return
     for path in opened.broken:
         Console(stderr=True).print(f"{path} is damaged and left out; run the suite again to replace it.", markup=False)
+    if profile:
+        console.print(opened.profile(), highlight=False)
+        return
     console.print(opened.table(figure) if figure else overview(opened))
     if svg:
         write_svg([opened.table(figure)] if figure else list(matrices(opened)), svg)

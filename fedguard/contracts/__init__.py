@@ -11,6 +11,7 @@
     protocol.py        Protocol: secure aggregation, dropouts, noise
     training.py        Training, and the optimizers of a server
     participation.py   Participation: who takes part when
+    clock.py           Clock: where the time of a training goes
     architectures.py   Setup, RoundReport, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
@@ -35,6 +36,7 @@ from fedguard.contracts.attacks import (
     Probe,
     Probes,
 )
+from fedguard.contracts.clock import STAGES, Clock
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
     ONE_VECTOR,
@@ -97,6 +99,7 @@ __all__ = [
     "ONE_VECTOR_AND_ROOT",
     "ROOT",
     "ROWS",
+    "STAGES",
     "AdaptiveClip",
     "AggregationRule",
     "Algorithm",
@@ -105,6 +108,7 @@ __all__ = [
     "ClientContext",
     "ClientNoise",
     "ClientTransform",
+    "Clock",
     "CoordinateRule",
     "Data",
     "DataView",

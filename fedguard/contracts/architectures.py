@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
+from fedguard.contracts.clock import Clock
 from fedguard.contracts.participation import Participation
 from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
-from fedguard.contracts.tasks import Evaluation, Task, Trigger
+from fedguard.contracts.tasks import Evaluation, Examples, Task, Trigger
 from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
@@ -69,6 +71,9 @@ class Setup:
         told: how many hostile clients, of all clients, the server is told to expect.
         attack_sees: the sights that the attack was found to have (see `fedguard.visibility`).
         rule_sees: the same for the server's rule.
+        memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
+            time; None for no limit.
+        clock: is told which stage of a round is at work.
     """
 
     task: Task
@@ -85,6 +90,13 @@ class Setup:
     evaluate_every: int = 1
     protocol: Protocol = field(default_factory=Protocol)
     observer: Observer | None = None
+    memory: int | None = None
+    clock: Clock = field(default_factory=Clock, compare=False, repr=False)
+
+    @cached_property
+    def pool(self) -> tuple[Examples, ...]:
+        """The hostile clients' own examples, in the order of their numbers."""
+        return tuple(self.task.examples(client) for client in sorted(self.hostile))
 
     def told_among(self, n: int) -> int:
         """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""

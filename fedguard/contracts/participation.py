@@ -90,5 +90,5 @@ class Participation:
         if self.sampling == "fixed":
             taken = draw.choice(len(there), min(self.expected, len(there)), replace=False)
             return tuple(there[i] for i in sorted(taken.tolist()))
-        drawn = draw.random(self.total) < self.expected / self.total
-        return tuple(client for client in there if drawn[client])
+        drawn = (draw.random(self.total) < self.expected / self.total).nonzero()[0].tolist()
+        return tuple(drawn if not self.schedule else sorted(set(drawn).intersection(there)))

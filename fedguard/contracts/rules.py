@@ -79,6 +79,10 @@ class Defense(Algorithm):
     by_samples: ClassVar[bool] = False
     #: Whether it weighs the clients by the noise of their privacy levels, and so cannot run without any.
     by_noise: ClassVar[bool] = False
+    #: Whether what comes out is meant for a mean of honest updates, in direction and length, with no noise in it.
+    estimates_mean: ClassVar[bool] = True
+    #: Whether it puts inputs of its own making to the model, which for texts mean nothing.
+    makes_inputs: ClassVar[bool] = False
     #: Values worth trying for each parameter when the defense is tuned; the default need not be among them.
     grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
+from torch import Tensor
 
 from fedguard.contracts import LocalPlan, Task
 from fedguard.rng import Rng
 
+#: Up to so many clients all gradients are measured; of more, those of so many, drawn at random.
+MEASURED = 500
+#: Gradients that are held at a time where nobody says, in floats: 256 MiB.
+HELD = 64 << 20
+#: Parts of the drawn clients; leaving out one after the other shows the standard error.
+PARTS = 10
 
-def dissimilarity(task: Task, rng: Rng) -> dict[str, float | int]:
+
+def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | int]:
     """Measures of heterogeneity over all clients of a task.
+
+    Args:
+        held: floats of gradients that are held at a time.
 
     Returns:
         label_distance: mean over clients of the total variation distance between a client's label distribution and the
             pooled one, in [0, 1].
         gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the full-batch gradients at the initial model, g their
-            mean (the relative form of G^2 in Karimireddy et al., ICLR 2022).
+            mean (the relative form of G^2 in Karimireddy et al., ICLR 2022). Of more than `MEASURED` clients it is estimated
+            from so many of them, free of the bias that the sample's own mean brings.
+        gradient_clients, gradient_error: only where it is estimated: from how many clients, and its standard error.
         smallest_client, median_client, largest_client: numbers of examples.
     """
     clients = range(len(task.sizes))
@@ -24,15 +40,67 @@ def dissimilarity(task: Task, rng: Rng) -> dict[str, float | int]:
     ).double()
     shares = counts / counts.sum(1, keepdim=True)
     pooled = counts.sum(0) / counts.sum()
-    gradients = torch.empty(len(clients), task.dim)
-    plan = LocalPlan(lr=1.0, batch_size=None, steps=1)
-    task.local_updates(task.initial_model(rng.child("model")), clients, plan, rng.child("dissimilarity"), gradients)
-    mean = gradients.mean(0)
     sizes = sorted(task.sizes)
     return {
         "label_distance": float((shares - pooled).abs().sum(1).mean() / 2),
-        "gradient_dissimilarity": float((gradients - mean).square().sum(1).mean() / mean.square().sum()),
+        **_of_gradients(task, rng, held),
         "smallest_client": sizes[0],
         "median_client": sizes[len(sizes) // 2],
         "largest_client": sizes[-1],
     }
+
+
+def _of_gradients(task: Task, rng: Rng, held: int) -> dict[str, float | int]:
+    model, total = task.initial_model(rng.child("model")), len(task.sizes)
+    if total <= MEASURED:
+        return {"gradient_dissimilarity": _relative(_measured(task, model, range(total), rng, held), total)}
+    drawn = rng.child("clients").numpy().choice(total, MEASURED, replace=False)
+    parts = [_measured(task, model, drawn[part::PARTS].tolist(), rng, held) for part in range(PARTS)]
+    without = torch.tensor([_relative(_joined(parts[:k] + parts[k + 1 :]), total) for k in range(PARTS)])
+    left_out = 1 - MEASURED / total  # nothing is uncertain where all clients are drawn
+    return {
+        "gradient_dissimilarity": _relative(_joined(parts), total),
+        "gradient_clients": MEASURED,
+        "gradient_error": float((without.var(correction=0) * (PARTS - 1) * left_out).sqrt()),
+    }
+
+
+class _Gradients(NamedTuple):
+    """Of some clients: how many, the mean of their gradients (float32 ``[d]``), and the mean squared distance from it."""
+
+    clients: int
+    mean: Tensor
+    spread: Tensor
+
+
+def _measured(task: Task, model: Tensor, clients: Sequence[int], rng: Rng, held: int) -> _Gradients:
+    """The clients' gradients, of as many at a time as may be held."""
+    plan, step = LocalPlan(lr=1.0, batch_size=None, steps=1), max(1, held // task.dim)
+    found = []
+    for begin in range(0, len(clients), step):
+        now = clients[begin : begin + step]
+        gradients = torch.empty(len(now), task.dim)
+        task.local_updates(model, now, plan, rng.child("dissimilarity"), gradients)
+        mean = gradients.mean(0)
+        found.append(_Gradients(len(now), mean, gradients.sub_(mean).square_().sum(1).mean()))
+        if len(found) > 1:
+            found = [_joined(found)]
+    return found[0]
+
+
+def _joined(parts: Sequence[_Gradients]) -> _Gradients:
+    clients = sum(part.clients for part in parts)
+    mean = sum((part.mean * (part.clients / clients) for part in parts), torch.zeros(()))
+    around = [(part.spread + (part.mean - mean).square().sum()) * (part.clients / clients) for part in parts]
+    return _Gradients(clients, mean, torch.stack(around).sum())
+
+
+def _relative(found: _Gradients, total: int) -> float:
+    """``spread / |mean|^2`` among ``total`` clients, of which these were drawn."""
+    length = found.mean.square().sum()
+    if found.clients == total:
+        return float(found.spread / length)
+    spread = found.spread * (found.clients / (found.clients - 1) * (total - 1) / total)
+    # The sample's mean is longer than that of all by what it strays. No more than half of it is taken off.
+    strays = spread / found.clients * ((total - found.clients) / (total - 1))
+    return float(spread / torch.maximum(length - strays, length / 2))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from fedguard.contracts import RoundReport, Task
+
+#: The most minorities that are told of.
+MOST = 200
 
 
 def minorities(
@@ -28,33 +32,33 @@ def minorities(
         for each such client, in the order of their numbers: client; classes: the rare ones that it holds; excluded: the
         share of the rounds with its update in which the rule gave that update no weight, None for rules without weights
         and for a client that was never there; accuracy: mean final accuracy on its rare classes, None without test
-        examples of them.
+        examples of them. Of more than `MOST` these are the ones most often excluded.
     """
     n = len(task.sizes)
     held = torch.stack([torch.bincount(task.examples(client).y, minlength=task.classes) > 0 for client in range(n)])
-    rare = held.sum(0) < n / 4
+    rare = held & (held.sum(0) < n / 4)
+    candidates = [client for client in rare.any(1).nonzero()[:, 0].tolist() if client not in hostile]
+    excluded = _excluded(reports)
+    if len(candidates) > MOST:
+        candidates = sorted(sorted(candidates, key=lambda client: -excluded.get(client, -1.0))[:MOST])
     found = []
-    for client in range(n):
-        classes = (held[client] & rare).nonzero()[:, 0].tolist()
-        if classes and client not in hostile:
-            found.append(
-                {
-                    "client": client,
-                    "classes": classes,
-                    "excluded": _excluded(client, reports),
-                    "accuracy": _mean([class_accuracy[label] for label in classes]),
-                }
-            )
+    for client in candidates:
+        classes = rare[client].nonzero()[:, 0].tolist()
+        accuracy = _mean([class_accuracy[label] for label in classes])
+        found.append({"client": client, "classes": classes, "excluded": excluded.get(client), "accuracy": accuracy})
     return found
 
 
-def _excluded(client: int, reports: Sequence[RoundReport]) -> float | None:
-    judged = [
-        client in report.excluded
-        for report in reports
-        if report.excluded is not None and client in report.clients and client not in report.not_finite
-    ]
-    return sum(judged) / len(judged) if judged else None
+def _excluded(reports: Sequence[RoundReport]) -> dict[int, float]:
+    """By client, the share of the rounds that judged its update in which the update got no weight."""
+    judged: Counter[int] = Counter()
+    out: Counter[int] = Counter()
+    for report in reports:
+        if report.excluded is not None:
+            here = set(report.clients).difference(report.not_finite)
+            judged.update(here)
+            out.update(here.intersection(report.excluded))
+    return {client: out[client] / rounds for client, rounds in judged.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -6,6 +6,7 @@ models/          families of networks
 own.py           what stands in a module of the user's own
 classification.py  the task that joins the three
 cohort.py        trains all clients of a round at once
+device.py        where it computes: on the processor or on a CUDA device
 engines/         the ways cohort.py does so: dense.py for MLPs, module.py for any other network
 """
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -15,7 +18,9 @@ from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.data import loaded
+from fedguard.tasks.device import brought
 from fedguard.tasks.network import Network
+from fedguard.tasks.own import FAILURES
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,7 @@ class Classification(Task):
                 f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}."
             )
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
-        dealt = partition.split(rest, clients, rng.child("split"))
-        parts = tuple(rest[torch.from_numpy(part)] for part in dealt)
+        parts = _parts(rest, partition.split(rest, clients, rng.child("split")))
         network = _fitting(model, dataset)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
@@ -99,7 +103,7 @@ class Classification(Task):
 
     def evaluate(self, model: Tensor) -> Evaluation:
         test = self.dataset.test
-        logits = self.network.logits(model, test.x)
+        logits = self.network.logits(model, brought(test.x))
         right = logits.argmax(1) == test.y
         counts = torch.bincount(test.y, minlength=self.classes)
         by_class = torch.bincount(test.y, weights=right.double(), minlength=self.classes) / counts
@@ -134,6 +138,21 @@ class Classification(Task):
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
 
 
+def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Examples, ...]:
+    """Each client's examples, in memory of their own.
+
+    Raises:
+        ConfigError: a client has none.
+    """
+    empty = [client for client, part in enumerate(dealt) if not len(part)]
+    if empty:
+        raise ConfigError(
+            f"task.partition: expected an example for each of {len(dealt)} clients; {len(empty)} of them, client {empty[0]} "
+            f"first, have none of the {len(examples)}. Lower clients.total, or mend the partition."
+        )
+    return tuple(examples[torch.from_numpy(part)] for part in dealt)
+
+
 def _fitting(model: Model, dataset: Dataset) -> Network:
     """The network, tried on the smallest and the largest input, forward and back.
 
@@ -144,12 +163,13 @@ def _fitting(model: Model, dataset: Dataset) -> Network:
     try:
         network = Network(model, dataset.shape, dataset.classes, Rng(0))
         with torch.random.fork_rng(devices=[]):
-            logits, again = network.module(extremes), network.module(extremes)
+            module = copy.deepcopy(network.module)  # threads train on copies
+            logits, again = module(extremes), module(extremes)
         loss = cross_entropy(logits, torch.arange(2) % dataset.classes)
-        torch.autograd.grad(loss, list(network.module.parameters()))
+        torch.autograd.grad(loss, list(module.parameters()))
     except ConfigError:
         raise
-    except Exception as error:  # a network of the user's own may fail in any way
+    except FAILURES as error:  # a network of the user's own may fail in any way
         low, high = dataset.value_range
         raise ConfigError(
             f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "

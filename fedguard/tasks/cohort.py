@@ -4,24 +4,31 @@ One interface, several engines: `engines.dense` batches MLPs over clients, `engi
 `engines.module` any other network, client by client on one flat buffer. All follow the same schedules and agree with a plain
 loop (``examples/plain_loop.py``).
 `engines.private` trains with differential privacy.
+
+An engine computes where its examples lie. With a CUDA device (`fedguard.tasks.device`) that is there, and here is the
+boundary: the examples are brought over once, the model and the plan for each round, and the updates come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.rng import Rng
+from fedguard.tasks.device import brought, device
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
+from fedguard.tasks.engines.parallel import memory_floats
 from fedguard.tasks.network import Network
 
 if TYPE_CHECKING:
@@ -45,6 +52,8 @@ class Cohort:
 
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
         self.sizes = [len(part) for part in parts]
+        self._device = device()
+        parts = [part.replace(x=brought(part.x), y=brought(part.y)) for part in parts]
         self._general = ModuleEngine(network, parts)
         self._engine: Engine = self._general
         if network.widths:
@@ -62,6 +71,50 @@ class Cohort:
     def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> None:
         """Train ``clients`` from ``model`` (float32 ``[d]``); client i draws from ``rng.child("client", i)`` alone."""
         schedules = [schedule(plan, self.sizes[client], rng.child("client", client).numpy()) for client in clients]
+        if self._device.type == "cpu":
+            self._train(model, clients, schedules, plan, rng, out)
+        else:
+            self._train_there(model, clients, schedules, plan, rng, out)
+
+    def _train_there(
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        schedules: Sequence[Schedule],
+        plan: LocalPlan,
+        rng: Rng,
+        out: Tensor,
+    ) -> None:
+        """Train on the device, as many clients at a time as the engines may hold updates."""
+        start, together = model.to(self._device), max(1, memory_floats() // len(model))
+        for first in range(0, len(clients), together):
+            some = slice(first, first + together)
+            moved = torch.empty_like(out[some], device=self._device)
+            self._train(start, clients[some], schedules[some], self._brought(plan, clients[some]), rng, moved)
+            out[some].copy_(moved)
+
+    def _brought(self, plan: LocalPlan, clients: Sequence[int]) -> LocalPlan:
+        """The plan with these clients' corrections on the device; what a client does to its steps is done in main memory."""
+        given = plan.corrections
+        return replace(
+            plan,
+            corrections=given and {client: given[client].to(self._device) for client in clients if client in given},
+            adjust=plan.adjust and self._crossing(plan.adjust),
+            project=plan.project and self._crossing(plan.project),
+        )
+
+    def _crossing(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *there: function(*(tensor.cpu() for tensor in there)).to(self._device)
+
+    def _train(
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        schedules: Sequence[Schedule],
+        plan: LocalPlan,
+        rng: Rng,
+        out: Tensor,
+    ) -> None:
         if plan.private is not None:
             self._private.train(model, clients, schedules, plan, out, rng)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -9,7 +11,8 @@ from torch.func import functional_call
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
-from fedguard.tasks.engines.conv_shapes import dense_widths
+from fedguard.tasks.device import device
+from fedguard.tasks.engines.conv_shapes import dense_widths, plain_layers
 
 
 class Network:
@@ -36,6 +39,7 @@ class Network:
             )
         self.shape, self.classes = shape, classes
         self.flat = flatten(self.module)
+        self._copies: dict[torch.device, tuple[nn.Module, Tensor]] = {}
         self.widths = _mlp_widths(self.module)
 
     @property
@@ -48,19 +52,25 @@ class Network:
         """Sizes of the parameter tensors, in order."""
         return tuple(parameter.numel() for parameter in self.module.parameters())
 
+    def on(self, where: torch.device) -> tuple[nn.Module, Tensor]:
+        """The module and its flat vector on a device: its own in main memory, and elsewhere a copy that is kept."""
+        if where.type == "cpu":
+            return self.module, self.flat
+        if where not in self._copies:
+            self._copies[where] = duplicate(self.module, where)
+        return self._copies[where]
+
     def __call__(self, model: Tensor, x: Tensor) -> Tensor:
         """``[B, classes]`` for inputs ``[B, *shape]`` under ``model``; gradients flow to both, and nothing is loaded."""
-        return apply(self.module, model, x)
-
-    def load(self, model: Tensor) -> None:
-        """Set the parameters to ``model`` (float32 ``[d]``)."""
-        self.flat.copy_(model)
+        where = device()
+        return apply(self.on(where)[0], model.to(where), x.to(where)).cpu()
 
     @torch.no_grad()
     def logits(self, model: Tensor, x: Tensor, batch: int = 1000) -> Tensor:
         """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
-        self.load(model)
-        return torch.cat([self.module(part) for part in torch.split(x, batch)])
+        module, flat = self.on(device())
+        flat.copy_(model)
+        return torch.cat([module(part.to(flat.device)) for part in torch.split(x, batch)]).cpu()
 
 
 def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
@@ -70,6 +80,18 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     views = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
     logits: Tensor = functional_call(module, views, (x,))
     return logits
+
+
+def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor]:
+    """A copy of a module whose parameters are views of one vector ``[d]`` on a device, and that vector."""
+    parameters = list(module.parameters())
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).to(where)
+    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
+    copies = {
+        id(parameter): nn.Parameter(part.view(parameter.shape), parameter.requires_grad)
+        for parameter, part in zip(parameters, parts, strict=True)
+    }
+    return copy.deepcopy(module, copies), flat
 
 
 def flatten(module: nn.Module) -> Tensor:
@@ -85,6 +107,7 @@ def flatten(module: nn.Module) -> Tensor:
 
 def _mlp_widths(module: nn.Module) -> tuple[int, ...] | None:
     """The widths of Flatten, Linear, ReLU, Linear ... with biases; None for anything else."""
-    if not isinstance(module, nn.Sequential) or not isinstance(module[0], nn.Flatten):
+    layers = plain_layers(module)
+    if not layers or type(layers[0]) is not nn.Flatten or layers[0].extra_repr() != nn.Flatten().extra_repr():
         return None
-    return dense_widths(list(module)[1:])
+    return dense_widths(layers[1:])

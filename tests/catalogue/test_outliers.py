@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
 from fedguard.bench.card import acts_on
 from fedguard.bench.check import refused_cells
-from fedguard.contracts import Examples, Participation, PoisonAttack, RoundReport, Setup, Sight, Training
+from fedguard.contracts import Examples, Participation, PoisonAttack, RoundReport, Sight, Training
 from fedguard.errors import ConfigError, ContractError
 from fedguard.metrics.minority import minorities
 from fedguard.registry import registry
@@ -322,7 +323,7 @@ def test_what_the_silent_are_shown_cannot_be_changed_and_the_others_stand_in_the
             view.model.zero_()
             return True
 
-    setup = Setup(**{**setup.__dict__, "attack": Tamper()})
+    setup = replace(setup, attack=Tamper())
     with pytest.raises(ContractError, match="it changed what it was shown, in place"):
         list(Server().run(setup))
 

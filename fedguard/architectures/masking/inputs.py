@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.wire import Sent
+from fedguard.mapped import let_go
 from fedguard.privacy.distributed import NoisyRound
 from fedguard.rng import Rng
 from fedguard.secagg.encoding import Encoding
@@ -69,6 +70,7 @@ class Inputs:
         return len(self._wire.hostile & set(clients))
 
     def _update(self, client: int) -> Tensor:
+        let_go(self._wire.updates)  # of the client before
         return self._wire.updates[self._row[client]]
 
 

@@ -20,7 +20,7 @@ from fedguard.tasks.engines.conv_forms import Blocks, Pixels
 from fedguard.tasks.engines.conv_layers import ConvLayer, ImageWeights, channels_last
 from fedguard.tasks.engines.conv_shapes import ConvShapes
 from fedguard.tasks.engines.dense import joined, loss_signal
-from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters
+from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters, placed
 from fedguard.tasks.engines.parallel import memory_floats, spread
 
 #: Clients in a chunk of a network with few channels: more do not train faster.
@@ -50,7 +50,8 @@ class ConvEngine:
 
     def __init__(self, shapes: ConvShapes, parts: Sequence[Examples]) -> None:
         self._shapes, self._parts = shapes, parts
-        self._forms = [Blocks(layer) if shapes.narrow else Pixels(layer) for layer in shapes.convolutions]
+        where = parts[0].x.device
+        self._forms = [Blocks(layer, where) if shapes.narrow else Pixels(layer) for layer in shapes.convolutions]
 
     def train(
         self,
@@ -91,15 +92,17 @@ class ConvEngine:
             given, none = plan.corrections or {}, torch.zeros_like(out[0])
             corrections = [self._parameters(given.get(work.client, none)) for work in works]
         layers = _Layers(self._shapes, self._forms, starts, len(works), plan, corrections)
-        examples = [self._parts[work.client][torch.from_numpy(work.used)] for work in works]
+        where = starts[0][0].device
+        examples = [self._parts[work.client][torch.from_numpy(work.used).to(where)] for work in works]
         x = layers.prepared(torch.cat([part.x for part in examples]))
-        batches = torch.from_numpy(joined([work.batches for work in works])).to(x.device)
+        order = joined([work.batches for work in works])
+        batches = torch.from_numpy(order).to(where)
         used = batches >= 0
-        sizes = torch.tensor([0, *(len(part) for part in examples)], device=x.device)
+        sizes = placed([0, *(len(part) for part in examples)], x)
         rows = batches.clamp(min=0) + sizes.cumsum(0)[:-1, None, None]
         labels = torch.cat([part.y for part in examples])[rows]
         share = used.to(x.dtype) / used.sum(2, keepdim=True).clamp(min=1) * -plan.lr
-        for step, now in enumerate(used[:, :, 0].sum(0).tolist()):
+        for step, now in enumerate((order[:, :, 0] >= 0).sum(0).tolist()):
             logits = layers.forward(_beside(x, rows[:now, step]))
             layers.descend(loss_signal(logits, labels[:now, step], share[:now, step]))
         layers.write(out, [work.row for work in works])

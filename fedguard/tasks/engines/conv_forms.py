@@ -72,9 +72,9 @@ class Pixels:
 
 
 class Blocks:
-    """Convolution and pooling as one convolution of blocks; attributes as those of `Pixels`."""
+    """Convolution and pooling as one convolution of blocks; attributes as those of `Pixels`. It computes on ``where``."""
 
-    def __init__(self, shape: Convolution) -> None:
+    def __init__(self, shape: Convolution, where: torch.device) -> None:
         self._shape = shape
         self.padding, self.channels = 0, _filled_up(shape.outputs)
         self._channels_in = _filled_up(shape.inputs)
@@ -86,7 +86,7 @@ class Blocks:
         sides = zip((width, height), reversed(shape.size), strict=True)
         right, below = (2 * (made - 1 + self._side) - side - shape.padding for made, side in sides)
         self._margins = shape.padding, right, shape.padding, below
-        places = self._places()
+        places = self._places().to(where)
         self._spread, self._held = (places - 1).clamp(min=0), places > 0
         # the four places of each weight
         self._collect = places.argsort(stable=True)[-4 * shape.numel :].view(-1, 4).T.flatten()

@@ -106,12 +106,13 @@ class DenseEngine:
 
     def _train_chunk(self, model: Tensor, works: Sequence[_Work], plan: LocalPlan, out: Tensor) -> None:
         """Write what each moved by. Signals are gradients times ``-lr``, so that a step only adds."""
-        batches = torch.from_numpy(joined([work.batches for work in works])).to(model.device)
+        order = joined([work.batches for work in works])
+        batches = torch.from_numpy(order).to(model.device)
         rows, used = batches.clamp(min=0), (batches >= 0).to(model.dtype)
         examples = [self._examples(work) for work in works]
         labels = torch.stack([y[own] for (_, y), own in zip(examples, rows, strict=True)])
         share = used / used.sum(2, keepdim=True).clamp(min=1) * -plan.lr
-        active = (batches[:, :, 0] >= 0).sum(0).tolist()
+        active = (order[:, :, 0] >= 0).sum(0).tolist()
         first, hidden = self._layers(model, works, [x for x, _ in examples], rows, plan)
         for step, now in enumerate(active):
             inputs: list[Tensor] = []

@@ -90,7 +90,7 @@ class DeltaLayer:
         """Write what the layer moved by to these rows of ``out``, and return how many columns it took."""
         width, inputs = self._a.shape[2], self._xs[0].shape[1]
         size = width * inputs
-        out[rows, size : size + width] = self._a.sum(1)
+        out[placed(rows, out), size : size + width] = self._a.sum(1)
         for number, (row, x) in enumerate(zip(rows, self._xs, strict=True)):
             weight = out[row, :size].view(width, inputs)
             torch.mm(self._a[number, : len(x)].T, x, out=weight)
@@ -177,8 +177,9 @@ class ClientWeights:
 
     def write(self, out: Tensor, rows: Sequence[int], offset: int) -> int:
         """Write what the layer moved by to these rows of ``out`` from a column on, and return the next layer's column."""
+        places = placed(rows, out)
         for held, start in zip(self._held, self._start, strict=True):
-            out[rows, offset : offset + start.numel()] = (held - start).flatten(1)
+            out[places, offset : offset + start.numel()] = (held - start).flatten(1)
             offset += start.numel()
         return offset
 
@@ -218,6 +219,11 @@ class InOrder:
             torch.index_select(
                 table, 0, order, out=room if table.shape[1] == room.shape[1] else room[:, : table.shape[1]]
             )
+
+
+def placed(numbers: Sequence[int], beside: Tensor) -> Tensor:
+    """int64: the numbers where another tensor is."""
+    return torch.tensor(numbers).to(beside.device)
 
 
 def _outputs(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

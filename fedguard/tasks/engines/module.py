@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
@@ -14,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.tasks.engines.parallel import spread
-from fedguard.tasks.network import Network, flatten
+from fedguard.tasks.network import Network, duplicate
 
 
 class ModuleEngine:
@@ -52,15 +51,15 @@ class ModuleEngine:
         try:
             return self._idle.get_nowait()
         except Empty:
-            return _Worker(copy.deepcopy(self._network.module))
+            return _Worker(self._network.module, self._parts[0].x.device)
 
 
 class _Worker:
     """A network of its own, and what one client does with it."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.flat = flatten(module)
-        self._module, self._parameters = module, list(module.parameters())
+    def __init__(self, module: nn.Module, where: torch.device) -> None:
+        self._module, self.flat = duplicate(module, where)
+        self._parameters = list(self._module.parameters())
         self._weights = [parameter.data for parameter in self._parameters]
 
     def descend(
@@ -69,7 +68,7 @@ class _Worker:
         velocity = torch.zeros_like(start)
         moving = self._views(velocity)
         for batch in schedule:
-            rows = torch.from_numpy(batch[batch >= 0])
+            rows = torch.from_numpy(batch[batch >= 0]).to(start.device)
             loss = cross_entropy(self._module(examples.x[rows]), examples.y[rows])
             change = torch.autograd.grad(loss, self._parameters)
             if plan.adjust is not None:

@@ -17,8 +17,9 @@ from fedguard.errors import require
 
 Job = TypeVar("Job")
 
-#: Floats that the engines of this process may take beside data, models and updates; see `set_memory`.
-_floats = 64 << 20
+#: Bytes that the engines of a process may take beside data, models and updates where nobody says.
+USUAL_MEMORY = 256 << 20
+_floats = USUAL_MEMORY // 4
 
 
 def set_memory(size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Sequence
 
@@ -17,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
-from fedguard.tasks.network import Network, flatten
+from fedguard.tasks.network import Network, duplicate
 
 
 class PrivateEngine:
@@ -29,8 +28,9 @@ class PrivateEngine:
     """
 
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
-        module = copy.deepcopy(network.module)  # the hooks of per-sample gradients are for nobody else
-        self._flat, self._parts = flatten(module), parts
+        # the hooks of per-sample gradients are for nobody else
+        module, self._flat = duplicate(network.module, parts[0].x.device)
+        self._parts = parts
         self._module = GradSampleModule(module, loss_reduction="sum")
 
     def train(
@@ -56,7 +56,7 @@ class PrivateEngine:
         for row, client, schedule in zip(out, clients, schedules, strict=True):
             clip, noise_multiplier = plan.private.level(client)
             sgd.state.clear()  # momentum starts from 0
-            optimizer = DPOptimizer(
+            optimizer = _Optimizer(
                 sgd,
                 noise_multiplier=noise_multiplier,
                 max_grad_norm=clip,
@@ -71,9 +71,26 @@ class PrivateEngine:
         with warnings.catch_warnings():  # that the inputs need no gradient
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             for batch in schedule:
-                rows = torch.from_numpy(batch[batch >= 0])
+                rows = torch.from_numpy(batch[batch >= 0]).to(examples.x.device)
                 optimizer.zero_grad(set_to_none=True)
                 torch.autograd.backward(
                     cross_entropy(self._module(examples.x[rows]), examples.y[rows], reduction="sum")
                 )
                 optimizer.step()
+
+
+class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
+    """That of Opacus, which wants generator and gradients on one device: elsewhere the noise is drawn here and moved there."""
+
+    def add_noise(self) -> None:
+        if self.params[0].device.type == "cpu":
+            super().add_noise()
+            return
+        for parameter in self.params:
+            noise = gaussian(parameter.shape, self.noise_multiplier * self.max_grad_norm, self.generator)
+            parameter.grad = (parameter.summed_grad + noise.to(parameter.device)).view_as(parameter)
+
+
+def gaussian(shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
+    """Noise in main memory, the same that Opacus draws there."""
+    return torch.normal(0.0, std, shape, generator=generator)

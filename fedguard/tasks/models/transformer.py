@@ -76,7 +76,7 @@ class _Block(nn.Module):
         batch, length, width = x.shape
         parts = self.query_key_value(self.attention_norm(x)).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         scores = query @ key.transpose(-1, -2) / (width // self.heads) ** 0.5
         seen = scores.masked_fill(later, -torch.inf).softmax(-1) @ value
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))

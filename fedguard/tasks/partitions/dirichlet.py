@@ -11,6 +11,8 @@ from fedguard.contracts import Examples, Partition
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng
 
+Numbers = NDArray[np.int64]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(Partition):
@@ -31,22 +33,22 @@ class Dirichlet(Partition):
         require(self.alpha > 0, f"dirichlet: alpha: expected more than 0; got {self.alpha}.")
         require(self.smallest >= 1, f"dirichlet: smallest: expected at least 1 example; got {self.smallest}.")
 
-    def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
+    def split(self, examples: Examples, clients: int, rng: Rng) -> list[Numbers]:
         labels = examples.y.numpy()
+        classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for attempt in range(1000):
-            parts = self._draw(labels, clients, rng.child(attempt).numpy())
-            if min(len(part) for part in parts) >= self.smallest:
-                return parts
+            draw = rng.child(attempt).numpy()
+            dealt = [self._dealt(members, clients, draw) for members in classes]
+            if np.sum([sizes for _, sizes in dealt], axis=0).min() >= self.smallest:
+                pieces = [np.split(members, np.cumsum(sizes)[:-1]) for members, sizes in dealt]
+                return [draw.permutation(np.concatenate(part)) for part in zip(*pieces, strict=True)]
         raise ConfigError(
             f"dirichlet(alpha={self.alpha:g}) left one of {clients} clients with fewer than {self.smallest} of the "
             f"{len(labels)} examples in each of 1,000 draws. Raise alpha, or lower clients.total or smallest."
         )
 
-    def _draw(self, labels: NDArray[np.int64], clients: int, draw: np.random.Generator) -> list[NDArray[np.int64]]:
-        parts: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
-        for label in np.unique(labels):
-            members = draw.permutation(np.flatnonzero(labels == label))
-            cuts = np.cumsum(draw.dirichlet(np.full(clients, self.alpha)))[:-1] * len(members)
-            for part, piece in zip(parts, np.split(members, cuts.astype(int)), strict=True):
-                part.append(piece)
-        return [draw.permutation(np.concatenate(part)) for part in parts]
+    def _dealt(self, members: Numbers, clients: int, draw: np.random.Generator) -> tuple[Numbers, Numbers]:
+        """The examples of one class in the order in which they are dealt, and how many each client gets."""
+        shuffled = draw.permutation(members)
+        cuts = np.cumsum(draw.dirichlet(np.full(clients, self.alpha)))[:-1] * len(shuffled)
+        return shuffled, np.diff(cuts.astype(int), prepend=0, append=len(shuffled))

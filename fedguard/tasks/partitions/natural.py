@@ -35,12 +35,13 @@ class Natural(Partition):
         if examples.client is None:
             raise ConfigError("natural: these data do not say which client an example is from. Take another partition.")
         owner = examples.client.numpy()
-        names, counts = np.unique(owner, return_counts=True)
-        able = names[counts >= self.smallest]
+        counts = np.unique(owner, return_counts=True)[1]
+        able = np.flatnonzero(counts >= self.smallest)
         require(
             len(able) >= clients,
             f"natural: expected {clients} natural clients with {self.smallest} examples or more; the data have {len(able)}. "
             "Lower clients.total or smallest.",
         )
         chosen = able[rng.numpy().permutation(len(able))[:clients]]
-        return [np.flatnonzero(owner == name) for name in chosen]
+        own = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
+        return [own[one] for one in chosen]

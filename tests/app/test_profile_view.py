@@ -1,0 +1,159 @@
+"""The page of where the time goes: its bars hold the run's seconds, its menus stand in the address, older records are told."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.profile import REST, coloured, pieces
+from fedguard.app.charts.profile import profile as drawn
+from streamlit.testing.v1 import AppTest
+
+import fedguard as fg
+from fedguard.bench.profile import Part, Stage, together
+from fedguard.bench.record import from_text, to_text
+
+SUITE = {
+    "name": "timed",
+    "clients": {"total": 6},
+    "training": {"rounds": 2},
+    "seeds": 1,
+    "matrix": {"clients.malicious": [1, 2], "attack": ["none", "sign_flip"], "defense": ["mean", "median"]},
+}
+PAGE = """
+import os
+from pathlib import Path
+import streamlit as st
+from fedguard.app import address
+from fedguard.app.here import Here
+from fedguard.app.views import pages
+with address.written():
+    pages()["profile"].show(Here(Path(os.environ["FEDGUARD_STORE"]), "timed", {}))
+"""
+NAMES = ["training", "aggregation", "evaluation", "data", "attack", "masking", "model", "other"]
+
+
+def part(place="alie against krum", swept=None, **seconds):
+    stages = (Stage(name, spent, spent / 2, 1) for name, spent in seconds.items())
+    return Part(place, swept or {}, "cell", 1, 10, tuple(sorted(stages, key=lambda stage: -stage.seconds)))
+
+
+def colours(chart):
+    scale = chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]
+    return dict(zip(scale["domain"], scale["range"], strict=True))
+
+
+def test_the_pieces_of_a_bar_are_as_long_as_its_rounds_take():
+    """Eight stages of 1 to 8 s in 10 rounds: the six longest have a piece of their own, 1 s and 2 s share one."""
+    one = part(**{name: 8.0 - number for number, name in enumerate(NAMES)})
+    rows = {row["stage"]: row for row in pieces([one], coloured(one))}
+    assert list(rows) == [*NAMES[:6], REST]
+    assert coloured(part(other=9.0, training=1.0)) == ["training"]
+    assert rows["training"]["ms"] == pytest.approx(800)
+    assert rows[REST]["ms"] == pytest.approx(300) and rows[REST]["cpu"] == pytest.approx(1.5)
+    assert sum(row["ms"] for row in rows.values()) == pytest.approx(one.ms_per_round) == 3600
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1)
+    assert [row["total"] for row in rows.values() if row["total"]] == ["3,600.0"]  # once, behind the bar
+
+
+def test_a_stage_keeps_its_colour_whatever_is_chosen():
+    cells = [
+        part(**{name: 8.0 - number for number, name in enumerate(NAMES)}),
+        part("other", evaluation=1.0, model=1.0),
+    ]
+    stages = coloured(together(cells))
+    everything, few = colours(drawn(cells, stages)), colours(drawn(cells[1:], stages))
+    assert everything == few
+    assert everything[REST] == GREY and len(set(everything.values())) == len(COLOURS)
+    assert REST not in colours(drawn([part(training=1.0)], ["training"]))
+
+
+def test_the_setting_of_a_cell_stands_on_a_line_of_its_own():
+    swept = {"attack": "ipm(a=1, b=2)", "defense": "krum", "task.model": "mlp", "clients.malicious": "2"}
+    place = "ipm(a=1, b=2) against krum, task.model = mlp, clients.malicious = 2"
+    (row,) = pieces([part(place, swept, training=1.0)], ["training"])
+    assert row["place"] == "ipm(a=1, b=2) against krum\ntask.model = mlp, clients.malicious = 2"
+    assert pieces([part(training=1.0)], ["training"])[0]["place"] == "alie against krum"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fg.run(SUITE, store=tmp_path_factory.mktemp("store"), jobs=1)
+
+
+@pytest.fixture
+def page(monkeypatch):
+    def show(run, **query):
+        monkeypatch.setenv("FEDGUARD_STORE", str(run.folder.path.parent))
+        test = AppTest.from_string(PAGE, default_timeout=60)
+        test.query_params.update(query)
+        test.run()
+        assert not test.exception
+        return test
+
+    return show
+
+
+def tables(test):
+    """The stages, and the cells."""
+    return [one.value for one in test.dataframe]
+
+
+def older(run, store, records):
+    """A copy of the run in which an older FedGuard ran the first records."""
+    shutil.copytree(run.folder.path, store / "timed")
+    for path in sorted((store / "timed").glob("cells/*/*.json"))[:records]:
+        body = from_text(path.read_bytes())
+        del body["cost"]["stages"]
+        path.write_bytes(to_text(body))
+    return fg.open_run("timed", store=store)
+
+
+def test_the_page_shows_every_stage_and_every_cell(run, page):
+    test = page(run)
+    stages, cells = tables(test)
+    whole = run.profile().whole
+    found = [stage.name.replace("_", " ") for stage in whole.stages if stage.seconds >= 0.0005 * whole.seconds]
+    assert list(stages["stage"]) == found
+    assert stages["share"].sum() == pytest.approx(100, abs=0.5)
+    assert stages["seconds_per_trial"].sum() == pytest.approx(whole.seconds / whole.trials, rel=0.005)
+    assert all(stages["what it is"])
+    assert len(cells) == len({cell for cell, _ in run.records})
+    assert list(cells["ms per round"]) == sorted(cells["ms per round"], reverse=True)
+    assert len(test.get("vega_lite_chart")) == 1
+
+
+def test_the_menus_lead_the_address_and_follow_it(run, page):
+    test = page(run)
+    assert [box.label for box in test.selectbox] == ["Attack", "Defense", "Setting"]
+    test.selectbox[1].select("median").run()
+    assert test.query_params["time_defense"] == "median"
+    opened = page(run, time_attack="sign_flip", time_defense="median", time_setting="clients.malicious = 2")
+    assert [box.value for box in opened.selectbox] == ["sign_flip", "median", "clients.malicious = 2"]
+    stages, cells = tables(opened)
+    assert list(cells["cell"]) == ["sign_flip against median, clients.malicious = 2"]
+    (cell,) = [one for one in run.profile().cells if one.place == cells["cell"][0]]
+    assert list(stages["ms_per_round"]) == pytest.approx([row["ms_per_round"] for row in cell.rows(0.0005)])
+
+
+def test_a_choice_without_cells_says_so(run, page, tmp_path):
+    """A cell that was not run yet, or may not run."""
+    asked = {"attack": "sign_flip", "defense": "median", "clients.malicious": "2"}
+    cell = next(one["cell"] for one in run.manifest["positions"] if one["swept"] == asked)
+    shutil.copytree(run.folder.path, tmp_path / "timed", ignore=shutil.ignore_patterns(cell))
+    incomplete = fg.open_run("timed", store=tmp_path)
+    test = page(incomplete, time_attack="sign_flip", time_defense="median", time_setting="clients.malicious = 2")
+    assert "No cell of this choice" in test.info[0].value and not test.dataframe
+
+
+def test_older_records_are_told_beside_the_others(run, page, tmp_path):
+    test = page(older(run, tmp_path, 1))
+    assert "1 trial was run by an older FedGuard" in test.caption[0].value
+    assert len(test.get("vega_lite_chart")) == 1
+
+
+def test_a_run_of_older_records_says_how_to_time_it(run, page, tmp_path):
+    test = page(older(run, tmp_path, 100))
+    assert "run by an older FedGuard" in test.caption[0].value
+    assert test.code[0].value.startswith("fedguard run ") and not test.get("vega_lite_chart")
