@@ -2,7 +2,9 @@
 # make test    the tests; make test-slow: those that take minutes (ANCHOR_SEEDS=1 for a short form)
 # make test-e2e   the dashboard in a real browser (needs chromium)
 # make docs    the documentation site, into build/site
-# make bench   speed, as ratios
+# make bench   speed, as ratios, into benchmarks/measured/ and so onto the site; some 20 minutes on a machine that does nothing else
+#              beside peers in environments of their own: make bench FLOWER=flower/bin/python BYZFL=... PFL=...
+# make bench-smoke   each script of benchmarks/ with small sizes, and the page of that; does all run?
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
@@ -10,7 +12,12 @@ BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
 
-.PHONY: demo test test-slow test-e2e docs lint bench format wheel clean
+MEASURED := benchmarks/measured
+SMOKE  := build/bench-smoke
+SPEED  := rules probes inversion start growth many_clients dashboard
+PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
+
+.PHONY: demo test test-slow test-e2e docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -35,12 +42,17 @@ lint: $(VENV)/.installed-dev
 	ln -s $(CURDIR)/fedguard/* $(CURDIR)/attacks $(CURDIR)/defenses $(CURDIR)/app $(TYPED)/fedguard/
 	MYPYPATH=$(TYPED) $(BIN)/mypy --explicit-package-bases --namespace-packages -p fedguard
 
-bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/rules.py
-	$(BIN)/python benchmarks/simulation.py
-	$(BIN)/python benchmarks/probes.py
-	$(BIN)/python benchmarks/secagg.py
-	$(BIN)/python benchmarks/inversion.py
+bench: $(VENV)/.installed-dev
+	set -e; for script in $(SPEED); do $(BIN)/python benchmarks/$$script.py --json $(MEASURED)/$$script.json; done
+	$(BIN)/python benchmarks/simulation.py --json $(MEASURED)/simulation.json
+	$(BIN)/python benchmarks/simulation.py --threads 2 --json $(MEASURED)/simulation_2.json
+	$(BIN)/python benchmarks/secagg.py $(if $(FLOWER),--flower $(FLOWER)) --json $(MEASURED)/secagg.json
+	$(BIN)/python benchmarks/peers.py $(PEERS) --json $(MEASURED)/peers.json
+
+bench-smoke: $(VENV)/.installed-dev
+	set -e; for script in $(SPEED) simulation secagg peers audit gate worst_case; do \
+	    echo "$$script.py"; $(BIN)/python benchmarks/$$script.py --smoke --json $(SMOKE)/$$script.json > /dev/null; done
+	$(BIN)/python -m docs_tools.speed $(SMOKE) $(SMOKE)/speed.md
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

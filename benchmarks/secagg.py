@@ -5,7 +5,6 @@ Flower runs in an interpreter of its own: this one, if it has flwr, or that of `
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -21,7 +20,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from measure import keep
+from measure import arguments, keep
 
 from fedguard.secagg import keys, shamir
 from fedguard.secagg.client import Client
@@ -176,11 +175,7 @@ def jobs(session: Session, d: int, dropped: int) -> dict[str, Callable[[], float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="small sizes: does it run at all?")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--flower", metavar="PYTHON", help="an interpreter that has flwr")
-    options = parser.parse_args()
+    options = arguments(__doc__, flower="an interpreter that has flwr")
     n, d, dropped, repeats = (6, 1000, 1, 1) if options.smoke else (50, 1_000_000, 5, 5)
     session = Session(n, d, dropped)
     sizes = {"n": n, "threshold": session.config.threshold, "d": d, "dropped": dropped}
@@ -197,6 +192,8 @@ def main() -> None:
             if repeat:
                 taken[name].append(once)
     figures = table({name: median(values) for name, values in taken.items()})
+    for masks in figures[:2]:
+        masks["share of keystream"] = n / masks["passes"]
     figures.append(wire(session.bytes_sent(), flower and flower.bytes_sent, d))
     show(figures, sizes, flower is not None)
     keep(options.json, [{**figure, **sizes} for figure in figures])
@@ -228,7 +225,7 @@ def show(figures: list[dict[str, Any]], sizes: dict[str, int], compared: bool) -
         amount = f"{1000 * figure['seconds']:10.2f} ms" if "seconds" in figure else f"{figure['bytes']:10,}   "
         print(f"{figure['step']:36} {amount} {figure['passes']:8.2f} passes{ratio}")
     for figure in figures[:2]:
-        print(f"{figure['step']}: {100 * n / figure['passes']:.0f} % of the speed of the plain keystream")
+        print(f"{figure['step']}: {figure['share of keystream']:.0%} of the speed of the plain keystream")
     if not compared:
         print(
             "No Flower here. To compare: pip install flwr in an environment of its own; add --flower PATH/bin/python."

@@ -1,4 +1,7 @@
-"""Client updates per second: FedGuard's cohort beside the plain loop of examples/plain_loop.py, in alternation."""
+"""Client updates per second: FedGuard's cohort beside the plain loop of examples/plain_loop.py, in alternation.
+
+With ``--device cuda`` the cohort on the CPU beside the same one on the GPU instead.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import itertools
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from measure import alternate, arguments, keep
@@ -14,6 +18,7 @@ from fedguard.contracts import Examples, LocalPlan
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
+from fedguard.tasks.device import device_name, set_device
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.network import Network
 
@@ -32,12 +37,7 @@ PLAN = LocalPlan(lr=0.05, batch_size=20, epochs=1)
 
 def compare(model: str, clients: int, size: int, repeats: int) -> dict[str, float]:
     """Updates per second of CPU time of both, their ratio, and the ratio by the clock on the wall."""
-    draw = torch.Generator().manual_seed(0)
-    parts = [
-        Examples(torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw))
-        for _ in range(clients)
-    ]
-    network = Network(registry().build("model", model), (1, 28, 28), 10, Rng(0))
+    network, parts = federation(model, clients, size)
     cohort, start, out = Cohort(network, parts), network.flat.clone(), torch.empty(clients, network.dim)
     plain = registry().build("model", model).build((1, 28, 28), 10)
     batches = [schedule(PLAN, size, Rng(0).child("client", client).numpy()).tolist() for client in range(clients)]
@@ -59,16 +59,41 @@ def compare(model: str, clients: int, size: int, repeats: int) -> dict[str, floa
     return figures
 
 
+def federation(model: str, clients: int, size: int) -> tuple[Network, list[Examples]]:
+    """A network, and the clients' random images."""
+    draw = torch.Generator().manual_seed(0)
+    parts = [
+        Examples(torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw))
+        for _ in range(clients)
+    ]
+    return Network(registry().build("model", model), (1, 28, 28), 10, Rng(0)), parts
+
+
+def on_a_gpu(model: str, clients: int, size: int, repeats: int) -> dict[str, float]:
+    """Updates per second by the wall on the CPU and on the GPU, and the ratio of the times CPU : GPU."""
+    network, parts = federation(model, clients, size)
+    start, out, cohorts = network.flat.clone(), torch.empty(clients, network.dim), dict[str, Cohort]()
+    for name in ("cpu", "cuda"):
+        set_device(name)
+        cohorts[name] = Cohort(network, parts)
+    jobs = {
+        name: lambda cohort=cohort: cohort.train(start, range(clients), PLAN, Rng(0), out)
+        for name, cohort in cohorts.items()
+    }
+    wall = alternate(jobs, repeats, time.perf_counter)
+    return {**{name: clients / value for name, value in wall.items()}, "CPU : GPU": wall["cpu"] / wall["cuda"]}
+
+
 def multiplications(network: Network) -> int:
-    """Of one step on one example of a convolutional network: forward, back, and the gradient of the weights; else 0."""
-    shapes = conv_shapes(network.module, network.shape)
-    if shapes is None:
-        return 0
-    forward = []
-    for layer in shapes.convolutions:
+    """Of one step on one example, as the plain loop does it: forward, back, and the gradient of the weights; 0 if unknown."""
+    shapes, forward = conv_shapes(network.module, network.shape), list[int]()
+    for layer in shapes.convolutions if shapes else ():
         rows, columns = (side + 2 * layer.padding - layer.kernel + 1 for side in layer.size)
         forward.append(rows * columns * layer.numel)
-    forward += [given * made for given, made in itertools.pairwise(shapes.widths)]
+    widths = shapes.widths if shapes else network.widths or ()
+    forward += [given * made for given, made in itertools.pairwise(widths)]
+    if not forward:
+        return 0
     return 3 * sum(forward) - forward[0]  # nothing lies below the first
 
 
@@ -78,12 +103,33 @@ def sgemm_rate(repeats: int) -> float:
     return 10 * 1024**3 / alternate({"sgemm": lambda: [left @ right for _ in range(10)]}, repeats)["sgemm"]
 
 
+def compare_devices(cases: list[tuple[str, int, int]], repeats: int) -> list[dict[str, Any]]:
+    """Print the CPU beside the GPU, and hand the figures on; where there is no GPU, say so."""
+    if not torch.cuda.is_available():
+        print("CPU : GPU is not measured: no CUDA device.")
+        return []
+    figures = []
+    for model, clients, size in cases:
+        found = on_a_gpu(model, clients, size, repeats)
+        figures.append({"model": model, "clients": clients, "images": size, "gpu": device_name(), **found})
+        print(
+            f"{model:12} {clients:4} x {size:3} CPU {found['cpu']:8.0f} updates/s, {device_name()} {found['cuda']:8.0f}, "
+            f"CPU : GPU {found['CPU : GPU']:5.1f}, by the wall",
+            flush=True,
+        )
+    return figures
+
+
 def main() -> None:
-    options = arguments(__doc__)
+    options = arguments(__doc__, device="cuda: the ratio CPU : GPU of the same cohort instead")
     figures = []
     smoke = [(model, 2, 20) for model in ("softmax", "mlp", "lenet5", "fedavg_cnn")]
-    for model, clients, size in smoke if options.smoke else DENSE + CONVOLUTIONAL:
-        found = compare(model, clients, size, 1 if options.smoke else 5)
+    cases, repeats = (smoke, 1) if options.smoke else (DENSE + CONVOLUTIONAL, 5)
+    if options.device == "cuda":
+        keep(options.json, compare_devices(cases, repeats))
+        return
+    for model, clients, size in cases:
+        found = compare(model, clients, size, repeats)
         figures.append({"model": model, "clients": clients, "images": size, **found})
         print(
             f"{model:12} {clients:4} x {size:3} {found['cohort']:8.0f} updates/s, plain loop {found['plain loop']:8.0f}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import sys
 from pathlib import Path
@@ -15,27 +16,27 @@ from mkdocs.structure.pages import Page
 
 sys.path.append(str(Path(__file__).parents[1]))  # MkDocs knows this file alone, and not the package that it is in
 
-from docs_tools import algorithms, commands, front_door, included, suite
+from docs_tools import algorithms, commands, front_door, included, speed, suite
 
 _ROOT = Path(__file__).parents[1]
-_INSTALLED = TemporaryDirectory()
 
 
 @event_priority(100)  # before mkdocstrings looks
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Show mkdocstrings the modules under their installed names: it does not follow the mapping of folders to packages."""
-    package = Path(_INSTALLED.name, "fedguard")
-    package.mkdir(exist_ok=True)
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    package = Path(folder.name, "fedguard")
+    package.mkdir()
     for source in (*(_ROOT / "fedguard").iterdir(), *(_ROOT / name for name in ("attacks", "defenses", "app"))):
-        if not (package / source.name).exists():
-            (package / source.name).symlink_to(source)
-    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_INSTALLED.name]
+        (package / source.name).symlink_to(source)
+    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [folder.name]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
-    for source in (algorithms, suite, commands, front_door, included):
+    for source in (algorithms, suite, commands, front_door, included, speed):
         for address, markdown in source.pages().items():
             files.append(File.generated(config, address, content=markdown))
     return files

@@ -32,6 +32,7 @@ _SHOWN = {
     **DOCUMENTS,
     "README.md": "index.md",
     "examples": "examples.md",
+    "benchmarks/measured": "speed.md",
     "attacks": "reference/attacks.md",
     "attacks/inference": "reference/inference.md",
     "attacks/protocol": "reference/protocol_attacks.md",
