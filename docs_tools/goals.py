@@ -115,7 +115,7 @@ def _simulation() -> list[Goal]:
         "lenet5": (
             50,
             2.6,
-            "Small convolutions: the cohort reaches a third of a large product's speed, and moves patches else.",
+            "Small convolutions: the cohort reaches a third of a large product's speed.",
         ),
         "fedavg_cnn": (
             10,
