@@ -216,7 +216,7 @@ def test_results_named(run, tmp_path):
 def command(monkeypatch, capsys, *arguments):
     """What the command line says, and its exit code."""
     monkeypatch.setattr(sys, "argv", ["fedguard", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("fedguard.commands.options.console._width", 200)  # COLUMNS is read when the module is loaded
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -181,7 +181,6 @@ def test_the_stages_of_a_run_add_up_to_what_its_trials_cost(run):
 
 def test_show_prints_it_and_gives_it_as_json(run, monkeypatch, capsys):
     store = run.folder.path.parent
-    monkeypatch.setenv("COLUMNS", "200")
     code, said, _ = command(monkeypatch, capsys, "show", "timed", "--profile", "--store", store)
     assert code == 0
     assert "timed: where the time goes" in said and "sign_flip against median" in said
