@@ -37,7 +37,7 @@ from fedguard.registry import registry, split_spec
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
-RESULTS_VERSION = 3
+RESULTS_VERSION = 4
 
 
 @dataclass(frozen=True)
