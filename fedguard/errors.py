@@ -12,19 +12,32 @@
     ├── NotObservable                exit 1   an algorithm read what its threat model does not grant
     └── ContractError                exit 1   an algorithm returned what its contract excludes
 
-A message says what was expected, what came and how to mend it, in one line.
+A message says what was expected, what came and how to mend it, in one line that a terminal may print.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
+import reprlib
 from collections.abc import Iterable
+from typing import Any
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 80
+_REPR.maxlevel = 3
 
 
 class FedGuardError(Exception):
-    """Base of every error that FedGuard raises on purpose."""
+    """Base of every error that FedGuard raises on purpose.
+
+    Whatever a message quotes, it is safe to print: control characters are escaped, and words of 300 characters and more cut.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 class ConfigError(FedGuardError):
@@ -88,6 +101,17 @@ class GuaranteeWarning(UserWarning):
     """A rule runs, but outside of what its source has proven."""
 
 
+def printable(text: str) -> str:
+    """``text`` without control characters other than line breaks and tabs, and without endless words."""
+    shown = "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+    return re.sub(r"\S{300,}", lambda found: f"{found[0][:100]}... ({len(found[0])} characters)", shown)
+
+
+def brief(value: Any) -> str:
+    """``repr(value)`` of what came, for a message: long and deep values are cut."""
+    return _REPR.repr(value)
+
+
 def require(holds: bool, message: str) -> None:
     """Raise `ConfigError(message)` unless ``holds``: the one-line parameter check of every algorithm."""
     if not holds:
@@ -98,4 +122,7 @@ def _did_you_mean(got: str, names: list[str]) -> str:
     near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
     if near:
         return "Did you mean " + " or ".join(repr(name) for name in near) + "?"
-    return "Expected one of: " + ", ".join(names) + "." if names else "None is known."
+    if not names:
+        return "None is known."
+    more = f" and {len(names) - 20} more" if len(names) > 25 else ""
+    return "Expected one of: " + ", ".join(names[:20] if more else names) + f"{more}."

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -34,7 +35,7 @@ from fedguard.contracts import (
     PoisonAttack,
     Trigger,
 )
-from fedguard.errors import ConfigError, PluginError, UnknownName
+from fedguard.errors import ConfigError, PluginError, UnknownName, brief
 from fedguard.secagg.contest import ProtocolAttack
 
 #: kind -> (its contract, the table of the built-in ones, the entry-point group)
@@ -77,13 +78,17 @@ class Registry:
                 self._add(kind, point.name, Entry(f"{point.module}:{point.attr}", origin))
                 self.get(kind, point.name)
 
-    def use_modules(self, names: Iterable[str]) -> None:
-        """Know the algorithms of these modules, and forget those of modules that another suite named."""
+    def use_modules(self, names: Sequence[str], places: Sequence[str] = ()) -> None:
+        """Know the algorithms of these modules, and forget those of modules that another suite named.
+
+        Args:
+            places: for messages, where each of them is named.
+        """
         for entries in self._entries.values():
             for name in [name for name, entry in entries.items() if entry.origin.startswith("module ")]:
                 del entries[name]
-        for module in names:
-            self._add_module(module)
+        for module, where in itertools.zip_longest(names, places, fillvalue="plugins"):
+            self._add_module(module, where)
 
     def names(self, kind: str) -> list[str]:
         """The known names of one kind, the built-in ones first, each part in the order of its table."""
@@ -161,7 +166,7 @@ class Registry:
             _split_pipeline(spec, where) if isinstance(spec, str) else [spec] if isinstance(spec, Mapping) else spec
         )
         if not isinstance(stages, Sequence):
-            raise ConfigError(_at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {spec!r}."))
+            raise ConfigError(_at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {brief(spec)}."))
         built = tuple(self.build("defense", stage, where) for stage in stages)
         try:
             pipeline = Pipeline(built)
@@ -170,12 +175,16 @@ class Registry:
             raise ConfigError(_at(where, str(error))) from None
         return pipeline
 
-    def _add_module(self, name: str) -> None:
+    def _add_module(self, name: str, where: str) -> None:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise PluginError(
+                f"{where}: expected the name of a module, such as my_rules or my.rules; got {brief(name)}."
+            )
         try:
             module = importlib.import_module(name)
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"plugins: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
+                f"{where}: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
             ) from error
         found = [
             cls for _, cls in inspect.getmembers(module, inspect.isclass)
@@ -183,7 +192,7 @@ class Registry:
         ]  # fmt: skip
         if not found:
             raise PluginError(
-                f"plugins: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
+                f"{where}: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
             )
         for cls in found:
             self._add(cls.kind, cls.name, Entry(f"{name}:{cls.__qualname__}", f"module {name}"))
@@ -201,18 +210,38 @@ class Registry:
         if inspect.isclass(hint) and issubclass(hint, Algorithm):
             return value if isinstance(value, hint) else self.build(hint.kind, value, where)
         try:
-            return TypeAdapter(hint, config={"allow_inf_nan": False}).validate_python(value)
+            made = TypeAdapter(hint, config={"allow_inf_nan": False}).validate_python(value)
+            said = "Input should be a number" if any(misread(value, made)) else ""
         except ValidationError as error:
             said = error.errors()[0]["msg"]
-            raise ConfigError(
-                _at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {value!r}.")
-            ) from None
+        if said:
+            raise ConfigError(_at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
+        return made
 
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
     """The one registry of this process."""
     return Registry()
+
+
+def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Words and booleans that pydantic has read as numbers, each with its key: ``lr: true`` is a mistake, not 1.
+
+    Args:
+        given: what stood in a file: mappings, lists and scalars.
+        made: the model, dataclass or value that was made of it.
+    """
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from misread(
+                value, made.get(name) if isinstance(made, Mapping) else getattr(made, name, None), (*key, name)
+            )
+    elif isinstance(given, list | tuple) and isinstance(made, list | tuple) and len(given) == len(made):
+        for index, (value, below) in enumerate(zip(given, made, strict=True)):
+            yield from misread(value, below, (*key, index))
+    elif isinstance(given, bool | str) and isinstance(made, int | float) and not isinstance(made, bool):
+        yield key, given
 
 
 def _split_pipeline(text: str, where: str) -> list[Spec]:
@@ -228,7 +257,7 @@ def _split_pipeline(text: str, where: str) -> list[Spec]:
 def _parse(text: str, where: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+    except _NO_LITERAL:
         raise _malformed(text, where) from None
 
 
@@ -238,18 +267,30 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
         return node.id
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         raise _malformed(text, where)
-    try:
-        return {
-            "name": node.func.id,
-            **{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords},
-        }
-    except ValueError:
-        raise _malformed(text, where) from None
+    spec: dict[str, Any] = {"name": node.func.id}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise _malformed(text, where)
+        try:
+            spec[keyword.arg] = ast.literal_eval(keyword.value)
+        except _NO_LITERAL:
+            got = brief(ast.get_source_segment(text.strip(), keyword.value))
+            raise ConfigError(
+                _at(
+                    where,
+                    f"{node.func.id}: expected a number, a word in quotes or a list for {keyword.arg}; got {got}.",
+                )
+            ) from None
+    return spec
+
+
+#: What Python's parser raises on text that is none of its own, on hostile text too.
+_NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def _malformed(text: str, where: str) -> ConfigError:
     return ConfigError(
-        _at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {text!r}.")
+        _at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {brief(text)}.")
     )
 
 
@@ -268,12 +309,12 @@ def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, A
             return spec, {}
     if not isinstance(spec, Mapping):
         raise ConfigError(
-            _at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {spec!r}.")
+            _at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {brief(spec)}.")
         )
     rest = dict(spec)
     name = rest.pop("name", None) or rest.pop("kind", None)
     if not isinstance(name, str):
-        raise ConfigError(_at(where, f"expected a mapping with the `name` of a {kind}; got {dict(spec)!r}."))
+        raise ConfigError(_at(where, f"expected a mapping with the `name` of a {kind}; got {brief(dict(spec))}."))
     return name, rest
 
 

@@ -88,7 +88,7 @@ def test_pipelines(text, expected):
         ("nnm >> client_clipping >> mean", "expected client transforms, then mixings, then one rule"),
         ("nnm >> weighted_mean", "weighted_mean looks up the client behind each row, and nnm mixes the rows"),
         ("__import__('os').getcwd()", "expected 'name', 'name(parameter=value)'"),
-        ("krum(f=__import__('os'))", "expected 'name', 'name(parameter=value)'"),
+        ("krum(f=__import__('os'))", "krum: expected a number, a word in quotes or a list for f; got"),
         ("krum(1)", "expected 'name', 'name(parameter=value)'"),
         ("krum >> ", "expected 'name', 'name(parameter=value)'"),
         ({"nme": "krum"}, "expected a mapping with the `name` of a defense"),

@@ -32,7 +32,7 @@ from fedguard.contracts import (
     Sight,
     ThreatModel,
 )
-from fedguard.errors import ConfigError, PreconditionError, UnknownName
+from fedguard.errors import ConfigError, PreconditionError, UnknownName, brief
 from fedguard.registry import registry, split_spec
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
@@ -293,7 +293,7 @@ def plan(document: Document, suite: Suite) -> Plan:
     folder = str(document.folder) if document.folder else None
     if folder and folder not in sys.path:  # plug-ins, and functions of the user's own, stand beside the suite
         sys.path.append(folder)
-    registry().use_modules(suite.plugins)
+    registry().use_modules(suite.plugins, [document.where(("plugins", one)) for one in range(len(suite.plugins))])
     for index, attack in enumerate(suite.tuning.attacks if suite.tuning else ()):
         registry().build("attack", attack, document.where(("tuning", "attacks", index)))
     base = suite.model_dump(mode="json", by_alias=True, include=set(CellConfig.model_fields))
@@ -389,7 +389,7 @@ def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
         if isinstance(below, str):
             below = data[str(part)] = {"name": below}
         if not isinstance(below, dict):
-            raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {below!r}, not a mapping.")
+            raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {brief(below)}, not a mapping.")
         data = below
     data[str(key[-1])] = value
 

@@ -1,7 +1,9 @@
 """YAML with line numbers, and without the traps of YAML 1.1.
 
-Only ``true`` and ``false`` are booleans, so that ``off`` and ``no`` stay words; ``1e-5`` is a number; a key that stands
-twice is an error instead of the last one winning. Nothing in a file is executed.
+Only ``true`` and ``false`` are booleans, so that ``off`` and ``no`` stay words; ``1e-5`` is a number; whole numbers are
+decimal, so that ``010`` and ``1:30`` are words, which no key takes for a number; keys are words; a key that stands twice is
+an error instead of the last one winning. Nothing in a file is executed, tags are refused, and a file has bounds: its bytes,
+how deep it is nested, and what its aliases expand to.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from typing import Any
 
 import yaml
 
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, brief
 
 Key = tuple[str | int, ...]
+
+#: Of a file: its bytes, how deep it may be nested, and how many keys and values it may have once its aliases are expanded.
+MOST_BYTES, MOST_DEEP, MOST_NODES = 1_000_000, 32, 50_000
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,30 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with the scalars of YAML 1.2."""
+    """The safe loader, with the scalars of YAML 1.2, without tags, and with a bound on how deep a file is nested."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            raise yaml.MarkedYAMLError(problem=f"expected no tags; got {event.tag}", problem_mark=event.start_mark)
+        if self.depth == MOST_DEEP:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MOST_DEEP} deep", problem_mark=event.start_mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag.rsplit(":", 1)[1] in ("null", "int", "merge")]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rsplit(":", 1)[1] in ("null", "merge")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile("^(?=.{1,40}$)[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)$"), list("-+0123456789")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|nan))$"),
@@ -68,33 +89,41 @@ def read_document(path: str | Path) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: no such file, not YAML, not a mapping, or a key that stands twice.
+        ConfigError: no such file, not YAML, empty, not a mapping, out of bounds, or a key that stands twice.
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read: {error.strerror}. Mend: give the path of a suite file, or make one with `fedguard init`."
         ) from None
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes; got more. Is it a suite?")
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected a text file in UTF-8.") from None
     data, lines = parse_yaml(text, str(path))
     if not isinstance(data, dict):
-        raise ConfigError(
-            f"{path}: expected a mapping of keys such as `task:` and `matrix:`; got {type(data).__name__}."
-        )
+        got = "nothing" if data is None else type(data).__name__
+        raise ConfigError(f"{path}: expected a mapping of keys such as `task:` and `matrix:`; got {got}.")
     return Document(data, str(path), path.resolve().parent, lines)
 
 
 def parse_yaml(text: str, name: str = "value") -> tuple[Any, dict[Key, int]]:
-    """The content of YAML text and the line of each key."""
-    loader = _Loader(text)
+    """The content of YAML text, None if there is none, and the line of each key."""
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{name}:{line}: expected text; got the character {chr(error.character)!r}.") from None
     try:
         node = loader.get_single_node()
         lines: dict[Key, int] = {}
         if node is None:
-            return {}, lines
+            return None, lines
         _collect_lines(node, (), lines, name)
         return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
@@ -115,9 +144,20 @@ def dotted(key: Key) -> str:
 
 
 def _collect_lines(node: yaml.Node, key: Key, lines: dict[Key, int], name: str) -> None:
+    """The line of each key below ``node``, aliases expanded, within the bounds."""
+    if len(lines) > MOST_NODES or len(key) > 2 * MOST_DEEP:
+        raise ConfigError(
+            f"{name}:{node.start_mark.line + 1}: expected at most {MOST_NODES:,} keys and values, nested at most "
+            f"{2 * MOST_DEEP} deep; got more once aliases (*) are expanded."
+        )
     if isinstance(node, yaml.MappingNode):
         for key_node, value in node.value:
-            below = (*key, str(key_node.value))
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.rsplit(":", 1)[1] not in ("str", "merge"):
+                got = brief(key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping")
+                raise ConfigError(
+                    f"{name}:{key_node.start_mark.line + 1}: {dotted(key) or 'keys'}: expected words as keys; got {got}."
+                )
+            below = (*key, key_node.value)
             if below in lines:
                 raise ConfigError(
                     f"{name}:{key_node.start_mark.line + 1}: {dotted(below)} stands twice (first in line {lines[below]})."

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator, model_validator
 
-from fedguard.config.document import Document, Key
+from fedguard.config.document import Document, Key, dotted
 from fedguard.contracts import Participation, Protocol, Sight, Stay, Training
-from fedguard.errors import ConfigError, UnknownName
+from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.registry import misread
 
 Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0)]
@@ -26,6 +28,9 @@ def _count_or_fraction(value: Any) -> int | float:
 
 
 CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
+
+#: The most seeds of a suite, and positions of its matrix.
+MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
 
 #: What figures of a record a gate may watch.
 METRICS = (
@@ -92,7 +97,7 @@ class ClientsSection(_Section):
             ``unknown``: then each rule is told the largest minority that it can run with.
     """
 
-    total: Annotated[int, Field(strict=True, ge=1)] = 20
+    total: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 20
     per_round: CountOrFraction = 1.0
     sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
     schedule: tuple[StaySection, ...] = ()
@@ -369,8 +374,8 @@ class Suite(CellConfig):
     @classmethod
     def _seeds(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):
-            if value < 1:
-                raise ValueError("expected a number of seeds of at least 1, or a list of seeds")
+            if not 1 <= value <= MOST_SEEDS:
+                raise ValueError(f"expected a number of seeds from 1 to {MOST_SEEDS:,}, or a list of seeds")
             return tuple(range(value))
         if isinstance(value, list) and (not value or len(set(map(str, value))) < len(value)):
             raise ValueError("expected a number of seeds, or a list of different seeds")
@@ -382,6 +387,9 @@ class Suite(CellConfig):
         for key, choices in value.items():
             if not choices:
                 raise ValueError(f"{key}: expected a list with at least one choice")
+        positions = math.prod(map(len, value.values()))
+        if positions > MOST_POSITIONS:
+            raise ValueError(f"expected at most {MOST_POSITIONS:,} combinations; got {positions:,}")
         return value
 
 
@@ -395,35 +403,61 @@ def read_suite(document: Document) -> Suite:
 
 
 def validated(model: type[Section], data: Mapping[str, Any], document: Document, at: Key = ()) -> Section:
-    """``data`` as a ``model``; messages name ``at`` as the place, if it is given."""
+    """``data`` as a ``model``; messages name ``at`` as the place, if it is given.
+
+    Raises:
+        ConfigError: one line with file, line, key, what was expected and what came.
+    """
     try:
-        return model.model_validate(data)
+        made = model.model_validate(data)
     except ValidationError as error:
-        raise _explained(model, error, document, at) from None
+        raise _explained(model, error, data, document, at) from None
+    for key, value in misread(data, made):
+        raise ConfigError(f"{_place(document, at, key)}: expected a number; got {brief(value)}.")
+    return made
 
 
-def _explained(model: type[BaseModel], error: ValidationError, document: Document, at: Key) -> ConfigError:
+def _explained(
+    model: type[BaseModel], error: ValidationError, data: Mapping[str, Any], document: Document, at: Key
+) -> ConfigError:
     """The first of pydantic's complaints, in our words."""
     first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
-    key = tuple(part for part in first["loc"] if not _is_branch(part))
-    where = document.where(at or key)
-    if at:
-        where = f"{where} ({'.'.join(map(str, key))})" if key and key[-1] != at[-1] else where
+    where = _place(document, at, _without_branches(first["loc"], data))
     if first["type"] in _UNKNOWN:
-        return UnknownName("key", str(key[-1]), _keys_at(model, first["loc"][:-1]), where)
+        return UnknownName("key", str(first["loc"][-1]), _keys_at(model, first["loc"][:-1]), where)
     said = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if first["type"] == "value_error":
-        came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {first['input']!r}"
+        came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {brief(first['input'])}"
         return ConfigError(f"{where}: {said}{came}.")
-    return ConfigError(f"{where}: expected {said}; got {first['input']!r}.")
+    return ConfigError(f"{where}: expected {said}; got {brief(first['input'])}.")
 
 
 #: pydantic's names for a key that does not exist, in a model and in a dataclass.
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
+def _place(document: Document, at: Key, key: Key) -> str:
+    """Where a complaint about ``key`` stands; under a swept value it is that value's place, and the key beside it."""
+    where = document.where(at or key)
+    return f"{where} ({dotted(key)})" if at and key and key[-1] != at[-1] else where
+
+
+def _without_branches(loc: Key, data: Any) -> Key:
+    """pydantic's location without its names for the branches of unions: what leads somewhere in the data, or lacks there."""
+    key: list[str | int] = []
+    for part in loc:
+        if isinstance(data, Mapping) and part in data:
+            data = data[part]
+        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        elif not isinstance(data, Mapping) or part != loc[-1] or _is_branch(part):
+            continue
+        key.append(part)
+    return tuple(key)
+
+
 def _is_branch(part: str | int) -> bool:
-    """Whether a part of pydantic's location names a branch of a union instead of a key."""
+    """Whether a part of pydantic's location may name a branch of a union instead of a key."""
     return isinstance(part, str) and (not part.isidentifier() or part in ("str", "int", "float") or part[0].isupper())
 
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Discriminator, Tag
 from torch import Tensor
 
 from fedguard.contracts.tasks import LocalPlan
 
 _STRICT: dict[str, str] = {"extra": "forbid"}
+
+#: A number of rounds, passes or steps: what is more is a slip of the pen, and would never end.
+Many = Annotated[int, Ge(1), Le(1_000_000)]
 
 #: First and second moment of the aggregates, float32 ``[d]`` each.
 Moments = tuple[Tensor, Tensor]
@@ -126,15 +129,15 @@ class Training:
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox", "scaffold", "fednova", "feddyn", "fedper"] = "fedavg"
-    rounds: Annotated[int, Ge(1)] = 30
-    local_epochs: Annotated[int, Ge(1)] = 1
+    rounds: Many = 30
+    local_epochs: Many = 1
     batch_size: Annotated[int, Ge(1)] | None = 16
     lr: Annotated[float, Gt(0)] = 0.1
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     worker_momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
     server_lr: Annotated[float, Gt(0)] = 1.0
     server_momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
-    local_steps: Annotated[int, Ge(1)] | None = None
+    local_steps: Many | None = None
     server_optimizer: ServerOptimizer | None = None
     mu: Annotated[float, Ge(0)] | None = None
     alpha: Annotated[float, Gt(0)] | None = None

@@ -1,0 +1,55 @@
+"""No changed suite is answered by a fault of ours: `tests/fuzz/suites.py` in its short form."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.suites import FILES, answer, cases
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_changed_suite_is_laid_out_or_refused_in_one_line(tmp_path):
+    path, said = tmp_path / "suite.yaml", []
+    for case in cases(len(FILES) + 200, seed=1):
+        path.write_bytes(case.content)
+        try:
+            said.append(answer(path))
+        except AssertionError as error:
+            pytest.fail(f"{case.what}: {error}")
+    assert sum(one.endswith(" cells") for one in said) >= 20  # it does not refuse all
+    assert sum(str(path) in one for one in said) >= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("my-key: 1", ":1: my-key: unknown key 'my-key'"),
+        ("training: {batch-size: 8}", ":1: training.batch-size: unknown key 'batch-size'. Did you mean 'batch_size'?"),
+        ("", "got nothing"),
+        ("seeds: 1:30", ":1: seeds: expected"),
+        ("training: {rounds: 010}", ":1: training.rounds: expected a number; got '010'"),
+        ("training: {lr: true}", ":1: training.lr: expected a number; got True"),
+        ("training: {lr: '0.1'}", ":1: training.lr: expected a number; got '0.1'"),
+        ("attack: alie(z=True)", "z: input should be a number; got True"),
+        (
+            "matrix: {attack: ['alie(z=print)']}",
+            ":1: matrix.attack[0]: alie: expected a number, a word in quotes or a list for z; got 'print'",
+        ),
+        ("seeds: 1000000", ":1: seeds: expected a number of seeds from 1 to 10,000"),
+        ("1: 2", ":1: keys: expected words as keys; got '1'"),
+        ("name: !!float x", ":1: not valid YAML: expected no tags"),
+        ("matrix: &a {attack: *a}", "aliases"),
+        ("name: " + "x" * 5000, "got 'xxx"),
+        ("training: {local_epochs: 1000000000}", ":1: training.local_epochs: expected"),
+    ],
+)
+def test_it_says_where_and_what(tmp_path, text, said):
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    assert said in answer(path)
