@@ -28,8 +28,9 @@ from fedguard.bench.tuning.outcome import Tuning
 from fedguard.bench.tuning.tune import Proposal, tuned_file
 from fedguard.config import Document, Plan, plan, read_document, read_suite
 from fedguard.config.cells import override
+from fedguard.config.schema import A_RUN_NAME, is_run_name
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
-from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, UnknownName
+from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, NotObservable, UnknownName, brief
 from fedguard.kernels import finite_rows
 from fedguard.mapped import mapped
 from fedguard.registry import registry
@@ -79,7 +80,7 @@ def run(
         StoreError: the store cannot be written.
     """
     laid_out = lay_out(suite, settings)[1]
-    folder = RunFolder(Path(store) / (name or laid_out.suite.name))
+    folder = run_folder(laid_out, store, name)
     return execute(
         laid_out,
         folder,
@@ -99,6 +100,17 @@ def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]
     forget_data()
     document = override(suite if isinstance(suite, Document) else read_document(suite), settings)
     return document, plan(document, read_suite(document))
+
+
+def run_folder(laid_out: Plan, store: str | Path, name: str | None = None) -> RunFolder:
+    """Where the run of a suite is stored; ``name`` instead of the suite's own.
+
+    Raises:
+        ConfigError: the name leads elsewhere.
+    """
+    if name is not None and not is_run_name(name):
+        raise ConfigError(f"--name: expected {A_RUN_NAME}; got {brief(name)}.")
+    return RunFolder(Path(store) / (name or laid_out.suite.name))
 
 
 def audit(

@@ -7,8 +7,11 @@ that `audit` saw violated, or flags raised under `lint --strict`, 4 some trials 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -22,7 +25,7 @@ from fedguard.commands.compare import compare
 from fedguard.commands.epsilon import epsilon
 from fedguard.commands.options import console, fail
 from fedguard.commands.report import report
-from fedguard.errors import FedGuardError
+from fedguard.errors import FedGuardError, printable
 
 app = typer.Typer(
     name="fedguard",
@@ -64,7 +67,7 @@ def _root(
 
 def main() -> NoReturn:
     """Run the command line: a user's mistake is one line and exit 2, a fault of ours is a log and exit 1."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _end)
     try:
         code = app(standalone_mode=False, prog_name="fedguard")
         sys.exit(code if isinstance(code, int) else 0)
@@ -76,9 +79,24 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         fail("interrupted.", 130)
     except Exception as error:
-        log = Path(f"fedguard-crash-{time.strftime('%Y%m%d-%H%M%S')}.log")
-        log.write_text(traceback.format_exc(), encoding="utf-8")
-        fail(f"a fault of FedGuard, not yours: {type(error).__name__}: {error}. Please report it with {log}.", 1)
+        said = f"a fault of FedGuard, not yours: {type(error).__name__}: {printable(str(error))}."
+        fail(f"{said} Please report it with {_crash_log()}.", 1)
+
+
+def _end(*_: object) -> NoReturn:
+    """End as Ctrl-C does; not by way of SIGINT, which a shell has its background jobs ignore."""
+    raise KeyboardInterrupt
+
+
+def _crash_log() -> str:
+    """Write the traceback of the fault at hand here or, failing that, to the folder of temporary files; its place in words."""
+    name = f"fedguard-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    for folder in (Path(), Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            (folder / name).write_text(traceback.format_exc(), encoding="utf-8")
+            return str(folder / name)
+    traceback.print_exc()
+    return "the lines above"
 
 
 #: Typer's base of usage errors: click's own class, or that of the copy which newer versions of typer carry.

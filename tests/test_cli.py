@@ -236,6 +236,33 @@ def test_a_fault_of_ours_leaves_a_traceback_in_a_log(tmp_path):
     assert "Traceback" in log.read_text()
 
 
+def test_a_crash_in_a_folder_that_cannot_be_written_still_leaves_its_log(tmp_path):
+    here, elsewhere = tmp_path / "gone", tmp_path / "temporary"
+    here.mkdir()
+    elsewhere.mkdir()
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, shutil\nimport fedguard.bench.explain.catalogue as c\ndef broken(name):\n    shutil.rmtree(os.getcwd())\n"
+        "    raise ZeroDivisionError('planted')\nc.explanation = broken\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "fedguard.cli", "explain", "krum"],
+        cwd=here, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(elsewhere)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (log,) = elsewhere.glob("fedguard-crash-*.log")
+    assert f"Please report it with {log}." in " ".join(done.stderr.split())
+    assert "ZeroDivisionError: planted" in log.read_text()
+
+
+def test_a_name_does_not_lead_out_of_the_store(tmp_path):
+    (tmp_path / "suite.yaml").write_text("name: small\ntraining: {rounds: 1}\n")
+    for options in ([], ["--dry-run"]):
+        done = fedguard("run", "suite.yaml", "--name", "../../x", *options, cwd=tmp_path, code=2)
+        assert "--name: expected a folder name of letters, digits, '.', '_' and '-'; got '../../x'." in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["suite.yaml"]
+
+
 def test_help_teaches_and_loads_no_torch(tmp_path):
     (tmp_path / "loaded.py").write_text(
         "import sys\nsys.argv = ['fedguard', '--help']\nimport fedguard\nfrom fedguard.cli import main\n"

@@ -53,6 +53,9 @@ class Trouble(PoisonAttack):
             print("this must not disturb the protocol")
         if what == "sleep":
             time.sleep(0.8)
+        if what == "hang":
+            open(os.path.join(os.path.dirname(os.environ["TROUBLE"]), "hangs"), "w").close()
+            time.sleep(600)
         return torch.zeros(view.f, view.dim)
 """
 
@@ -337,6 +340,33 @@ def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
     trouble("fine")
     whole = fg.run(suite, store=tmp_path / "b", jobs=2)
     assert records(fg.run(suite, store=tmp_path / "a", jobs=2)) == records(whole)
+
+
+@pytest.mark.parametrize(("send", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)])
+def test_no_worker_outlives_a_run_even_in_the_middle_of_a_trial(trouble, tmp_path, send, code):
+    """Killed outright; or by ``fedguard run suite.yaml & kill $!`` in a script, whose shell has it ignore SIGINT."""
+    command = [
+        sys.executable,
+        "-m",
+        "fedguard.cli",
+        "run",
+        str(trouble("hang")),
+        "--jobs",
+        "2",
+        "--store",
+        str(tmp_path / "a"),
+    ]
+    deaf = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=deaf)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _workers(tmp_path)
+    process.send_signal(send)
+    assert process.wait(timeout=60) == code
+    while (mine := _workers(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert mine == []
 
 
 def _workers(folder: Path) -> list[str]:

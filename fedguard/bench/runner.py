@@ -83,7 +83,8 @@ class Runner:
             else:
                 assert record is not None
                 self._final[trial] = _final_of(record)
-        return pending + [trial for cell, _ in pending for trial in self._wanted(cell)]
+        racing = dict.fromkeys(cell for cell, _ in pending)
+        return list(dict.fromkeys([*pending, *(trial for cell in racing for trial in self._wanted(cell))]))
 
     def trials(self, pending: Sequence[Trial]) -> int:
         """Number of all trials, as far as it can be told now."""

@@ -76,6 +76,10 @@ class RunFolder:
             raise StoreError(
                 f"{self.path}: another `fedguard run` is writing there. Wait for it, or choose another --name."
             ) from None
+        except OSError as error:  # a link in its place is not followed
+            raise StoreError(
+                f"{self.path / '.lock'}: cannot be locked: {error.strerror}. Remove what stands there."
+            ) from None
         return lock
 
     def manifest(self) -> dict[str, Any]:

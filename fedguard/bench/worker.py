@@ -6,14 +6,17 @@
          {"record": {...}, "log": text}         at the end of each trial
 
 It is started as ``python -m fedguard.bench.worker``, so that a user's script needs no ``if __name__ == "__main__"``,
-nothing is pickled, and a crash takes nobody along. When its input closes it ends.
+nothing is pickled, and a crash takes nobody along. When its input closes it ends, in the middle of a trial too: whoever was
+to hear of it is gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -37,8 +40,16 @@ def main() -> None:
     set_device(start.get("device", "cpu"))
     registry().use_modules(start["plugins"])
     _say(out, {"ready": True})
+    jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+    while True:
+        _say(out, _serve(json.loads(jobs.get()), out, start.get("memory")))
+
+
+def _listen(jobs: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
-        _say(out, _serve(json.loads(line), out, start.get("memory")))
+        jobs.put(line)
+    os._exit(0)
 
 
 def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, Any]:

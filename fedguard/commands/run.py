@@ -51,13 +51,12 @@ def run(
     from fedguard.bench.progress import Listener, for_console
     from fedguard.bench.report import overview
     from fedguard.bench.runner import Runner
-    from fedguard.bench.store import RunFolder
 
     if attack:
         settings = [*settings, f"matrix.attack={json.dumps(['none', *attack])}"]
     if dry_run:
         laid_out = api.lay_out(suite, settings)[1]
-        folder = RunFolder(store / (name or laid_out.suite.name))
+        folder = api.run_folder(laid_out, store, name)
         runner = Runner(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, dry=True)
         pending = runner.pending()
         for trial in pending:
@@ -147,7 +146,8 @@ def tune(
         fail(str(interruption) or "interrupted.", 130)
     if not quiet:
         console.print(tuning)
-        console.print(f"{tuning.file} written. Next: fedguard run {tuning.file}", highlight=False, soft_wrap=True)
+        said = f"{tuning.file} written. Next: fedguard run {tuning.file}"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
     if tuning.failed:
         raise typer.Exit(4)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from fedguard.commands.options import Store, console
 from fedguard.errors import ConfigError
@@ -18,9 +19,8 @@ def doctor(store: Store = Path("runs")) -> None:
     healthy = True
     for finding in examine(store):
         healthy &= finding.good
-        console.print(
-            f"[{'green]ok  ' if finding.good else 'red]BAD '}[/] {finding.what}: {finding.said}", highlight=False
-        )
+        mark = "[green]ok  [/]" if finding.good else "[red]BAD [/]"
+        console.print(f"{mark} {escape(f'{finding.what}: {finding.said}')}", highlight=False)
     if not healthy:
         raise typer.Exit(2)
 
@@ -38,4 +38,6 @@ def init(
         file.write_text(files("fedguard").joinpath("starter.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error.strerror}.") from None
-    console.print(f"{file} written. Next: fedguard check {file}, then fedguard run {file}.", highlight=False)
+    console.print(
+        f"{file} written. Next: fedguard check {file}, then fedguard run {file}.", highlight=False, markup=False
+    )

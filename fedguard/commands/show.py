@@ -40,7 +40,7 @@ def show(
     console.print(opened.table(figure) if figure else overview(opened))
     if svg:
         write_svg([opened.table(figure)] if figure else list(matrices(opened)), svg)
-        console.print(f"\nPicture written to {svg}.", highlight=False)
+        console.print(f"\nPicture written to {svg}.", highlight=False, markup=False)
 
 
 def lint(
@@ -124,4 +124,4 @@ def export(
     for path, form in ((csv, "csv"), (json, "json"), (parquet, "parquet")):
         if path is not None:
             write_rows(opened, path, form)
-            console.print(f"{len(opened.rows())} rows written to {path}.", highlight=False)
+            console.print(f"{len(opened.rows())} rows written to {path}.", highlight=False, markup=False)

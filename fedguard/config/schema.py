@@ -366,8 +366,8 @@ class Suite(CellConfig):
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-            raise ValueError("expected a folder name of letters, digits, '.', '_' and '-'")
+        if not is_run_name(value):
+            raise ValueError(f"expected {A_RUN_NAME}")
         return value
 
     @field_validator("seeds", mode="before")
@@ -391,6 +391,15 @@ class Suite(CellConfig):
         if positions > MOST_POSITIONS:
             raise ValueError(f"expected at most {MOST_POSITIONS:,} combinations; got {positions:,}")
         return value
+
+
+#: What a run may be called, in words.
+A_RUN_NAME = "a folder name of letters, digits, '.', '_' and '-'"
+
+
+def is_run_name(value: str) -> bool:
+    """Whether a run may be called so: a folder of that name lies in the store, whatever it is."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value))
 
 
 def read_suite(document: Document) -> Suite:
@@ -446,13 +455,12 @@ def _without_branches(loc: Key, data: Any) -> Key:
     """pydantic's location without its names for the branches of unions: what leads somewhere in the data, or lacks there."""
     key: list[str | int] = []
     for part in loc:
-        if isinstance(data, Mapping) and part in data:
+        listed = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+        if listed or (isinstance(data, Mapping) and part in data):
             data = data[part]
-        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        elif not isinstance(data, Mapping) or part != loc[-1] or _is_branch(part):
-            continue
-        key.append(part)
+            key.append(part)
+        elif isinstance(data, Mapping) and part == loc[-1] and not _is_branch(part):
+            key.append(part)
     return tuple(key)
 
 
