@@ -64,7 +64,11 @@ def _parts(run: Run) -> Iterator[RenderableType]:
 
 def _setting(run: Run) -> Iterator[RenderableType]:
     """A sentence on each threat, and one on the data where all cells share them."""
-    cards = [record["threat_card"] for record in run.records.values() if record["status"] == "ok"]
+    named = {
+        position["cell"] for position in run.manifest["positions"]
+    }  # silent colluders are not what was asked about
+    records = [record for (cell, _), record in run.records.items() if cell in named and record["status"] == "ok"]
+    cards = [record["threat_card"] for record in records]
     threats = list(dict.fromkeys(card["in_words"] for card in cards if card["attack"]))
     partitions = {card["partition"] for card in cards}
     if len(threats) <= 2:  # masks may hide something from the colluders of some cells
@@ -76,7 +80,7 @@ def _setting(run: Run) -> Iterator[RenderableType]:
             f"Data: {partitions.pop()}; measured label distance {distance:.2f} (0 alike, 1 disjoint), "
             f"gradient dissimilarity {gradient:.2f}."
         )
-    yield from _sums(cards, [record["result"] for record in run.records.values() if record["status"] == "ok"])
+    yield from _sums(cards, [record["result"] for record in records])
     yield from references(run)
 
 
