@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 def test_run_says_what_it_does_and_what_comes_next(folder):
     said = (folder / "run.txt").read_text()
-    assert "18 trials: 12 to run on" in said
+    assert "22 trials: 16 to run on" in said
     assert "tiny: final accuracy in %, mean of 2 seeds ± 95 % interval" in said
     assert "tiny: backdoor success above that of a clean model in %" in said
     assert "Refused, and why:" in said
@@ -100,7 +100,7 @@ def test_export(folder):
 
 
 def test_check_says_what_is_legal_and_how_long_it_takes(folder):
-    said = fedguard("check", "tiny.yaml", cwd=folder).stdout.replace("\n", " ")
+    said = " ".join(fedguard("check", "tiny.yaml", cwd=folder).stdout.split())
     assert (
         "tiny: 9 positions of the matrix, 2 more cells to compare with (2 in which the colluders send nothing), 2 seeds: 16 "
         "trials to run, 6 refused." in said
@@ -120,9 +120,9 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
 
 
 def test_dry_run(folder):
-    assert "0 of 18 trials would run." in fedguard("run", "tiny.yaml", "--dry-run", cwd=folder).stdout
+    assert "0 of 22 trials would run." in fedguard("run", "tiny.yaml", "--dry-run", cwd=folder).stdout
     said = fedguard("run", "tiny.yaml", "--dry-run", "--no-cache", cwd=folder).stdout
-    assert "12 of 18 trials would run." in said
+    assert "16 of 22 trials would run." in said
     assert "seed 1  ipm(tau=5) against median" in said
 
 
