@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedguard.bench.matrix import FIGURES, Entry, Figure
-from fedguard.bench.record import Record, number_at
+from fedguard.bench.record import Record, number_at, silent_mean
 from fedguard.bench.run import PATHS
 from fedguard.bench.stats import estimate
 
@@ -112,21 +112,25 @@ def figures(records: Sequence[Record]) -> list[dict[str, str]]:
 
 
 def corners(records: Sequence[Record]) -> list[dict[str, str]]:
-    """With and without attack, with the defense and with the plain mean; and what others than they would reach."""
+    """Without attack, with silent colluders and with the attack, by the plain mean and the defense; and the server alone."""
 
-    def mean(part: str, name: str) -> str:
-        values = [value for record in records if (value := (record["result"].get(part) or {}).get(name)) is not None]
-        return _interval(values) if values else "not run"
+    def mean(*path: str) -> str:
+        return told([number_at(record["result"], path) for record in records])
+
+    def told(values: Sequence[float | None]) -> str:
+        known = [value for value in values if value is not None]
+        return _interval(known) if known else "not run"
 
     rows = [
         {"": "nobody attacks", "plain mean": mean("corners", "clean_mean"), "defense": mean("corners", "clean_defense")}
     ]
     if records[0]["threat_card"]["attack"]:
-        rows.append(
-            {"": "attack", "plain mean": mean("corners", "attack_mean"), "defense": mean("corners", "attack_defense")}
-        )
-        rows.append({"": "the honest clients alone", "plain mean": mean("references", "oracle_mean"), "defense": ""})
-    if any((record["result"].get("references") or {}).get("root_only") is not None for record in records):
+        alone = told([silent_mean(record["result"]) for record in records])
+        rows += [
+            {"": "the colluders send nothing", "plain mean": alone, "defense": mean("corners", "silent_defense")},
+            {"": "attack", "plain mean": mean("corners", "attack_mean"), "defense": mean("corners", "attack_defense")},
+        ]
+    if mean("references", "root_only") != "not run":
         rows.append({"": "the server's clean data alone", "plain mean": mean("references", "root_only"), "defense": ""})
     return rows
 

@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 def test_run_says_what_it_does_and_what_comes_next(folder):
     said = (folder / "run.txt").read_text()
-    assert "18 trials: 12 to run on" in said
+    assert "22 trials: 16 to run on" in said
     assert "tiny: final accuracy in %, mean of 2 seeds ± 95 % interval" in said
     assert "tiny: backdoor success above that of a clean model in %" in said
     assert "Refused, and why:" in said
@@ -67,7 +67,7 @@ def test_show(folder):
     assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
     assert fedguard("show", str(folder / "runs" / "tiny"), cwd=folder).stdout == said
     figure = fedguard("show", "tiny", "--figure", "accuracy_drop", cwd=folder).stdout
-    assert figure.startswith("tiny: accuracy lost to the attack in %")
+    assert figure.startswith("tiny: accuracy lost under the attack in %")
     rows = json.loads(fedguard("show", "tiny", "--json", cwd=folder).stdout)
     assert len(rows) == 18
     assert rows[0]["attack"] == "none"
@@ -100,9 +100,10 @@ def test_export(folder):
 
 
 def test_check_says_what_is_legal_and_how_long_it_takes(folder):
-    said = fedguard("check", "tiny.yaml", cwd=folder).stdout.replace("\n", " ")
+    said = " ".join(fedguard("check", "tiny.yaml", cwd=folder).stdout.split())
     assert (
-        "tiny: 9 positions of the matrix, 0 more cells to compare with, 2 seeds: 12 trials to run, 6 refused." in said
+        "tiny: 9 positions of the matrix, 2 more cells to compare with (2 in which the colluders send nothing), 2 seeds: 16 "
+        "trials to run, 6 refused." in said
     )
     assert "Clients: 8 of 8 in a round (fixed), 2 hostile (25 %), and the rules are told f = 2." in said
     assert "none, ipm(tau=5), model_replacement against fltrust (3 cells): fltrust needs" in said
@@ -113,15 +114,15 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
     assert "krum needs n >= 2f + 3, with f = 3: 9 updates; got n = 8." in said.replace("\n", " ")
     masked = ["--set", "protocol.secure_aggregation=full"]
     said = fedguard("check", "tiny.yaml", *masked, cwd=folder).stdout.replace("\n", " ")
-    assert "6 trials to run, 12 refused." in said
+    assert "8 trials to run, 12 refused." in said
     assert "Secure aggregation, full: The server sees one sum of all updates" in said
     fedguard("check", "tiny.yaml", *masked, "--set", "matrix.defense=[median]", cwd=folder, code=2)
 
 
 def test_dry_run(folder):
-    assert "0 of 18 trials would run." in fedguard("run", "tiny.yaml", "--dry-run", cwd=folder).stdout
+    assert "0 of 22 trials would run." in fedguard("run", "tiny.yaml", "--dry-run", cwd=folder).stdout
     said = fedguard("run", "tiny.yaml", "--dry-run", "--no-cache", cwd=folder).stdout
-    assert "12 of 18 trials would run." in said
+    assert "16 of 22 trials would run." in said
     assert "seed 1  ipm(tau=5) against median" in said
 
 

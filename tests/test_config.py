@@ -72,7 +72,8 @@ def test_the_matrix_is_a_product_and_corners_are_added():
         ("alie", "median"), ("alie", "krum"), ("label_flip", "median"), ("label_flip", "krum"),
     ]  # fmt: skip
     assert sorted(cell.label for cell in laid.corners) == [
-        "alie against mean", "label_flip against mean", "no attack against krum", "no attack against mean", "no attack against median",
+        "alie against mean", "dropout against krum", "dropout against mean", "dropout against median", "label_flip against mean",
+        "no attack against krum", "no attack against mean", "no attack against median",
     ]  # fmt: skip
     assert laid.cells[0].label == "no attack against mean"  # what others compare themselves with comes first
 

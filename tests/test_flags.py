@@ -275,6 +275,26 @@ def test_2_an_attack_that_helps():
     assert not found("attack_helps", over_seeds("free_rider", "krum", (0.92, 0.93, 0.925), goal="fault"))
 
 
+def test_2_a_drop_that_is_mostly_lost_data():
+    def cases(*silent, finals=(0.70, 0.71, 0.69), **extra):
+        found = over_seeds("ipm", "krum", finals, **extra)
+        for one, value in zip(found, silent, strict=True):
+            one.result["corners"]["silent_defense"] = value
+        return found
+
+    (one,) = found("mostly_absence", cases(0.74, 0.74, 0.74))  # of 20 points 16 are absence
+    assert one.cell == "ipm against krum"
+    assert one.said.startswith("of 20.0 points lost, 16.0 are lost where the hostile clients only stay silent")
+    assert found("mostly_absence", cases(0.60, 0.60, 0.60))  # an attack that does less than silence
+    assert not found("mostly_absence", cases(0.86, 0.86, 0.86))  # 4 of 20
+    assert not found("mostly_absence", cases(0.70, 0.80, 0.86))  # 11.3 ±20 of 20 points
+    assert not found("mostly_absence", cases(0.87, 0.87, 0.87, finals=(0.86, 0.86, 0.86)))  # 3 of 4 points
+    assert not found("mostly_absence", cases(0.74, 0.74, 0.74, goal="fault"))
+    assert isinstance(judged("mostly_absence", cases(0.74, finals=(0.70,)))[0], Open)
+    with pytest.raises(Lacking, match=r"corners\.silent_defense"):
+        judged("mostly_absence", over_seeds("ipm", "krum", (0.7, 0.7)))
+
+
 def test_3_weaker_than_noise_of_no_greater_length():
     attack = over_seeds("alie", "krum", (0.80, 0.81, 0.82), length=2.0)
     noise = over_seeds("gaussian(scale=1)", "krum", (0.60, 0.62, 0.61), length=2.2)
@@ -448,10 +468,10 @@ def test_the_references_are_what_they_say(run):
     """Honest clients alone: the same as an attack that sends their mean, which alie at n = 10, f = 2 does (z = 0)."""
     final = {(record["label"], record["seed"]): record["result"] for record in run.records.values()}
     for seed in run.seeds:
-        oracle = final["alie against mean", seed]["references"]["oracle_mean"]
+        oracle = final["alie against mean", seed]["corners"]["silent_mean"]
         assert oracle == pytest.approx(final["alie against mean", seed]["final_accuracy"], abs=0.003)
-        assert oracle == final["gaussian(scale=0.05) against krum", seed]["references"]["oracle_mean"]
-        assert final["no attack against mean", seed]["references"]["oracle_mean"] is None
+        assert oracle == final["gaussian(scale=0.05) against krum", seed]["corners"]["silent_mean"]
+        assert final["no attack against mean", seed]["corners"]["silent_mean"] is None
         root = {result["references"]["root_only"] for (_, one), result in final.items() if one == seed}
         assert len(root) == 1
         assert 0.6 < root.pop() < 0.9
@@ -500,7 +520,7 @@ def test_the_length_of_hostile_updates_is_measured(run):
         length = record["result"]["aggregate"]["hostile_length"]
         if record["label"].startswith("alie"):
             assert 0 < length < 1
-        elif record["label"].startswith("no attack"):
+        elif record["label"].startswith(("no attack", "dropout")):  # nobody hostile sends anything
             assert length is None
         else:
             assert length > 0

@@ -183,13 +183,16 @@ def test_the_headline_is_the_worst_mean_of_each_defense(run, page):
     rows = [row for row in run.rows() if row["protocol"] == "(secure_aggregation=off)" and row["goal"] == "untargeted"]
     headline = page.titled("Final accuracy in % without attack and under the worst attack")
     assert block in headline["caption"]
-    for defense, _, attack, accuracy, _, _ in headline["rows"][1:]:
+    for defense, _, attack, accuracy, lost, harm, _ in headline["rows"][1:]:
         means = {}
         for row in rows:
             if row["defense"] == defense:
                 means.setdefault(row["attack"], []).append(row["final_accuracy"])
         means = {name: sum(values) / len(values) for name, values in means.items()}
         assert attack == min(means, key=means.get)
+        for shown, figure in ((lost, "accuracy_drop"), (harm, "harm")):
+            there = [row[figure] for row in rows if (row["defense"], row["attack"]) == (defense, attack)]
+            assert shown.split()[0] == f"{100 * sum(there) / len(there):.1f}"
         assert accuracy.split()[0] == f"{100 * min(means.values()):.1f}"
 
 

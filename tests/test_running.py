@@ -94,8 +94,8 @@ def test_every_position_has_a_row(finished):
     run, ear = finished
     rows = run.rows()
     assert len(rows) == 3 * 3 * 2
-    assert ear.counts == (18, 0, 6)
-    assert len(ear.ran) == 12
+    assert ear.counts == (22, 0, 6)  # 9 positions and 2 cells of silent colluders
+    assert len(ear.ran) == 16
     assert {(row["defense"], row["status"]) for row in rows} == {
         ("mean", "ok"), ("bucketing >> median", "ok"), ("fltrust", "refused"),
     }  # fmt: skip
@@ -107,7 +107,7 @@ def test_columns_of_the_frame(finished):
     frame = finished[0].frame()
     assert list(frame.columns) == [
         "cell", "attack", "defense", "seed", "status", "reason", "goal", "final_accuracy", "best_accuracy", "worst_class_accuracy",
-        "accuracy_drop", "attack_success", "durability", "filter_precision", "filter_recall", "honest_excluded", "kappa",
+        "accuracy_drop", "absence", "harm", "attack_success", "durability", "filter_precision", "filter_recall", "honest_excluded", "kappa",
             "psnr", "psnr_gain", "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc",
         "epsilon", "seconds", "flags",
     ]  # fmt: skip
@@ -116,8 +116,15 @@ def test_columns_of_the_frame(finished):
 def test_a_record_holds_corners_threat_card_and_figures(finished):
     run, _ = finished
     final = {(row["attack"], row["defense"], row["seed"]): row["final_accuracy"] for row in run.rows()}
+    silent = {}
     for record in run.records.values():
-        if record["status"] != "ok":
+        if record["label"].startswith("dropout against "):
+            silent[record["label"].removeprefix("dropout against "), record["seed"]] = record["result"][
+                "final_accuracy"
+            ]
+    assert len(silent) == 4
+    for record in run.records.values():
+        if record["status"] != "ok" or record["threat_card"]["attack"] == "dropout":
             continue
         assert from_text(to_text(record)) == record
         assert record["config"]["training"]["rounds"] == 4
@@ -128,11 +135,15 @@ def test_a_record_holds_corners_threat_card_and_figures(finished):
         assert result["corners"] == {
             "clean_mean": final["none", "mean", seed],
             "clean_defense": final["none", defense, seed],
+            "silent_mean": silent["mean", seed] if attack != "none" else None,
+            "silent_defense": silent[defense, seed] if attack != "none" else None,
             "attack_mean": final[attack, "mean", seed] if attack != "none" else None,
             "attack_defense": final[attack, defense, seed] if attack != "none" else None,
         }
         if attack != "none":
             assert result["accuracy_drop"] == final["none", defense, seed] - final[attack, defense, seed]
+            assert result["absence"] == final["none", defense, seed] - silent[defense, seed]
+            assert result["harm"] == silent[defense, seed] - final[attack, defense, seed]
         assert len(result["curve"]["accuracy"]) == 4
         assert result["final_accuracy"] == pytest.approx(
             np.mean(result["curve"]["accuracy"])
@@ -188,7 +199,7 @@ def test_same_numbers_whatever_else_is_in_the_suite_and_however_many_processes(f
         jobs=1,
     )
     everything = records(run)
-    assert len(records(one)) == 4  # the cell and its three corners
+    assert len(records(one)) == 6  # the cell and its five corners
     for trial, record in records(one).items():
         assert record == everything[trial]
 
@@ -203,7 +214,7 @@ def test_running_again_runs_nothing(finished):
     ear = Ear()
     again = fg.run(SUITE, store=run.folder.path.parent, listener=ear)
     assert ear.ran == []
-    assert ear.counts == (18, 12, 6)
+    assert ear.counts == (22, 16, 6)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert records(again) == records(run)
 
@@ -305,21 +316,21 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
     cells = tmp_path / "a" / "trouble" / "cells"
     deadline = time.monotonic() + 60
     while (
-        len(list(cells.glob("*/seed-*.json"))) < 5 and time.monotonic() < deadline
-    ):  # the four clean ones, and one more
+        len(list(cells.glob("*/seed-*.json"))) < 9 and time.monotonic() < deadline
+    ):  # the four clean ones, the four of silent colluders, and one more
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     stored = len(list(cells.glob("*/seed-*.json")))
     assert process.returncode == 130
-    assert f"interrupted: {stored} of 8 trials are stored. Run the same command to go on." in error
-    assert 5 <= stored < 8
+    assert f"interrupted: {stored} of 12 trials are stored. Run the same command to go on." in error
+    assert 9 <= stored < 12
     assert not list(cells.rglob("*.tmp"))
-    assert [row["status"] for row in fg.open_run("trouble", tmp_path / "a").rows()].count("missing") == 8 - stored
+    assert [row["status"] for row in fg.open_run("trouble", tmp_path / "a").rows()].count("missing") == 12 - stored
 
     trouble("fine")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{8 - stored} to run on 2 workers, {stored} stored already" in done.stdout
+    assert f"{12 - stored} to run on 2 workers, {stored} stored already" in done.stdout
     whole = fg.run(suite, store=tmp_path / "b", jobs=1)
     assert records(fg.open_run("trouble", tmp_path / "a")) == records(whole)
 

@@ -1,8 +1,8 @@
-"""The four corners: what a defense costs where nobody attacks, and what the attacks cost where nobody defends."""
+"""The corners: what a defense costs where nobody attacks, and what the attacks cost where nobody defends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -10,6 +10,7 @@ from fedguard.app.report.elements import el, table
 from fedguard.app.report.records import ran, with_setting
 
 from fedguard.bench.matrix import FIGURES, Entry
+from fedguard.bench.record import silent_mean
 from fedguard.bench.run import Run
 from fedguard.bench.stats import estimate
 
@@ -18,11 +19,21 @@ _Value = Callable[[dict[str, Any]], float | None]
 
 
 def corners(run: Run) -> list[Element]:
-    """The robustness tax of each defense, and the harm of each attack to the plain mean."""
+    """The robustness tax of each defense, and what each attack costs the plain mean, as absence and harm."""
     tax = _rows(
         run, "defense", [_corner("clean_mean"), _corner("clean_defense"), lambda result: result["robustness_tax"]]
     )
-    harm = _rows(run, "attack", [_corner("clean_mean"), _corner("attack_mean"), _harm])
+    harm = _rows(
+        run,
+        "attack",
+        [
+            _corner("clean_mean"),
+            _corner("attack_mean"),
+            silent_mean,
+            lambda result: _less(_corner("clean_mean")(result), silent_mean(result)),
+            lambda result: _less(silent_mean(result), _corner("attack_mean")(result)),
+        ],
+    )
     if not tax and not harm:
         return [el("p", "No trial of this run has a clean counterpart to be held against.")]
     return list(_tables(tax, harm))
@@ -33,35 +44,39 @@ def _tables(tax: list[list[str]], harm: list[list[str]]) -> Iterator[Element]:
         heads = ["defense", "mean, no attack", "defense, no attack", "robustness tax"]
         yield table("What a defense costs where nobody attacks: final accuracy in %, tax in points", heads, tax, "lr")
     if harm:
-        heads = ["attack", "mean, no attack", "mean, attacked", "harm"]
-        yield table("What an attack costs where nobody defends: final accuracy in %, harm in points", heads, harm, "lr")
+        heads = ["attack", "mean, no attack", "mean, attacked", "mean, colluders silent", "absence", "harm"]
+        says = "What an attack costs where nobody defends: final accuracy in %, absence and harm in points"
+        yield table(says, heads, harm, "lr")
     yield el(
         "p",
-        "The fourth corner, attack against defense, is the matrix above. Differences are taken seed by seed; means over seeds "
-        "± 95 % interval.",
+        "The corner of attack against defense is the matrix above. Absence is what is lost where the colluders only stay "
+        "silent, since their data are missing; harm is what they send instead. Differences are taken seed by seed; means over "
+        "seeds ± 95 % interval.",
         class_="note",
     )
 
 
 def _rows(run: Run, side: str, values: list[_Value]) -> list[list[str]]:
-    """For each defense or attack and setting the means over seeds, each seed once."""
-    found: dict[str, dict[int, list[float]]] = {}
+    """For each defense or attack and setting the means over seeds, each seed once; the first two values must be there."""
+    found: dict[str, dict[int, list[float | None]]] = {}
     for swept, record in ran(run):
         told = [value(record["result"]) for value in values]
-        if None not in told and (side == "defense" or swept["attack"] != "none"):
+        if None not in told[:2] and (side == "defense" or swept["attack"] != "none"):
             row = found.setdefault(with_setting(swept[side], run, swept), {})
-            row[record["seed"]] = [value for value in told if value is not None]
-    known = FIGURES["final_accuracy"]
+            row[record["seed"]] = told
     return [
-        [setting, *(Entry(estimate(column), "ok", known).text() for column in zip(*seeds.values(), strict=True))]
-        for setting, seeds in found.items()
+        [setting, *(_told(column) for column in zip(*seeds.values(), strict=True))] for setting, seeds in found.items()
     ]
+
+
+def _told(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return Entry(estimate(known), "ok", FIGURES["final_accuracy"]).text() if len(known) == len(values) else "-"
 
 
 def _corner(name: str) -> _Value:
     return lambda result: result["corners"].get(name)
 
 
-def _harm(result: dict[str, Any]) -> float | None:
-    clean, attacked = result["corners"].get("clean_mean"), result["corners"].get("attack_mean")
-    return None if clean is None or attacked is None else float(clean - attacked)
+def _less(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else before - after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed, paragraphs, table
@@ -17,7 +17,7 @@ _ACCURACY = FIGURES["final_accuracy"]
 
 def headline(run: Run) -> list[Element]:
     """What each defense keeps under the attack that lowers its accuracy most; then what was refused, failed or not run."""
-    final, lost = run.table(), run.table("accuracy_drop")
+    final, lost = run.table(), [run.table("accuracy_drop"), run.table("harm")]
     parts = [part for block in final.blocks for part in _worst(final, lost, block)]
     if not parts:
         parts = [el("p", "This run has no attack on the training.")]
@@ -26,8 +26,8 @@ def headline(run: Run) -> list[Element]:
             el(
                 "p",
                 "The worst is the attack with the lowest mean of those that ran; one that was refused, failed or was not "
-                "thought of might lower it further. Lost: against the same defense without attack, seed by seed. Means over "
-                "seeds ± 95 % interval.",
+                "thought of might lower it further. Lost: against the same defense without attack, seed by seed; harm: against "
+                "the same defense while the colluders send nothing. Means over seeds ± 95 % interval.",
                 class_="note",
             )
         )
@@ -35,7 +35,7 @@ def headline(run: Run) -> list[Element]:
     return [*parts, *(paragraphs(ensembles)), *_without_figures(run)]
 
 
-def _worst(final: Matrix, lost: Matrix, block: str) -> Iterator[Element]:
+def _worst(final: Matrix, lost: Sequence[Matrix], block: str) -> Iterator[Element]:
     rows = final.blocks[block]
     found = {defense: final.worst(block, defense) for defense in final.defenses}
     attacked = [
@@ -50,17 +50,27 @@ def _worst(final: Matrix, lost: Matrix, block: str) -> Iterator[Element]:
     sentence = _sentence(attacked, sum(attack != "none" for attack in rows))
     yield el("p", sentence, class_="lead")
     table_rows = [
-        (defense, rows["none"][defense].text() if "none" in rows else "-", "-", "-", "-", _not_measured(rows, defense))
+        (defense, rows["none"][defense].text() if "none" in rows else "-", *"----", _not_measured(rows, defense))
         for defense, worst in found.items()
         if worst is None
     ]
     for defense, attack, worst in attacked:
         clean = rows["none"][defense].text() if "none" in rows else "-"
-        drop = lost.blocks[block][attack][defense].text() if attack in lost.blocks.get(block, {}) else "-"
-        table_rows.append((defense, clean, attack, worst.text(), drop, _not_measured(rows, defense)))
-    heads = ["defense", "without attack", "worst attack", "accuracy under it", "lost", "attacks without a figure"]
-    caption = "Final accuracy in % without attack and under the worst attack; lost in points"
-    yield table(f"{caption}; {block}" if block else caption, heads, table_rows, "lrlrrl")
+        parts = [
+            one.blocks[block][attack][defense].text() if attack in one.blocks.get(block, {}) else "-" for one in lost
+        ]
+        table_rows.append((defense, clean, attack, worst.text(), *parts, _not_measured(rows, defense)))
+    heads = [
+        "defense",
+        "without attack",
+        "worst attack",
+        "accuracy under it",
+        "lost",
+        "harm",
+        "attacks without a figure",
+    ]
+    caption = "Final accuracy in % without attack and under the worst attack; lost, and the harm in it, in points"
+    yield table(f"{caption}; {block}" if block else caption, heads, table_rows, "lrlrrrl")
 
 
 def _sentence(attacked: list[tuple[str, str, Entry]], attacks: int) -> str:

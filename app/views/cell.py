@@ -170,9 +170,10 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
             width="stretch",
             column_config={"value": st.column_config.Column(width=160)},
         )
-        st.subheader("Four corners")
+        st.subheader("Corners")
         st.caption(
-            "Final accuracy in %, with and without attack, with the defense and with the plain mean. "
+            "Final accuracy in %, with and without attack, with the defense and with the plain mean. What is lost where the "
+            "colluders send nothing is the absence of their data; the rest is the attack's harm. "
             f"A guess has {words.chance(shown)} %."
         )
         st.dataframe(words.corners(shown), hide_index=True, width="stretch")

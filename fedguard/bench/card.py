@@ -25,7 +25,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "observer": config.observer.model_dump() if cell.inference else None,
         "granted": threat.grants.names() if attack else [],
         "collusion": attack is not None and cell.hostile > 1,
-        "attacker_data": "the hostile clients' own share of the partition" if attack else None,
+        "attacker_data": _attacker_data(cell) if attack else None,
         "first_round": threat.first_round if attack else None,
         "last_round": threat.last_round if attack else None,
         "every": threat.every if attack else None,
@@ -67,6 +67,12 @@ def threat_in_words(cell: Cell) -> str:
     }[attack.watches]
     told = ", and is told the labels" if wants.labels else ""
     return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
+
+
+def _attacker_data(cell: Cell) -> str:
+    if cell.copying:
+        return "copies of honest clients' shares of the partition, which is among the honest alone"
+    return "the hostile clients' own share of the partition"
 
 
 def _who_adds_noise(protocol: Protocol) -> str | None:

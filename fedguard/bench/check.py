@@ -53,14 +53,18 @@ def estimate_seconds(plan: Plan, refused: Mapping[str, str], jobs: int, samples:
 
 def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     cells, seeds = plan.cells, len(plan.suite.seeds)
+    named = list({cell.id: cell for _, cell in plan.positions}.values())
     legal = [cell for cell in cells if cell.id not in refused]
+    told_of = [cell for cell in named if cell.id not in refused]
+    silent = sum(cell.attack is not None and cell.silenced.id == cell.id for cell in plan.corners)
+    quiet = f" ({silent} in which the colluders send nothing)" if silent else ""
     yield Text(
-        f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells to compare with, "
-        f"{seeds} seeds: {len(legal) * seeds} trials to run, {(len(cells) - len(legal)) * seeds} refused."
+        f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells to compare with"
+        f"{quiet}, {seeds} seeds: {len(legal) * seeds} trials to run, {(len(cells) - len(legal)) * seeds} refused."
     )
-    for line in dict.fromkeys(_clients(cell) for cell in cells if cell.adversary or len(cells) == 1):
+    for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(threat_in_words(cell) for cell in legal if cell.named):
+    for threat in dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named):
         yield Text(f"Threat: {threat}")
     yield from _protocols(legal)
     if refused:
@@ -72,7 +76,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     selecting = sum(_selecting(cell) for cell in legal)
     if selecting:
         yield Text(f"To choose the worst cases, up to {selecting} more trials on selection seeds.")
-    unproven = [line for cell in legal for line in cell.pipeline.unproven(cell.rows, cell.told_rows)]
+    unproven = [line for cell in told_of for line in cell.pipeline.unproven(cell.rows, cell.told_rows)]
     if unproven:
         yield Text("\nRuns, but outside what was proven:", "bold")
         yield from (Text(f"  {line}") for line in dict.fromkeys(unproven))

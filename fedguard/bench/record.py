@@ -56,6 +56,12 @@ def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | No
     return None if value is None else float(value)
 
 
+def silent_mean(result: Mapping[str, Any]) -> float | None:
+    """The plain mean's accuracy while the colluders send nothing; records of older versions call it ``oracle_mean``."""
+    found = number_at(result, ("corners", "silent_mean"))
+    return number_at(result, ("references", "oracle_mean")) if found is None else found
+
+
 def reproducible(record: Record) -> Record:
     """The part of a record that one seed must reproduce to the last bit: all but cost, environment and checksum."""
     return {key: value for key, value in record.items() if key not in ("cost", "environment", "sha256")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from fedguard.bench.judging.lint import flag_lines, lint
 from fedguard.bench.judging.results import results_of
 from fedguard.bench.matrix import FIGURES, Matrix
 from fedguard.bench.reasons import reason_lines
+from fedguard.bench.record import number_at, silent_mean
 from fedguard.bench.run import Run
 from fedguard.bench.stats import estimate
 from fedguard.errors import StoreError
@@ -62,7 +64,11 @@ def _parts(run: Run) -> Iterator[RenderableType]:
 
 def _setting(run: Run) -> Iterator[RenderableType]:
     """A sentence on each threat, and one on the data where all cells share them."""
-    cards = [record["threat_card"] for record in run.records.values() if record["status"] == "ok"]
+    named = {
+        position["cell"] for position in run.manifest["positions"]
+    }  # silent colluders are not what was asked about
+    records = [record for (cell, _), record in run.records.items() if cell in named and record["status"] == "ok"]
+    cards = [record["threat_card"] for record in records]
     threats = list(dict.fromkeys(card["in_words"] for card in cards if card["attack"]))
     partitions = {card["partition"] for card in cards}
     if len(threats) <= 2:  # masks may hide something from the colluders of some cells
@@ -74,7 +80,7 @@ def _setting(run: Run) -> Iterator[RenderableType]:
             f"Data: {partitions.pop()}; measured label distance {distance:.2f} (0 alike, 1 disjoint), "
             f"gradient dissimilarity {gradient:.2f}."
         )
-    yield from _sums(cards, [record["result"] for record in run.records.values() if record["status"] == "ok"])
+    yield from _sums(cards, [record["result"] for record in records])
     yield from references(run)
 
 
@@ -104,17 +110,13 @@ def references(run: Run) -> Iterator[RenderableType]:
     if run.swept or not records:
         return
     said = [f"chance {_points(records[0]['result']['chance'])} %"]
-    for name, meaning in (
-        ("root_only", "the root data alone"),
-        ("oracle_mean", "the mean of the honest clients alone"),
+    for value, meaning in (
+        (partial(number_at, path=("references", "root_only")), "the root data alone"),
+        (silent_mean, "the mean of the honest clients alone"),
     ):
-        results = {record["seed"]: record["result"].get("references") or {} for record in records}
-        results |= {
-            record["seed"]: record["result"].get("references") or {}
-            for record in records
-            if record["threat_card"]["attack"]
-        }
-        values = [result[name] for result in results.values() if result.get(name) is not None]
+        found_by_seed = {record["seed"]: value(record["result"]) for record in records}
+        found_by_seed |= {r["seed"]: value(r["result"]) for r in records if r["threat_card"]["attack"]}
+        values = [one for one in found_by_seed.values() if one is not None]
         if values:
             found = estimate(values)
             spread = "" if found.half_width is None else f" ±{_points(found.half_width)}"

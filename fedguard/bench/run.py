@@ -25,6 +25,8 @@ PATHS = {
     "best_accuracy": ("best_accuracy",),
     "worst_class_accuracy": ("worst_class_accuracy",),
     "accuracy_drop": ("accuracy_drop",),
+    "absence": ("absence",),
+    "harm": ("harm",),
     "attack_success": ("attack_success",),
     "durability": ("durability", "rounds"),
     "filter_precision": ("filter", "precision"),
@@ -92,7 +94,8 @@ class Run:
         """One row for each position of the matrix and each seed; a trial without record has the status ``missing``.
 
         Keys: cell, attack, defense, each other swept key, seed, status, reason, goal (of the attack); final_accuracy,
-        best_accuracy, worst_class_accuracy, accuracy_drop and attack_success (above that of a clean model); durability (rounds
+        best_accuracy, worst_class_accuracy; accuracy_drop, which is absence (lost with the colluders' data) and harm (lost to
+        what they send) together; attack_success (above that of a clean model); durability (rounds
         from the last attack until a backdoor's success was below one half, or to the end if it never was); filter_precision,
         filter_recall and honest_excluded (of rules that give some updates no weight: hostile among the excluded, excluded
         among the hostile, excluded among the honest); kappa (the largest that a round showed); psnr and psnr_gain (dB, the

@@ -60,6 +60,7 @@ class Runner:
         self._trials: list[Trial] = [(cell, seed) for cell in self._cells for seed in self.plan.suite.seeds]
         self._corner_cells = {cell.id: self._corners_of(cell) for cell in self.plan.cells}
         self._final: dict[Trial, float | None] = {}
+        self._halted: set[Trial] = set()
         self._refused = {cell.id: " ".join(cell.verdict.reasons) for cell in self.plan.cells if cell.verdict.reasons}
         self._require_something_to_run()
         ensembles = [cell for cell in self.plan.cells if cell.ensemble and cell.id not in self._refused]
@@ -82,7 +83,7 @@ class Runner:
                 pending.append(trial)
             else:
                 assert record is not None
-                self._final[trial] = _final_of(record)
+                self._take_in(record)
         racing = dict.fromkeys(cell for cell, _ in pending)
         return list(dict.fromkeys([*pending, *(trial for cell in racing for trial in self._wanted(cell))]))
 
@@ -210,21 +211,20 @@ class Runner:
         )
 
     def _corners(self, trial: Trial) -> dict[str, Trial]:
-        """The other corners of a trial, as far as they are run."""
+        """The other corners of a trial, as far as they are run and say what they are meant to.
+
+        Where silence itself stops the training, since too few clients are left, it is no measure of what their data bring.
+        """
         if trial[1] not in self.plan.suite.seeds:  # an ensemble's member on a selection seed is compared with nothing
             return {}
         corners = self._corner_cells[trial[0]]
-        return {name: (cell, trial[1]) for name, cell in corners.items() if cell not in self._refused}
+        run = {name: (cell, trial[1]) for name, cell in corners.items() if cell not in self._refused}
+        return {name: one for name, one in run.items() if not (name.startswith("silent") and one in self._halted)}
 
     def _corners_of(self, cell: Cell) -> dict[str, str]:
         """The ids of the cells, other than itself, that a cell is compared with."""
-        corners = {"clean_mean": cell.corner(attacked=False, defended=False)}
-        if cell.adversary is not None:
-            corners["clean_defense"] = cell.corner(attacked=False, defended=True)
-            corners["attack_mean"] = cell.corner(attacked=True, defended=False)
-        return {
-            name: corner.id for name, corner in corners.items() if corner.id != cell.id and corner.id in self._cells
-        }
+        ids = {name: corner.id for name, corner in cell.compared_with.items()}
+        return {name: corner for name, corner in ids.items() if corner != cell.id and corner in self._cells}
 
     def _job(self, trial: Trial) -> Job:
         cell, seed = self._cells[trial[0]], trial[1]
@@ -273,8 +273,14 @@ class Runner:
 
     def _store(self, record: Record) -> None:
         self.folder.write(record)
-        self._final[record["cell"], record["seed"]] = _final_of(record)
+        self._take_in(record)
         self.listener.ended(record)
+
+    def _take_in(self, record: Record) -> None:
+        trial = (record["cell"], record["seed"])
+        self._final[trial] = _final_of(record)
+        if record["status"] == "ok" and _halts(record["result"]):
+            self._halted.add(trial)
 
     def _stored(self, trial: Trial) -> Record | None:
         def broken(path: Path) -> None:
@@ -295,7 +301,7 @@ class Runner:
         if record["status"] == "failed":
             return self.retry_failed
         # A corner that was missing when this record was made, and is there or to be run now.
-        return self.retry_failed and any(record["result"]["corners"][name] is None for name in self._corners(trial))
+        return self.retry_failed and any(record["result"]["corners"].get(name) is None for name in self._corners(trial))
 
     def _outdated(self, cell: str, record: Record) -> bool:
         """Whether the code or the data that the cell is built of have changed since.
@@ -342,6 +348,12 @@ class Runner:
         }
         config = suite.model_dump(mode="json", by_alias=True)
         self.folder.write_manifest(manifest, yaml.safe_dump(config, sort_keys=False))
+
+
+def _halts(result: Mapping[str, Any]) -> bool:
+    """Whether more than one round in twenty changed nothing, or so many of its sums were lost."""
+    rounds, sums = result["rounds"], result["secure_aggregation"] or {"aborted_sessions": 0, "sessions": 1}
+    return bool(20 * rounds["abandoned"] > rounds["total"] or 20 * sums["aborted_sessions"] > max(sums["sessions"], 1))
 
 
 def _final_of(record: Record) -> float | None:

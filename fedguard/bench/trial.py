@@ -50,7 +50,7 @@ def run_trial(
     """Train a cell that may run, with one seed.
 
     Args:
-        corners: final accuracies of ``clean_mean``, ``clean_defense`` and ``attack_mean`` with the same seed, as far as known.
+        corners: final accuracies of the cells that it is compared with (`Cell.compared_with`), same seed, as far as known.
         progress: called after each round.
         clean_model: the final model of the cell without its attack, if it is stored; otherwise it is trained again where
             a backdoor's success must be compared with it.
@@ -141,20 +141,24 @@ def deal(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]
     return _deal(*_key(cell, seed)), _dissimilarity(_key(cell, seed), memory_floats())
 
 
-#: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples.
-_Key = tuple[Data, Model, Partition, int, Rng, int]
+#: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, and who holds
+#: copies of others' examples.
+_Key = tuple[Data, Model, Partition, int, Rng, int, frozenset[int]]
 
 
 def _key(cell: Cell, seed: int) -> _Key:
     fixed = cell.config.task.partition_seed
     rng = Rng(seed if fixed is None else fixed)
-    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data
+    copying = colluders(cell, seed) if cell.copying else frozenset()
+    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data, copying
 
 
 @lru_cache(maxsize=4)
-def _deal(data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root: int) -> Classification:
+def _deal(
+    data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root: int, copying: frozenset[int]
+) -> Classification:
     """The dealt task, kept for the next cells, which mostly share it."""
-    return Classification.deal(data, model, partition, clients, rng.child("partition"), root)
+    return Classification.deal(data, model, partition, clients, rng.child("partition"), root, copying)
 
 
 @lru_cache(maxsize=4)
@@ -235,7 +239,11 @@ def _scores(cell: Cell, seed: int, task: Classification, reports: Sequence[Round
 
 
 def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
-    """The four corners, the drop that the attack causes under this defense, and what the defense costs without attack."""
+    """The corners; what the defense costs in peace; what the attack does under it, as lost data and as harm.
+
+    drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense: in the middle
+    the colluders send nothing, so that absence is what their data would have brought, and harm what they sent instead.
+    """
     here = {
         (False, False): "clean_mean",
         (False, True): "clean_defense",
@@ -243,14 +251,19 @@ def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
         (True, True): "attack_defense",
     }
     attacked, defended = cell.attack is not None, cell.defended
-    four: dict[str, float | None] = {name: corners.get(name) for name in here.values()}
-    four[here[attacked, defended]] = final
+    all_six: dict[str, float | None] = {
+        name: corners.get(name) for name in (*here.values(), "silent_mean", "silent_defense")
+    }
+    all_six[here[attacked, defended]] = final
     if not defended:  # the mean is its own undefended corner
-        four["clean_defense"], four["attack_defense"] = four["clean_mean"], four["attack_mean"]
-    clean, clean_mean = four["clean_defense"], four["clean_mean"]
+        for side in ("clean", "silent", "attack"):
+            all_six[f"{side}_defense"] = all_six[f"{side}_mean"]
+    clean, clean_mean, alone = all_six["clean_defense"], all_six["clean_mean"], all_six["silent_defense"]
     return {
-        "corners": four,
+        "corners": all_six,
         "accuracy_drop": clean - final if attacked and clean is not None else None,
+        "absence": clean - alone if attacked and clean is not None and alone is not None else None,
+        "harm": alone - final if attacked and alone is not None else None,
         "robustness_tax": clean_mean - clean if clean is not None and clean_mean is not None else None,
     }
 

@@ -102,6 +102,11 @@ class Cell:
         """Number of hostile clients in the federation."""
         return self.config.clients.count(self.config.clients.malicious)
 
+    @property
+    def copying(self) -> bool:
+        """Whether the hostile clients hold copies of honest clients' examples instead of examples of their own."""
+        return self.config.task.partition_among == "honest" and self.hostile > 0
+
     @cached_property
     def told(self) -> int:
         """Number of hostile clients that the server is told to expect, in the whole federation."""
@@ -133,8 +138,9 @@ class Cell:
         """How many of these rows the rule is told to be hostile."""
         return self._told_rows(self.told)
 
-    def _told_rows(self, told: int) -> int:
-        return min(-(-told * self.participation.expected // self.participation.total), self.rows)
+    def _told_rows(self, told: int, clients: int | None = None) -> int:
+        clients = self.participation.expected if clients is None else clients
+        return min(-(-told * clients // self.participation.total), self.config.protocol.rows(clients))
 
     @property
     def threat(self) -> ThreatModel:
@@ -172,6 +178,11 @@ class Cell:
             self.adversary,
             self.inference,
         )
+        if self.copying and self.config.protocol.privacy != "none":
+            reasons.append(
+                "noise hides an example that one client holds, and with task.partition_among: honest a hostile client holds a "
+                "copy of it. Set partition_among: all."
+            )
         if self.adversary is not None and self.hostile == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
@@ -188,14 +199,15 @@ class Cell:
     def canonical(self) -> dict[str, Any]:
         """JSON with every default spelled out, from which the cell can be built again.
 
-        A cell without attack is the same whoever would have attacked, so those settings are left at their defaults.
+        A cell without attack is the same whoever would have attacked, so those settings are left at their defaults; but for
+        how many hold copies of others' examples.
         """
         config = self.config
         clients: dict[str, Any] = {
             "total": config.clients.total,
             "per_round": self.participation.expected,
             "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
-            "malicious": self.hostile if self.adversary else 0,
+            "malicious": self.hostile if self.adversary or self.copying else 0,
             "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
         }
         if self.participation.schedule:
@@ -207,6 +219,7 @@ class Cell:
                 "model": self.model.spec(),
                 "partition": self.partition.spec(),
                 "partition_seed": config.task.partition_seed,
+                "partition_among": "honest" if self.copying else "all",
             },
             "clients": clients,
             "training": settings(config.training),
@@ -240,7 +253,7 @@ class Cell:
         return str(self.pipeline) != "mean" or self.config.protocol != self.config.protocol.undefended
 
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
-        """One of the four corners: with or without the attack, with the defense or the plain mean."""
+        """One of the corners: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else registry().pipeline("mean")
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
@@ -254,6 +267,49 @@ class Cell:
             inference=self.inference if attacked else None,
             pipeline=pipeline,
         )
+
+    @property
+    def silenced(self) -> Cell:
+        """The same cell while the colluders send nothing in the rounds in which they would act: their data are absent, no more.
+
+        It is a cell with the fault `dropout`, the same for all attacks. The rule is told what it is told in every round in
+        which clients stay away: the assumed share of those that sent. Where it cannot run on so few with that, it is told the
+        most with which it can: that nobody among these is hostile is known here. Means of groups become one mean, for groups
+        of so few may be too small.
+        """
+        clients = self.config.clients
+        away = round(self.hostile * self.participation.expected / self.participation.total)
+        left = max(self.participation.expected - away, 1)
+        for told in range(self.told, -1, -1):
+            with contextlib.suppress(PreconditionError):
+                self.pipeline.check(self.config.protocol.rows(left), self._told_rows(told, left))
+                if told < self.told:
+                    clients = clients.model_copy(update={"assumed_f": told})
+                break
+        protocol = self.config.protocol
+        if protocol.mode == "groups" and str(self.pipeline) == "mean":
+            protocol = dataclasses.replace(protocol, secure_aggregation="full")
+        threat = self.config.threat.model_copy(update={"knowledge": ("own_data",)})
+        changes = {"clients": clients, "protocol": protocol, "threat": threat, "attack": "dropout"}
+        attack: PoisonAttack = registry().build("attack", "dropout")
+        config = self.config.model_copy(update=changes)
+        return dataclasses.replace(self, config=config, attack=attack, ensemble=None, inference=None)
+
+    @property
+    def compared_with(self) -> dict[str, Cell]:
+        """The cells with which a record is compared, by the names under which it keeps their final accuracies."""
+        cells = {
+            "clean_mean": self.corner(attacked=False, defended=False),
+            "clean_defense": self.corner(attacked=False, defended=True),
+        }
+        if self.adversary is not None:
+            attack_mean = self.corner(attacked=True, defended=False)
+            cells |= {
+                "silent_mean": attack_mean.silenced,
+                "silent_defense": self.silenced,
+                "attack_mean": attack_mean,
+            }
+        return cells
 
 
 @dataclass(frozen=True)
@@ -275,11 +331,11 @@ class Plan:
     @property
     def cells(self) -> list[Cell]:
         """Every cell once, those first that others compare themselves with."""
-        unique = {cell.id: cell for cell in (*(cell for _, cell in self.positions), *self.corners)}
+        unique = {cell.id: cell for cell in (*self.corners, *(cell for _, cell in self.positions))}
         return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
 
     def only(self, cells: Container[str]) -> Plan:
-        """The plan without the positions of other cells; what their four corners need is kept."""
+        """The plan without the positions of other cells; what their corners need is kept."""
         kept = tuple(position for position in self.positions if position[1].id in cells)
         return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
 
@@ -311,12 +367,10 @@ def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     known = {cell.id for cell in cells}
     corners: dict[str, Cell] = {}
     for cell in cells:
-        for attacked, defended in ((False, False), (False, True), (True, False)):
-            if attacked and cell.ensemble:
-                continue  # the worst case against the mean would be another ensemble to train
-            corner = cell.corner(attacked=attacked and cell.attack is not None, defended=defended)
-            if cell.verdict.reasons == () and corner.id not in known:
-                corners[corner.id] = corner
+        if not cell.verdict.reasons:
+            needed = [corner for corner in cell.compared_with.values() if corner.id not in known]
+            # The worst case against the mean would be another ensemble to train.
+            corners |= {corner.id: corner for corner in needed if not corner.ensemble}
     return tuple(corners.values())
 
 

@@ -34,8 +34,8 @@ MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
 
 #: What figures of a record a gate may watch.
 METRICS = (
-    "final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "attack_success", "psnr", "psnr_gain",
-    "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc", "epsilon",
+    "final_accuracy", "best_accuracy", "worst_class_accuracy", "accuracy_drop", "absence", "harm", "attack_success",
+    "psnr", "psnr_gain", "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc", "epsilon",
 )  # fmt: skip
 
 #: Those of them that are neither shares nor areas under a curve, which end at 1.
@@ -61,12 +61,15 @@ class TaskSection(_Section):
         model: the network.
         partition: how the training examples are dealt out to the clients.
         partition_seed: one partition for all seeds; null deals anew with each seed.
+        partition_among: whom they are dealt out to: ``all`` clients, so that what a hostile one holds is lost where it sends
+            nothing of it; or the ``honest`` ones, and each hostile client holds a copy of an honest one's examples.
     """
 
     data: Spec = "digits"
     model: Spec = "softmax"
     partition: Spec = "iid"
     partition_seed: Count | None = None
+    partition_among: Literal["all", "honest"] = "all"
 
 
 class StaySection(_Section):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -38,13 +39,22 @@ class Classification(Task):
 
     @classmethod
     def deal(
-        cls, data: Data, model: Model, partition: Partition, clients: int, rng: Rng, root_examples: int = 0
+        cls,
+        data: Data,
+        model: Model,
+        partition: Partition,
+        clients: int,
+        rng: Rng,
+        root_examples: int = 0,
+        copying: Collection[int] = (),
     ) -> Classification:
         """Load the data, set the server's root examples aside, and deal the rest out to the clients.
 
         Args:
             rng: the partition's own stream.
             root_examples: number of training examples that only the server gets.
+            copying: clients that are dealt nothing. Each holds a copy of what one of the others holds, drawn at random and
+                no other twice before all are drawn.
 
         Raises:
             ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
@@ -56,7 +66,8 @@ class Classification(Task):
                 f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}."
             )
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
-        parts = _parts(rest, partition.split(rest, clients, rng.child("split")))
+        dealt = partition.split(rest, clients - len(copying), rng.child("split"))
+        parts = _parts(rest, _with_copies(dealt, clients, copying, rng.child("copies")))
         network = _fitting(model, dataset)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
@@ -136,6 +147,15 @@ class Classification(Task):
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
+
+
+def _with_copies(
+    dealt: Sequence[NDArray[np.int64]], clients: int, copying: Collection[int], rng: Rng
+) -> list[NDArray[np.int64]]:
+    """What was dealt, in the order of those who do not copy, and copies of it for those who do."""
+    drawn = rng.numpy().permutation(len(dealt)).tolist()
+    shares, copies = iter(dealt), itertools.cycle(drawn)
+    return [dealt[next(copies)] if client in copying else next(shares) for client in range(clients)]
 
 
 def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Examples, ...]:

@@ -182,8 +182,8 @@ def test_what_is_legal_says_who_sees_what():
     assert found.words[0].startswith("4 of 20 clients collude from round 1 to the end")
     assert "The attack sees the honest clients' updates." in found.words
     assert any("is told f = 4 of n = 20 rows" in line for line in found.words)
-    # {none, alie} x {mean, nnm >> krum} on two seeds
-    assert found.trials == 8
+    # {none, silent colluders, alie} x {mean, krum} on two seeds
+    assert found.trials == 12
 
 
 def test_a_run_gives_what_its_yaml_gives_and_stays_in_sight(tmp_path):

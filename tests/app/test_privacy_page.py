@@ -113,6 +113,7 @@ def test_promises_are_those_of_the_records(run):
         recorded = [
             record["result"]["privacy"]["epsilon"]
             for record in run.records.values()
+            if record["threat_card"]["attack"] != "dropout"  # silent colluders are no position of the matrix
             if record["status"] == "ok" and (record["result"]["privacy"] or {}).get("kind") == kind
         ]
         assert found[kind].epsilon == (min(recorded), max(recorded))

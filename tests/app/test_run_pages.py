@@ -308,6 +308,9 @@ def test_corners_are_those_of_the_records(run):
     four = [record["result"]["corners"] for record in records]
     assert rows["attack"]["defense"].startswith(f"{50 * sum(one['attack_defense'] for one in four):.1f} ± ")
     assert rows["nobody attacks"]["plain mean"].startswith(f"{50 * sum(one['clean_mean'] for one in four):.1f} ± ")
+    silent = rows["the colluders send nothing"]
+    assert silent["plain mean"].startswith(f"{50 * sum(one['silent_mean'] for one in four):.1f} ± ")
+    assert silent["defense"].startswith(f"{50 * sum(one['silent_defense'] for one in four):.1f} ± ")
 
 
 def test_the_card_keeps_every_line_of_the_record(run):

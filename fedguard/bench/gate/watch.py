@@ -24,6 +24,8 @@ MARGINS_ON_REQUEST = {
     "best_accuracy": 0.02,
     "worst_class_accuracy": 0.05,
     "accuracy_drop": 0.02,
+    "absence": 0.02,
+    "harm": 0.02,
     "psnr": 1.0,
     "membership_tpr": 0.05,
 }

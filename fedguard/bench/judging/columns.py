@@ -36,6 +36,7 @@ COLUMNS = (
     Column("worst_class_accuracy", ("worst_class", "min_class_accuracy", "worst_class_acc"), "share"),
     Column("corners.clean_defense", ("clean_accuracy", "clean_acc", "clean_defense", "no_attack_accuracy"), "share"),
     Column("corners.clean_mean", ("clean_mean", "clean_mean_accuracy", "clean_fedavg_accuracy"), "share"),
+    Column("corners.silent_defense", ("silent_accuracy", "silent_defense", "honest_only_accuracy"), "share"),
     Column("corners.attack_mean", ("attack_mean", "undefended_accuracy", "attacked_mean_accuracy"), "share"),
     Column("attack_success_raw", ("asr", "attack_success", "attack_success_rate", "backdoor_accuracy"), "share"),
     Column(
@@ -90,6 +91,7 @@ ASKED_FOR = {
     "corners.clean_mean": "rows without attack and without defense, or a column clean_mean",
     "corners.clean_defense": "rows without attack, or a column clean_accuracy",
     "corners.attack_mean": "rows without defense, or a column attack_mean",
+    "corners.silent_defense": "a column silent_accuracy: the same while the hostile clients send nothing",
     "corners": "rows without attack and rows without defense",
     "attack_notes": "how strengths were searched: a column at_boundary",
     "diverged": "a column loss",

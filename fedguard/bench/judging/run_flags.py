@@ -20,6 +20,8 @@ from fedguard.metrics.flags import Lacking, known, name_of, percent, said_of
 COST = 0.10
 #: Noise up to this much longer than an attack's updates is still a fair comparison.
 LONGER = 1.25
+#: Less than this lost under an attack is not worth being taken apart.
+DROP = 0.05
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,25 @@ def attack_helps(results: Results, cell: Group) -> Judged:
         cell[0].cell,
         f"accuracy is {_points(gain)} points higher under the attack than without it, beyond its interval (threshold 0): "
         "no attack on this defense. Raise its strength, or leave it out.",
+    )
+
+
+def mostly_absence(results: Results, cell: Group) -> Judged:
+    if not _means_harm(cell[0]):
+        return None
+    drop = _paired(cell, lambda case: _figure(case, "corners.clean_defense") - _figure(case, "final_accuracy"))
+    if drop.mean < DROP:
+        return None
+    absence, more = _paired(cell, _absence), _paired(cell, lambda case: _absence(case) - _harm(case))
+    if more.half_width is None:
+        return Open(ONE_SEED)
+    if more.mean - more.half_width <= 0:
+        return None
+    return Found(
+        cell[0].cell,
+        f"of {100 * drop.mean:.1f} points lost, {100 * absence.mean:.1f} are lost where the hostile clients only stay silent "
+        "(threshold: half): the drop is that of their data, more than of the attack. Quote harm, or set task.partition_among: "
+        "honest.",
     )
 
 
@@ -290,6 +311,7 @@ def _defenses(results: Results) -> list[Group]:
 RUN_FLAGS: tuple[RunFlag, ...] = (
     RunFlag(1, _settings, clean_at_chance),
     RunFlag(2, _cells, attack_helps),
+    RunFlag(2, _cells, mostly_absence),
     RunFlag(3, _cells_and_noises, weaker_than_noise),
     RunFlag(5, _settings, nothing_hurts),
     RunFlag(6, _attacks, defenses_alike),
@@ -343,6 +365,14 @@ def _figure(case: Case, path: str) -> float:
 def _paired(cases: Group, difference: Callable[[Case], float], seeds: Container[object] | None = None) -> Estimate:
     """The mean over seeds of a difference, where need be over those of certain ``seeds``."""
     return estimate([difference(case) for case in cases if seeds is None or case.seed in seeds])
+
+
+def _absence(case: Case) -> float:
+    return _figure(case, "corners.clean_defense") - _figure(case, "corners.silent_defense")
+
+
+def _harm(case: Case) -> float:
+    return _figure(case, "corners.silent_defense") - _figure(case, "final_accuracy")
 
 
 def _tax(case: Case) -> float:
