@@ -94,6 +94,15 @@ def _distances(updates: Tensor, point: Tensor | None, dtype: torch.dtype) -> Ten
     return squares.sqrt().cpu()
 
 
+def projections(updates: Tensor, draw: torch.Generator) -> Tensor:
+    """float64 ``[n]``: inner products of the rows with a Gaussian direction drawn block by block: what tells rows apart."""
+    found = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
+    for block in walk(updates):
+        rows = updates[:, block].double()
+        found += rows @ torch.randn(rows.shape[1], generator=draw, dtype=torch.float64).to(rows.device)
+    return found.cpu()
+
+
 def sort_rows(block: Tensor) -> Tensor:
     """``[n, b]``: each column sorted in ascending order, in place where the block is stored column by column."""
     columns = block.T.contiguous()

@@ -22,8 +22,8 @@ def shapes(h: int, f: int, draw: Draw) -> Iterator[tuple[str, Rows, Rows]]:
     yield "the lower bound", _column(np.zeros(h)), _column(np.ones(f))
     two_points = _two_points(h, f, draw)
     while True:
-        for d in (1, 2, 3, h + f):
-            for shape in (_far, _barely_inside, _extreme_row, _simplex, _crowds, _integers, _heavy):
+        for d in (1, 2, 3, h, h + f):
+            for shape in (_far, _barely_inside, _extreme_row, _simplex, _beside_some, _crowds, _integers, _heavy):
                 honest, hostile = shape(h, f, d, draw)
                 shift = draw.choice([0.0, 0.0, 0.0, 1.0, 10.0, 1e3, 1e5]) * draw.standard_normal(d)
                 yield f"{shape.__name__} {d}", honest + shift, hostile + shift
@@ -88,6 +88,19 @@ def _simplex(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
     point = draw.uniform(0.3, 5) * _unit(d, draw)
     honest[:few] = point
     return honest, np.broadcast_to(point, (f, d))
+
+
+def _beside_some(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
+    """Honest rows all as far from each other as they can be, and colluders out towards some of them, one of them foremost.
+
+    A rule that counts distances to the nearest rows takes the foremost, whose neighbours lie nearer to it than the honest rows
+    do to each other.
+    """
+    honest = np.eye(h, d) - 1 / h if d >= h else np.stack([_unit(d, draw) for _ in range(h)])
+    honest = honest / max(1e-12, float(np.linalg.norm(honest[0])))
+    some = honest[: draw.integers(1, h + 1)].mean(0)
+    towards = some / (np.linalg.norm(some) + 1e-12) + draw.choice([0.0, 0.0, 0.5]) * _unit(d, draw)
+    return honest, draw.uniform(0.8, 2.5) * towards + draw.choice([0.0, 0.0, 0.1]) * _cloud(f, d, draw)
 
 
 def _crowds(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:

@@ -19,7 +19,8 @@ from fedguard.rng import Rng
 class Defense:
     """A pipeline and the laws it keeps.
 
-    permutation: the order of the updates does not matter (rules that draw keep this in distribution only).
+    permutation: the order of the updates does not matter, at exact ties neither (rules that deal rows out at random keep this
+    in distribution only).
     translation: R(x + c) = R(x) + c.        scale: R(s x) = s R(x) for s > 0.
     mean_at_zero: for f = 0 it is the mean.  hull: the result lies between the smallest and the largest value.
     resists: f updates far away do not take the result along; None where that depends on their direction.
@@ -234,6 +235,29 @@ def run(text: str, updates: Tensor, f: int, *, root: Tensor | None = None, seed:
     return aggregate(
         registry().pipeline(text), updates, context(len(updates), f, dim=updates.shape[1], root=root, seed=seed)
     )
+
+
+#: Inputs with exact ties: votes, one vector and its opposite, small integers, three places, two places far from the origin.
+TIES = ("votes", "small votes", "opposites", "integers", "three places", "two places")
+
+
+def tied(kind: str, n: int, d: int, seed: int) -> Tensor:
+    """float32 ``[n, d]``: rows whose distances, lengths, signs or values are equal, of one of the kinds of `TIES`."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def whole(low: int, high: int, *shape: int) -> Tensor:
+        return torch.randint(low, high + 1, shape, generator=draw)
+
+    if kind == "integers":
+        return whole(-1, 1, n, d).float()
+    if kind in ("votes", "small votes"):
+        return (2.0 * whole(0, 1, n, d) - 1) * (1 if kind == "votes" else 0.013)
+    if kind == "opposites":
+        return torch.randn(1, d, generator=draw) * (2 * whole(0, 1, n, 1) - 1)
+    places = torch.randn(3, d, generator=draw) + 1
+    if kind == "three places":
+        return places[whole(0, 2, n)]
+    return places[torch.randperm(n, generator=draw) % 2]
 
 
 def normal(n: int, d: int, seed: int = 0, spread: float = 1.0, centre: float = 1.0) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tests.reference as reference
 from fedguard.errors import PreconditionError
 from fedguard.registry import iterate, registry
-from tests.table import DEFENSES, context, hostile, normal, run
+from tests.table import DEFENSES, TIES, context, hostile, normal, run, tied
 
 THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
 FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
@@ -155,6 +155,21 @@ def test_permutation(case, shape):
     updates, order = normal(n, d, seed), torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     f = hostile(case, n)
     assert torch.allclose(run(case.text, updates, f).vector, run(case.text, updates[order], f).vector, atol=1e-4)
+
+
+@CASES
+@pytest.mark.parametrize("kind", TIES)
+def test_permutation_at_exact_ties(case, kind):
+    """Which of several equal rows, distances or votes comes first must not decide: that would favour some clients."""
+    for seed in range(8 if case.permutation else 0):
+        n, d = 5 + (3 * seed) % 9, (1, 2, 3, 9, 40, 400, 3, 40)[seed]
+        updates, f = tied(kind, n, d, seed), hostile(case, n)
+        scale, root = updates.norm(dim=1).median(), torch.ones(d)
+        expected = run(case.text, updates, f, root=root).vector
+        for again in range(2):
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed + 100 * again))
+            found = run(case.text, updates[order], f, root=root).vector
+            assert (found - expected).norm() <= 1e-4 * scale, (n, d, seed)
 
 
 @CASES

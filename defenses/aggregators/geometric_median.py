@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -92,11 +93,17 @@ def _pulled(inner: Array, n: int, point: Array, nu: float) -> tuple[Array, Array
 def _resting_row(inner: Array, n: int) -> Array | None:
     """The weights of the update at which the median lies, if it lies at one: Weiszfeld's steps would only creep there.
 
-    That can only be the update with the smallest sum of distances to all, since the sum is convex.
+    That can only be the update with the smallest sum of distances to all, since the sum is convex; and where updates in several
+    places tie for it, their mean is a median as they are.
     """
     lengths = inner.diagonal()[:n]
     distances = np.sqrt(np.maximum(lengths[:, None] + lengths - 2 * inner[:n, :n], 0))
     row = np.zeros(len(inner))
-    row[distances.sum(1).argmin()] = 1
+    sums = distances.sum(1)
+    first = int(sums.argmin())
+    row[first] = 1
     near, _, pull = _pulled(inner, n, row, 0.0)
-    return near / near.sum() if pull <= near.sum() else None
+    if pull > near.sum() * (1 + TIE):
+        return None
+    near |= sums <= sums[first] * (1 + TIE)
+    return near / near.sum()

@@ -100,7 +100,12 @@ class Setup:
 
     def told_among(self, n: int) -> int:
         """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""
-        return -(-self.told * n // self.participation.total)
+        return told_among(n, self.told, self.participation.total)
+
+
+def told_among(n: int, told: int, total: int) -> int:
+    """How many of n clients are hostile if ``told`` of ``total`` are, rounded up."""
+    return -(-told * n // total)
 
 
 @dataclass(frozen=True)
