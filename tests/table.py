@@ -215,7 +215,7 @@ def context(
         server_lr=1.0,
         model=torch.zeros(dim or 1),
         predict=linear,
-        root_loss=lambda model: float((model - (0 if root is None else root)).square().sum()),
+        root_loss=lambda model: float((model.double() - (0 if root is None else root)).square().sum()),
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tests.reference as reference
 from fedguard.errors import PreconditionError
+from fedguard.kernels import LARGEST
 from fedguard.registry import iterate, registry
 from tests.table import DEFENSES, TIES, context, hostile, normal, run, tied
 
@@ -22,7 +23,8 @@ FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
     ("defense", "updates", "expected"),
     [
         ("geometric_median(nu=0.1, steps=3)", THREE, [3.7879, 4.7879, 5.7879]),
-        ("multi_krum", THREE, [2.5, 3.5, 4.5]),
+        ("multi_krum", THREE, [4, 5, 6]),  # each as far from its one neighbour: all three share the two places
+        ("multi_krum", FIVE, [5.5, 6.5, 7.5]),
         ("trimmed_mean", FIVE, [7, 5, 7.3333]),
         ("median", FIVE[:4], [5.5, 6.5, 7.5]),  # even n: the mean of the middle two
         ("mean", THREE, [4, 5, 6]),
@@ -190,6 +192,36 @@ def test_scale(case, shape, by):
     if case.scale:
         scaled = run(case.text, updates * by, f).vector
         assert torch.allclose(scaled, run(case.text, updates, f).vector * by, rtol=1e-3, atol=1e-3 * by)
+
+
+#: From the smallest normal float32 to the largest value that the server lets pass.
+MAGNITUDES = (1e-38, 1e-30, 1e-25, 1e-20, 1e-10, 1e10, 1e20, 1e30, LARGEST / 8)
+
+
+@CASES
+@pytest.mark.parametrize("magnitude", MAGNITUDES)
+def test_scale_at_any_magnitude(case, magnitude):
+    """What float32 cannot square must not vanish from a rule, nor make it fail."""
+    for seed in range(2):
+        updates = normal(9, 5, seed)
+        f = hostile(case, 9)
+        scaled = run(case.text, updates * magnitude, f).vector
+        assert scaled.isfinite().all()
+        if case.scale:
+            expected = run(case.text, updates, f).vector.double()
+            assert torch.allclose(scaled.double() / magnitude, expected, rtol=1e-3, atol=1e-3)
+
+
+@CASES
+@pytest.mark.parametrize("honest_scale", [1e-38, 1e-20, 1.0])
+def test_the_largest_values_that_pass_the_guard_break_no_rule(case, honest_scale):
+    f = hostile(case, 11)
+    for sign in (torch.ones(f, 6), torch.where(normal(f, 6, 3, centre=0) > 0, 1.0, -1.0)):
+        honest = normal(11 - f, 6, 1) * honest_scale
+        result = run(case.text, torch.cat([honest, sign * LARGEST]), f, root=honest.mean(0)).vector
+        assert result.isfinite().all()
+        if case.resists and case.scale:
+            assert (result - honest.mean(0)).double().norm() <= 10 * honest.double().norm(dim=1).max()
 
 
 @pytest.mark.parametrize("law", ["translation", "scale"])

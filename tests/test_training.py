@@ -195,8 +195,8 @@ def test_server_drops_what_is_not_finite_and_lowers_f_by_as_many():
 def test_dropping_rows_keeps_each_client_with_its_row():
     rows = torch.arange(6.0)[:, None].repeat(1, 3)
     rows[[0, 3, 5], 1] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    wire, dropped = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
-    assert dropped == (10, 13, 15)
+    wire, dropped, too_large = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
+    assert (dropped, too_large) == ((10, 13, 15), ())
     assert {client: row[0].item() for client, row in zip(wire.clients, wire.updates, strict=True)} == {
         11: 1,
         12: 2,

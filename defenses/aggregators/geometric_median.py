@@ -34,7 +34,8 @@ class GeometricMedian(WeightRule):
 
     Args:
         steps: largest number of steps.
-        nu: floor of the distances, in the units of the updates.
+        nu: floor of the distances, in the units of the updates. The source needs one against division by zero; here updates
+            that z lies upon are told by their share of the lengths, at any scale of the updates, so that none is needed.
     """
 
     name = "geometric_median"
@@ -45,11 +46,11 @@ class GeometricMedian(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
 
     steps: int = 200
-    nu: float = 1e-6
+    nu: float = 0.0
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, f"geometric_median: steps: expected at least 1; got {self.steps}.")
-        require(self.nu > 0, f"geometric_median: nu: expected more than 0; got {self.nu}.")
+        require(self.nu >= 0, f"geometric_median: nu: expected 0 or more; got {self.nu}.")
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         inner, n = gram.inner.numpy(), gram.n
