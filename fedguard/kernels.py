@@ -91,6 +91,11 @@ def distances_from(updates: Tensor, point: Tensor | None = None) -> Tensor:
     return _distances(updates, point, torch.float64) if lost else found
 
 
+def length(vector: Tensor) -> float:
+    """``|v|`` of a vector ``[d]`` at any magnitude; torch's own is 0 or infinite for float32 below 1e-23 and beyond 1e19."""
+    return float(distances_from(vector[None])[0])
+
+
 def _distances(updates: Tensor, point: Tensor | None, dtype: torch.dtype) -> Tensor:
     squares = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
     for block in walk(updates, size=LONG_BYTES if point is None else BLOCK_BYTES):

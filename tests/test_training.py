@@ -13,6 +13,7 @@ from fedguard.architectures.server import Server
 from fedguard.architectures.wire import Wire, drop_not_finite
 from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError
+from fedguard.metrics.trajectory import summarise
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -190,6 +191,18 @@ def test_server_drops_what_is_not_finite_and_lowers_f_by_as_many():
     assert {report.not_finite for report in reports} == {(1, 4)}
     assert {report.told for report in reports} == {0}
     assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
+
+
+@pytest.mark.parametrize("defense", ["rlr", "mean", "nnm >> rlr", "phocas", "bulyan", "lasa"])
+@pytest.mark.parametrize("attack", ["random_update(scale=3e38)", "huge_value(factor=1e38,count=1)"])
+def test_values_that_do_not_add_up_are_dropped_and_counted_apart(defense, attack):
+    """Three finite updates of 3e38 have no finite sum; the record says that the guard met them, and not the rule."""
+    setup = set_up(deal("softmax"), TRAININGS["fedsgd"], pipeline=defense, attack=attack, hostile=(4,), told=0)
+    reports = list(Server().run(setup))
+    assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
+    assert {report.not_finite for report in reports} == {(4,)}
+    assert sum(len(report.too_large) for report in reports) == summarise(reports)["rounds"]["too_large"] > 0
+    assert summarise(reports)["rounds"]["not_finite"] + summarise(reports)["rounds"]["too_large"] == len(reports)
 
 
 def test_dropping_rows_keeps_each_client_with_its_row():

@@ -104,7 +104,7 @@ def _resting_row(inner: Array, n: int) -> Array | None:
     first = int(sums.argmin())
     row[first] = 1
     near, _, pull = _pulled(inner, n, row, 0.0)
-    if pull > near.sum() * (1 + TIE):
+    if not pull <= near.sum() * (1 + TIE):
         return None
     near |= sums <= sums[first] * (1 + TIE)
     return near / near.sum()
