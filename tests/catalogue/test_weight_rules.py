@@ -224,7 +224,7 @@ def test_agrees_with_the_formula_as_a_loop(defense, n, f, d):
         assert run(defense, updates, f).vector.tolist() == pytest.approx(LOOPS[defense](rows_of(updates), f), abs=3e-5)
 
 
-@pytest.mark.parametrize("defense", ["mda", "monna", "smea", "cge", "multi_krum"])
+@pytest.mark.parametrize("defense", ["mda", "monna", "smea", "cge"])
 def test_golden_values(defense):
     assert run(defense, THREE, f=1).vector.tolist() == pytest.approx([2.5, 3.5, 4.5], abs=1e-6)
 
