@@ -413,7 +413,9 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     rows = rows.detach().to(torch.float32)
     if bad := (~usable_rows(rows)).nonzero()[:, 0].tolist():
         held = "values beyond 2^112 (5e33)" if bool(rows[bad].isfinite().all()) else "NaN or infinity"
-        raise InputError(f"{what}: expected finite values; rows {bad} hold {held}. Drop them, as the server does in a run.")
+        raise InputError(
+            f"{what}: expected finite values; rows {bad} hold {held}. Drop them, as the server does in a run."
+        )
     return rows, back
 
 

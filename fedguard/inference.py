@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight

@@ -249,7 +249,7 @@ class _Search:
         return best
 
     def _climbed(self, start: _Found, steps: int) -> _Found:
-        """Random moves, each kept unless it lowers the ratio; their usual length grows where they gain and shrinks where not."""
+        """Random moves, each kept unless it lowers the ratio; their length grows where they gain and shrinks where not."""
         current, usual = start, 0.1
         for step in range(steps):
             length = min(2.0, usual * 10.0 ** self._draw.uniform(-2, 1))

@@ -170,7 +170,9 @@ def test_inner_products_and_distances_keep_at_any_scale(scale, zeros):
     assert torch.allclose(kernels.distances_from(updates) / scale, updates.double().norm(dim=1) / scale, rtol=1e-5)
     away = (updates.double() - updates[5].double()).norm(dim=1)
     assert torch.allclose(kernels.distances_from(updates, updates[5]) / scale, away / scale, rtol=1e-5)
-    assert torch.allclose(gram.distances_to("root") / scale, (updates - updates[5] / 2).double().norm(dim=1) / scale, rtol=1e-4)
+    assert torch.allclose(
+        gram.distances_to("root") / scale, (updates - updates[5] / 2).double().norm(dim=1) / scale, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("double", [False, True])

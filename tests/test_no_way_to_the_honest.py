@@ -13,7 +13,7 @@ import torch
 
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
-from fedguard.bench.trial import deal, run_trial, set_up
+from fedguard.bench.trial import deal, set_up
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
@@ -68,8 +68,10 @@ def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) ->
             found.update(view=view, objects=reachable(view))
 
     monkeypatch.setattr(Clients, "_attack", recording)
-    grants = {"knowledge": [name for name in (knowledge or needs).names()]}
-    cell = Cell.build(CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes}))
+    grants = {"knowledge": list((knowledge or needs).names())}
+    cell = Cell.build(
+        CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes})
+    )
     spy = type("Spying", (Spy,), {"needs": (needs,), "look": look})()
     cell = dataclasses.replace(cell, attack=spy)
     task = deal(cell, SEED)[0]
@@ -96,7 +98,9 @@ def test_the_copy_of_the_rule_holds_nothing_of_the_honest_clients(defense, monke
     assert truth.view.rule(torch.ones(6, truth.view.dim)).isfinite().all()  # and it still answers
 
 
-@pytest.mark.parametrize("needs", [OWN, OWN | MODEL, Sight.NOTHING, RULE, OWN | MODEL | RULE, HONEST, HONEST | RULE | MODEL])
+@pytest.mark.parametrize(
+    "needs", [OWN, OWN | MODEL, Sight.NOTHING, RULE, OWN | MODEL | RULE, HONEST, HONEST | RULE | MODEL]
+)
 @pytest.mark.parametrize("protocol", [{}, {"secure_aggregation": {"groups": 2}}])
 def test_what_is_not_granted_is_not_there(needs, protocol, monkeypatch):
     if protocol and HONEST in needs:

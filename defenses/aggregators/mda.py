@@ -61,7 +61,7 @@ class MDA(WeightRule):
 
 
 def ranked(gram: Gram, size: int) -> list[int]:
-    """The updates by the sum of distances to their ``size`` nearest, then by length, both to six digits, then by what they hold."""
+    """The updates by the sum of distances to their ``size`` nearest, then by length, to six digits, then by what they hold."""
     near = gram.distances_squared().sqrt().sort(dim=1).values[:, :size].sum(1).tolist()
     norms = gram.norms().tolist()
     keys = [(float(f"{one:.5e}"), float(f"{other:.5e}")) for one, other in zip(near, norms, strict=True)]

@@ -79,7 +79,7 @@ def _clusters(points: Tensor, quantile: float) -> Tensor:
 
 
 def _largest(labels: Tensor, distances: Tensor) -> Tensor:
-    """bool ``[n]``: the largest cluster; of those equally large, the one with the smallest sum of squared distances, or all such."""
+    """bool ``[n]``: the largest cluster; of those equally large, those with the smallest sum of squared distances."""
     clusters = members(labels)
     most = max(int(inside.sum()) for inside in clusters)
     largest = torch.stack([inside for inside in clusters if int(inside.sum()) == most])

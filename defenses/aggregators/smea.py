@@ -89,7 +89,7 @@ class _Search:
         return weights
 
     def _spread(self, subsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each subset top eigenvalue, total variance, squared lengths of the mean and of the rows; rows along its top direction."""
+        """Of each subset top eigenvalue, total variance, squared lengths of mean and rows; the rows along its top direction."""
         pairs = subsets[:, :, None], subsets[:, None, :]
         inner = self._inner[pairs]
         across = inner.mean(1, keepdims=True)

@@ -15,7 +15,7 @@ def smallest(values: Tensor) -> Tensor:
 
 
 def smallest_alike(values: Tensor, count: int) -> Tensor:
-    """float64 ``[..., n]``: equal weights, adding up to one, on the ``count`` smallest of the ``values`` (float64 ``[..., n]``).
+    """float64 ``[..., n]``: equal weights, adding up to one, on the ``count`` smallest ``values`` (float64 ``[..., n]``).
 
     Values that tie for the last places share these, so that the order of the rows does not matter.
     """
@@ -41,4 +41,6 @@ def joined(values: Tensor) -> Tensor:
     group = (ordered.diff() > 10 * TIE * values.abs().max()).cumsum(0)
     group = torch.nn.functional.pad(group, (1, 0))
     sums = torch.zeros_like(values).index_add_(0, group, ordered)
-    return torch.empty_like(values).index_copy_(0, order, (sums / group.bincount(minlength=len(values)).clamp(min=1))[group])
+    return torch.empty_like(values).index_copy_(
+        0, order, (sums / group.bincount(minlength=len(values)).clamp(min=1))[group]
+    )

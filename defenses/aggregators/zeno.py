@@ -43,5 +43,7 @@ class Zeno(WeightRule):
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         before = context.root_loss(context.model)
         after = [context.root_loss(context.model + context.server_lr * update) for update in gram.vectors]
-        rise = torch.tensor([loss - before for loss in after], dtype=torch.float64).nan_to_num(nan=math.inf, posinf=math.inf)
+        rise = torch.tensor([loss - before for loss in after], dtype=torch.float64).nan_to_num(
+            nan=math.inf, posinf=math.inf
+        )
         return smallest_alike(rise + self.rho * gram.norms().square(), gram.n - context.f)

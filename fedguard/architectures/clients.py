@@ -165,7 +165,9 @@ class Clients:
             hostile=sides.hostile,
             layers=setup.task.layers,
             server_lr=setup.training.server_step * self.local.gain(len(sides.hostile) + len(sides.honest)),
-            rng=setup.rng.child("attack", round).apart(),  # a child would lead to the draws of the honest and the server
+            rng=setup.rng.child(
+                "attack", round
+            ).apart(),  # a child would lead to the draws of the honest and the server
             state=self._attack_state,
             honest=sides.honest_rows,
             honest_clients=sides.honest,
@@ -184,7 +186,7 @@ class Clients:
         sides.hostile_rows.copy_(crafted)
 
     def _own(self, sides: _Sides) -> Tensor:
-        """float32 ``[f, d]``: the colluders' rows; apart from the honest ones, with which they share memory, unless these are seen."""
+        """float32 ``[f, d]``: the colluders' rows; not in one memory with the honest ones, unless these are seen."""
         if Sight.HONEST_UPDATES in self._setup.attack_sees or Sight.OWN_DATA not in self._setup.attack_sees:
             return sides.hostile_rows
         return round_buffer(*sides.hostile_rows.shape, self._setup.memory).copy_(sides.hostile_rows)

@@ -64,7 +64,9 @@ class KnownToColluders(KnownPipeline):
             states = ()
             own = sizes[len(honest) :]
             sizes = [max(1, sum(own) // len(own))] * len(honest) + own
-            honest = tuple(client for client in range(len(honest) + len(hostile)) if client not in hostile)[: len(honest)]
+            honest = tuple(client for client in range(len(honest) + len(hostile)) if client not in hostile)[
+                : len(honest)
+            ]
         if Sight.MODEL not in setup.threat.grants:
             model = torch.zeros_like(model)
         pipeline, grouped = setup.pipeline, setup.protocol.masked and not setup.pipeline.rule.by_samples

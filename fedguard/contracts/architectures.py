@@ -150,8 +150,8 @@ class RoundReport:
         clients: whose updates reached the server, those that it left out included.
         hostile: those of them that acted for the attack.
         told: the f that the rule was told for this round: how many rows may be hostile.
-        not_finite: the clients whose update held NaN, infinity, or values too large to be added up; the server dropped these, or
-            they could not be encoded.
+        not_finite: the clients whose update held NaN, infinity, or values too large to be added up; the server dropped these,
+            or they could not be encoded.
         excluded: the clients whose update got no weight; None for rules without weights.
         abandoned: why the round changed nothing; None where it did.
         evaluation: of the new model, in rounds where it was evaluated; so are the figures below.
