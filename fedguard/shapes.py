@@ -96,7 +96,7 @@ def _both_sides(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
     All are about as far from their nearest rows, so that a rule which counts distances to these, as Krum does, may select
     the colluders; they have the circle for neighbours, while the place on the other side takes the mean away from them.
     """
-    few = min(h - 1, f + draw.choice([1, 1, 1, 0, 2])) if draw.random() < 0.8 else draw.integers(0, h)
+    few = min(h - 1, f + int(draw.choice([1, 1, 1, 0, 2]))) if draw.random() < 0.8 else int(draw.integers(0, h))
     circle = np.zeros((h - few, d))
     if d > h - few:
         circle[:, : h - few] = np.eye(h - few) - 1 / (h - few)

@@ -107,4 +107,5 @@ def _resting_row(inner: Array, n: int) -> Array | None:
     if not pull <= near.sum() * (1 + TIE):
         return None
     near |= sums <= sums[first] * (1 + TIE)
-    return near / near.sum()
+    weights: Array = near / near.sum()
+    return weights

@@ -30,7 +30,9 @@ from fedguard.contracts import (
 from fedguard.errors import ContractError
 from fedguard.mapped import held_at_a_time, kept_rows, let_go, round_buffer
 from fedguard.privacy.record import private_plan
-from fedguard.tasks.network import Predictor
+
+#: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
+Predict = Callable[[Tensor, Tensor], Tensor]
 
 #: Makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
 KnownBy = Callable[[tuple[int, ...], tuple[int, ...]], KnownRule]
@@ -57,7 +59,7 @@ class Clients:
         self._setup = setup
         self.local = local_algorithm(setup)
         self._attack_state: State = {}
-        self._predict = Predictor(setup.task.module) if setup.attack and Sight.MODEL in setup.attack_sees else None
+        self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
         once = setup.attack is not None and not setup.attack.every_round
         self._poisoned = setup.task
         if once:
@@ -189,7 +191,8 @@ class Clients:
         """float32 ``[f, d]``: the colluders' rows; not in one memory with the honest ones, unless these are seen."""
         if Sight.HONEST_UPDATES in self._setup.attack_sees or Sight.OWN_DATA not in self._setup.attack_sees:
             return sides.hostile_rows
-        return round_buffer(*sides.hostile_rows.shape, self._setup.memory).copy_(sides.hostile_rows)
+        f, d = sides.hostile_rows.shape
+        return round_buffer(f, d, self._setup.memory).copy_(sides.hostile_rows)
 
     def _view(self, hostile: Sequence[int], client: int, round: int, model: Tensor) -> DataView:
         return _data_view(self._setup, self.local, hostile, client, round, model, self._attack_state, self._predict)
@@ -236,7 +239,7 @@ def _poisoned(
     round: int,
     model: Tensor | None,
     state: State,
-    predict: Predictor | None,
+    predict: Predict | None,
 ) -> Task:
     """The task as the colluders train on it; without a model, as it is before the first round."""
     attack, replaced = setup.attack, {}
@@ -262,7 +265,7 @@ def _data_view(
     round: int,
     model: Tensor | None,
     state: State,
-    predict: Predictor | None,
+    predict: Predict | None,
 ) -> DataView:
     assert setup.attack is not None
     path = ("attack", "data", client) if model is None else ("attack", "data", client, round)

@@ -11,7 +11,6 @@ from torch import Tensor
 from fedguard.aggregation import KnownPipeline
 from fedguard.contracts import Gram, Mixing, Pipeline, RuleContext, Setup, Sight, State, told_among
 from fedguard.privacy.record import private_plan
-from fedguard.tasks.network import Predictor
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
@@ -80,7 +79,7 @@ class KnownToColluders(KnownPipeline):
             "the colluders' copy of the rule",
             setup.rule_sees,
             rng=setup.rng.child("attack", "rule", round).apart(),
-            predict=Predictor(setup.task.module) if Sight.MODEL in setup.rule_sees else None,
+            predict=setup.task.predictor() if Sight.MODEL in setup.rule_sees else None,
         )
         noise, benign = noise_of(setup, order), len(honest)
         told, total, protocol = setup.told, setup.participation.total, setup.protocol
