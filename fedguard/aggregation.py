@@ -31,7 +31,7 @@ from fedguard.contracts import (
     needs_in_words,
 )
 from fedguard.errors import ContractError, InputError, NotAllowed
-from fedguard.kernels import all_finite, distances_from, gram_matrix, walk, weighted_sum
+from fedguard.kernels import all_finite, distances_from, gram_matrix, projections, walk, weighted_sum
 from fedguard.mapped import is_mapped
 
 
@@ -72,6 +72,7 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
         tuple(run.anchors),
         lambda: _whole(updates, pipeline),
         lambda name: distances_from(updates, run.anchors.get(name)),
+        lambda: projections(updates, context.rng.child("ties").torch()),
     )
     grams, mixed = run.mix(gram)
     weights: Tensor | None = None

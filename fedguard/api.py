@@ -31,7 +31,7 @@ from fedguard.config.cells import override
 from fedguard.config.schema import A_RUN_NAME, is_run_name
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
 from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, NotObservable, UnknownName, brief
-from fedguard.kernels import finite_rows
+from fedguard.kernels import usable_rows
 from fedguard.mapped import mapped
 from fedguard.registry import registry
 from fedguard.rng import Rng
@@ -423,9 +423,10 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     if rows.is_complex() or rows.dtype == torch.bool:
         raise InputError(f"{what}: expected real numbers; got {rows.dtype}.")
     rows = rows.detach().to(torch.float32)
-    if bad := (~finite_rows(rows)).nonzero()[:, 0].tolist():
+    if bad := (~usable_rows(rows)).nonzero()[:, 0].tolist():
+        held = "values beyond 2^112 (5e33)" if bool(rows[bad].isfinite().all()) else "NaN or infinity"
         raise InputError(
-            f"{what}: expected finite values; rows {bad} hold NaN or infinity. Drop them, as the server does in a run."
+            f"{what}: expected finite values; rows {bad} hold {held}. Drop them, as the server does in a run."
         )
     return rows, back
 

@@ -5,17 +5,15 @@ The core builds the view of each watched round here, and so does `fedguard.recon
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
 from fedguard.errors import InputError
 from fedguard.rng import Rng
-from fedguard.tasks.network import apply
+from fedguard.tasks.network import apply, bare
 
 Adapt = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Train = Callable[[Sequence[Examples], Rng], Tensor]
@@ -56,14 +54,11 @@ def inference_view(
 
     The attack gets copies: neither the network nor what was sent can be changed or traced back through them.
     """
-    module = copy.deepcopy(module)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.zero_()
+    module = bare(module)
     return InferenceView(
         party,
         sees,
-        rng=Rng((rng or Rng(0)).entropy()),  # not a child: its root would draw the clients' batches and noise again
+        rng=(rng or Rng(0)).apart(),  # not a child: its root would draw the clients' batches and noise again
         module=module,
         predict=partial(apply, module),
         layers=tuple(parameter.numel() for parameter in module.parameters()),

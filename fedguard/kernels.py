@@ -18,6 +18,10 @@ from fedguard.mapped import is_mapped, let_go
 BLOCK_BYTES = 2 << 20
 #: Bytes of one block where a pass mostly reads: long runs of each row, which memory and disks give the fastest.
 LONG_BYTES = 8 << 20
+#: The largest value that an update may hold. Sums of thousands of such are finite in float32, where those of 3e38 are not.
+LARGEST = 2.0**112
+#: Squares of float32 values below the root of this are rounded as those of larger ones are not, or are lost.
+FAINT = 2.0**-110
 #: Where the central update's squared length is more than this times its typical squared distance to the others, the updates
 #: are far from the origin.
 FAR = 4.0
@@ -42,16 +46,18 @@ def _stretches(updates: Tensor) -> Iterator[slice]:
     return walk(updates, size=LONG_BYTES) if is_mapped(updates) else iter([slice(0, updates.shape[1])])
 
 
-def finite_rows(updates: Tensor) -> Tensor:
-    """bool ``[n]``: which rows hold neither NaN nor infinity. One pass; a second one over suspicious rows only."""
-    total = torch.zeros(len(updates), dtype=updates.dtype, device=updates.device)
+def usable_rows(updates: Tensor) -> Tensor:
+    """bool ``[n]``: which rows hold neither NaN nor infinity nor a value beyond `LARGEST`, so that sums of them are finite.
+
+    One pass for the lengths, at the cost of a sum; a second one over the rows only whose length float32 cannot hold.
+    """
+    usable = torch.ones(len(updates), dtype=torch.bool)
     for block in _stretches(updates):
-        total += updates[:, block].sum(1)
-    finite = total.isfinite()
-    for row in (~finite).nonzero()[:, 0].tolist():
-        finite[row] = updates[row].isfinite().all()
+        usable &= torch.linalg.vector_norm(updates[:, block], dim=1).isfinite().cpu()
+    for row in (~usable).nonzero()[:, 0].tolist():
+        usable[row] = bool((updates[row].abs() <= LARGEST).all())
         let_go(updates)
-    return finite
+    return usable
 
 
 def all_finite(values: Tensor) -> bool:
@@ -77,11 +83,17 @@ def weighted_sum(updates: Tensor, weights: Tensor) -> Tensor:
 def distances_from(updates: Tensor, point: Tensor | None = None) -> Tensor:
     """float64 ``[n]``: ``|x_i - p|`` for a point p (float32 ``[d]``), or the lengths ``|x_i|``, in one pass.
 
-    Each block is measured in float32, their squares are added up in float64; where float32 overflows, all is done in
-    float64.
+    Each block is measured in float32, their squares are added up in float64; where float32 overflows or underflows, all is
+    done in float64.
     """
     found = _distances(updates, point, updates.dtype)
-    return found if all_finite(found) else _distances(updates, point, torch.float64)
+    lost = not all_finite(found) or _underflown(updates, found.square(), point)
+    return _distances(updates, point, torch.float64) if lost else found
+
+
+def length(vector: Tensor) -> float:
+    """``|v|`` of a vector ``[d]`` at any magnitude; torch's own is 0 or infinite for float32 below 1e-23 and beyond 1e19."""
+    return float(distances_from(vector[None])[0])
 
 
 def _distances(updates: Tensor, point: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -92,6 +104,15 @@ def _distances(updates: Tensor, point: Tensor | None, dtype: torch.dtype) -> Ten
             rows = rows - point[block]
         squares += torch.linalg.vector_norm(rows, dim=1).double().square()
     return squares.sqrt().cpu()
+
+
+def projections(updates: Tensor, draw: torch.Generator) -> Tensor:
+    """float64 ``[n]``: inner products of the rows with a Gaussian direction drawn block by block: what tells rows apart."""
+    found = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
+    for block in walk(updates):
+        rows = updates[:, block].double()
+        found += rows @ torch.randn(rows.shape[1], generator=draw, dtype=torch.float64).to(rows.device)
+    return found.cpu()
 
 
 def sort_rows(block: Tensor) -> Tensor:
@@ -111,7 +132,7 @@ def gram_matrix(updates: Tensor, others: Sequence[Tensor] = ()) -> Tensor:
     outlier would not be. Products about the origin need no copy of the updates, but where these lie close together and
     far from it, float32 would lose their distances; then each block is shifted to the central update first. A sample of
     the coordinates tells, and what was found without the shift is asked the same question again.
-    Blocks are multiplied in float32 and added up in float64; where float32 overflows, all is done in float64.
+    Blocks are multiplied in float32 and added up in float64; where float32 overflows or underflows, all is done in float64.
     """
     row, far = _central_row(_sample_products(updates))
     inner = None if far else _gram(updates, others, None)
@@ -125,7 +146,18 @@ def gram_matrix(updates: Tensor, others: Sequence[Tensor] = ()) -> Tensor:
 
 def _gram(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None) -> Tensor:
     inner = _products(updates, others, centre, updates.dtype)
-    return inner if all_finite(inner) else _products(updates, others, centre, torch.float64)
+    rows = [*updates, *others, torch.zeros_like(updates[0])]
+    lost = not all_finite(inner) or _underflown(rows, inner.diagonal(), centre)
+    return _products(updates, others, centre, torch.float64) if lost else inner
+
+
+def _underflown(rows: Sequence[Tensor] | Tensor, squares: Tensor, point: Tensor | None) -> bool:
+    """Whether any of the squared distances of ``rows`` from ``point`` is too faint for float32; those that are 0 are right.
+
+    The squares tell, so that only rows at ``point``, or all but at it, are looked at again.
+    """
+    faint = (squares < FAINT * rows[0].numel()).nonzero()[:, 0].tolist()
+    return any(bool(rows[i].any()) if point is None else not torch.equal(rows[i], point) for i in faint)
 
 
 def _products(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None, dtype: torch.dtype) -> Tensor:

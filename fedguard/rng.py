@@ -36,6 +36,10 @@ class Rng:
         """The stream named ``names`` below this one; ``child(a, b) == child(a).child(b)``."""
         return Rng(self.seed, self.path + names)
 
+    def apart(self) -> Rng:
+        """A stream of its own for other hands: as good as a child, but its root seed leads to no other stream of the tree."""
+        return Rng(self.entropy())
+
     def entropy(self) -> int:
         """The 128-bit seed of this node's stream."""
         text = "\x1f".join(f"{type(name).__name__}:{name}" for name in (self.seed, *self.path))

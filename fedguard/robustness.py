@@ -249,13 +249,15 @@ class _Search:
         return best
 
     def _climbed(self, start: _Found, steps: int) -> _Found:
-        """Random moves of all lengths, each kept unless it lowers the ratio."""
-        current = start
+        """Random moves, each kept unless it lowers the ratio; their length grows where they gain and shrinks where not."""
+        current, usual = start, 0.1
         for step in range(steps):
-            rows = _rounded(moved(current.rows, current.honest, 10.0 ** self._draw.uniform(-4, 0.3), self._draw))
+            length = min(2.0, usual * 10.0 ** self._draw.uniform(-2, 1))
+            rows = _rounded(moved(current.rows, current.honest, length, self._draw))
             tried = self._judged(rows, current.honest, current.family)
             if step % 8 == 0:
                 tried = self._best_subset(tried)
+            usual = min(1.0, usual * 1.3) if tried.value > current.value else max(1e-4, usual * 0.97)
             if tried.value >= current.value:
                 current = tried
             if current.value > UNBOUNDED:

@@ -22,8 +22,8 @@ def shapes(h: int, f: int, draw: Draw) -> Iterator[tuple[str, Rows, Rows]]:
     yield "the lower bound", _column(np.zeros(h)), _column(np.ones(f))
     two_points = _two_points(h, f, draw)
     while True:
-        for d in (1, 2, 3, h + f):
-            for shape in (_far, _barely_inside, _extreme_row, _simplex, _crowds, _integers, _heavy):
+        for d in (1, 2, 3, h, h + f):
+            for shape in (_far, _barely_inside, _extreme_row, _simplex, _both_sides, _crowds, _integers, _heavy):
                 honest, hostile = shape(h, f, d, draw)
                 shift = draw.choice([0.0, 0.0, 0.0, 1.0, 10.0, 1e3, 1e5]) * draw.standard_normal(d)
                 yield f"{shape.__name__} {d}", honest + shift, hostile + shift
@@ -88,6 +88,25 @@ def _simplex(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
     point = draw.uniform(0.3, 5) * _unit(d, draw)
     honest[:few] = point
     return honest, np.broadcast_to(point, (f, d))
+
+
+def _both_sides(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
+    """Honest rows in a wide circle, the others of them in one place on one side of it, and the colluders on the other side.
+
+    All are about as far from their nearest rows, so that a rule which counts distances to these, as Krum does, may select
+    the colluders; they have the circle for neighbours, while the place on the other side takes the mean away from them.
+    """
+    few = min(h - 1, f + int(draw.choice([1, 1, 1, 0, 2]))) if draw.random() < 0.8 else int(draw.integers(0, h))
+    circle = np.zeros((h - few, d))
+    if d > h - few:
+        circle[:, : h - few] = np.eye(h - few) - 1 / (h - few)
+    else:
+        circle[:, : max(1, d - 1)] = draw.standard_normal((h - few, max(1, d - 1)))
+    circle /= np.maximum(np.linalg.norm(circle, axis=1, keepdims=True), 1e-12)
+    axis = np.eye(d)[-1]
+    reach = draw.uniform(0.8, 2.0)
+    aside = np.broadcast_to(-reach * draw.uniform(1.0, 1.3) * axis, (few, d))
+    return np.concatenate([circle, aside]), np.broadcast_to(reach * axis, (f, d))
 
 
 def _crowds(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:

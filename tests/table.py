@@ -11,6 +11,7 @@ from torch import Tensor
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.contracts import RuleContext, Sight
 from fedguard.errors import PreconditionError
+from fedguard.kernels import LARGEST
 from fedguard.registry import registry
 from fedguard.rng import Rng
 
@@ -19,7 +20,8 @@ from fedguard.rng import Rng
 class Defense:
     """A pipeline and the laws it keeps.
 
-    permutation: the order of the updates does not matter (rules that draw keep this in distribution only).
+    permutation: the order of the updates does not matter, at exact ties neither (rules that deal rows out at random keep this
+    in distribution only).
     translation: R(x + c) = R(x) + c.        scale: R(s x) = s R(x) for s > 0.
     mean_at_zero: for f = 0 it is the mean.  hull: the result lies between the smallest and the largest value.
     resists: f updates far away do not take the result along; None where that depends on their direction.
@@ -106,11 +108,17 @@ def hostile(case: Defense, n: int) -> int:
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack and the parameters it is tested with; ``finite`` if all it sends is."""
+    """An attack and the parameters it is tested with.
+
+    finite: all it sends is.
+    scale: what it sends is s times as long where all updates are; not so where a parameter is in their units, nor in a random
+    search, whose way follows the last digit.
+    """
 
     name: str
     parameters: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
+    scale: bool = True
 
 
 ATTACKS = [
@@ -130,13 +138,13 @@ ATTACKS = [
     Attack("agr_tailored", {"direction": "unit"}),
     Attack("agr_tailored", {"direction": "sign"}),
     Attack("fang"),
-    Attack("fang", {"form": "krum"}),
+    Attack("fang", {"form": "krum"}, scale=False),
     Attack("opt_alie"),
     Attack("opt_ipm"),
-    Attack("gram_search"),
-    Attack("gram_search", {"objective": "progress", "steps": 5}),
-    Attack("rop"),
-    Attack("rop", {"z": 2.0, "pi": 0.5, "angle": 180.0}),
+    Attack("gram_search", scale=False),
+    Attack("gram_search", {"objective": "progress", "steps": 5}, scale=False),
+    Attack("rop", scale=False),
+    Attack("rop", {"z": 2.0, "pi": 0.5, "angle": 180.0}, scale=False),
     Attack("hybrid_sparse"),
     Attack("poisoned_fl"),
     Attack("poisoned_fl", {"every": 1}),
@@ -144,8 +152,8 @@ ATTACKS = [
     Attack("sign_guard_adaptive"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
-    Attack("gaussian", {"scale": 2.0}),
-    Attack("random_update", {"scale": 2.0}),
+    Attack("gaussian", {"scale": 2.0}, scale=False),
+    Attack("random_update", {"scale": 2.0}, scale=False),
     Attack("sybil"),
     Attack("sybil", {"scale": 3.0, "decorrelated": True}),
     Attack("label_flip"),
@@ -187,10 +195,10 @@ ATTACKS = [
     Attack("dropout"),
     Attack("dropout", {"rate": 0.5}),
     Attack("free_rider"),
-    Attack("free_rider", {"noise": 0.1}),
-    Attack("free_rider", {"noise": 0.1, "decay": 1.0}),
+    Attack("free_rider", {"noise": 0.1}, scale=False),
+    Attack("free_rider", {"noise": 0.1, "decay": 1.0}, scale=False),
     Attack("delta_weights"),
-    Attack("delta_weights", {"noise": 0.1}),
+    Attack("delta_weights", {"noise": 0.1}, scale=False),
 ]
 
 
@@ -214,7 +222,7 @@ def context(
         server_lr=1.0,
         model=torch.zeros(dim or 1),
         predict=linear,
-        root_loss=lambda model: float((model - (0 if root is None else root)).square().sum()),
+        root_loss=lambda model: float((model.double() - (0 if root is None else root)).square().sum()),
     )
 
 
@@ -234,6 +242,33 @@ def run(text: str, updates: Tensor, f: int, *, root: Tensor | None = None, seed:
     return aggregate(
         registry().pipeline(text), updates, context(len(updates), f, dim=updates.shape[1], root=root, seed=seed)
     )
+
+
+#: Inputs with exact ties: votes, one vector and its opposite, small integers, three places, two places far from the origin.
+TIES = ("votes", "small votes", "opposites", "integers", "three places", "two places")
+
+
+def tied(kind: str, n: int, d: int, seed: int) -> Tensor:
+    """float32 ``[n, d]``: rows whose distances, lengths, signs or values are equal, of one of the kinds of `TIES`."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def whole(low: int, high: int, *shape: int) -> Tensor:
+        return torch.randint(low, high + 1, shape, generator=draw)
+
+    if kind == "integers":
+        return whole(-1, 1, n, d).float()
+    if kind in ("votes", "small votes"):
+        return (2.0 * whole(0, 1, n, d) - 1) * (1 if kind == "votes" else 0.013)
+    if kind == "opposites":
+        return torch.randn(1, d, generator=draw) * (2 * whole(0, 1, n, 1) - 1)
+    places = torch.randn(3, d, generator=draw) + 1
+    if kind == "three places":
+        return places[whole(0, 2, n)]
+    return places[torch.randperm(n, generator=draw) % 2]
+
+
+#: From the smallest normal float32 to near the largest value that the server lets pass.
+MAGNITUDES = (1e-38, 1e-30, 1e-25, 1e-20, 1e-10, 1e10, 1e20, 1e30, LARGEST / 8)
 
 
 def normal(n: int, d: int, seed: int = 0, spread: float = 1.0, centre: float = 1.0) -> Tensor:

@@ -18,7 +18,7 @@ from fedguard.contracts import DataView, Ensemble, Examples, LocalPlan, PoisonAt
 from fedguard.errors import ContractError, NotAllowed, NotObservable
 from fedguard.registry import iterate, registry
 from fedguard.rng import Rng
-from tests.table import ATTACKS, LAYERS, context, normal
+from tests.table import ATTACKS, LAYERS, MAGNITUDES, context, normal
 from tests.test_training import deal, set_up
 
 THREE = [[1.0, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -243,6 +243,26 @@ def test_sees_no_more_than_it_declares(case):
             if member in sees and not reads_data_only:
                 with pytest.raises(NotObservable, match="Declare Sight"):
                     attack.craft(view(normal(6, 30), sees=sees & ~member))
+
+
+@CASES
+@pytest.mark.parametrize("magnitude", MAGNITUDES)
+def test_crafts_at_any_magnitude(case, magnitude):
+    """Where float32 cannot hold a square, an attack must neither fail, nor send NaN, nor send nothing."""
+    attack = build(case.name, **case.parameters)
+    if type(attack).craft is PoisonAttack.craft or not case.finite:
+        return
+    honest, own = normal(8, 12, seed=1), normal(2, 12, seed=99)
+    for rule in ("krum", "nnm >> trimmed_mean"):
+        seen = view(honest * magnitude, own=own * magnitude, rule=rule)
+        crafted = attack.craft(seen)
+        attack.remember(seen, crafted)
+        if case.name == "huge_value" and not crafted.isfinite().all():
+            continue  # a million times as large as what float32 can hold: the guard drops it
+        assert crafted.isfinite().all()
+        if case.scale:
+            expected = attack.craft(view(honest, own=own, rule=rule)).double()
+            assert torch.allclose(crafted.double() / magnitude, expected, rtol=1e-2, atol=1e-2)
 
 
 @CASES

@@ -145,11 +145,49 @@ def test_sort_rows():
     assert kernels.sort_rows(columns.T).data_ptr() == columns.data_ptr()  # in place where it can
 
 
-def test_finite_rows():
-    updates = torch.ones(6, 4)
+def test_usable_rows():
+    updates = torch.ones(8, 4)
     updates[1, 2], updates[3, 0], updates[4, 3] = torch.nan, torch.inf, -torch.inf
-    updates[5] = 3e38  # finite, although its sum is not
-    assert kernels.finite_rows(updates).tolist() == [True, False, True, False, False, True]
+    updates[5] = kernels.LARGEST  # its length is beyond float32, a sum of many such is not
+    updates[6, 1] = kernels.LARGEST * 1.001
+    updates[7, 0], updates[7, 1] = 3e38, -3e38  # which add up to 0
+    assert kernels.usable_rows(updates).tolist() == [True, False, True, False, False, True, False, False]
+    assert kernels.usable_rows(updates[5:6].expand(4096, -1)).all()
+    assert updates[5].expand(4096, -1).sum(0).isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-38, 1e-30, 1e-22, 1e-18, 1e-15, 1e10, 1e19, 1e33])
+@pytest.mark.parametrize("zeros", [0, 2])
+def test_inner_products_and_distances_keep_at_any_scale(scale, zeros):
+    """Squares of 1e-25 are 0 in float32, and those of 1e20 infinite; rows of zeros are no sign of either."""
+    updates = normal(7, 300, seed=1, centre=0.5)
+    updates[:zeros] = 0
+    updates[4] = updates[3]
+    updates *= scale
+    exact = exact_distances(updates)
+    gram = gram_of(updates, root=updates[5] / 2)
+    assert torch.allclose(gram.distances_squared() / scale**2, exact / scale**2, rtol=1e-4)
+    assert torch.allclose(kernels.distances_from(updates) / scale, updates.double().norm(dim=1) / scale, rtol=1e-5)
+    away = (updates.double() - updates[5].double()).norm(dim=1)
+    assert torch.allclose(kernels.distances_from(updates, updates[5]) / scale, away / scale, rtol=1e-5)
+    assert torch.allclose(
+        gram.distances_to("root") / scale, (updates - updates[5] / 2).double().norm(dim=1) / scale, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_plain_updates_cost_one_pass_in_float32(double, monkeypatch):
+    """Zeros and copies, which free riders and colluders send, have no part in the fallback to float64."""
+    updates = normal(9, 50, centre=0)
+    updates[2], updates[5] = 0, updates[4]
+    if double:
+        updates[7] *= 1e-25
+    asked = []
+    products = kernels._products
+    monkeypatch.setattr(kernels, "_products", lambda *given: asked.append(given[3]) or products(*given))
+    kernels.gram_matrix(updates, [updates[1]])
+    assert (torch.float64 in asked) == double
+    assert asked[0] == torch.float32
 
 
 def test_column_blocks_cover_every_column_once():

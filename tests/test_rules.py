@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import tests.reference as reference
 from fedguard.errors import PreconditionError
+from fedguard.kernels import LARGEST
 from fedguard.registry import iterate, registry
-from tests.table import DEFENSES, context, hostile, normal, run
+from tests.table import DEFENSES, MAGNITUDES, TIES, context, hostile, normal, run, tied
 
 THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
 FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
@@ -22,7 +23,8 @@ FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
     ("defense", "updates", "expected"),
     [
         ("geometric_median(nu=0.1, steps=3)", THREE, [3.7879, 4.7879, 5.7879]),
-        ("multi_krum", THREE, [2.5, 3.5, 4.5]),
+        ("multi_krum", THREE, [4, 5, 6]),  # each as far from its one neighbour: all three share the two places
+        ("multi_krum", FIVE, [5.5, 6.5, 7.5]),
         ("trimmed_mean", FIVE, [7, 5, 7.3333]),
         ("median", FIVE[:4], [5.5, 6.5, 7.5]),  # even n: the mean of the middle two
         ("mean", THREE, [4, 5, 6]),
@@ -158,6 +160,21 @@ def test_permutation(case, shape):
 
 
 @CASES
+@pytest.mark.parametrize("kind", TIES)
+def test_permutation_at_exact_ties(case, kind):
+    """Which of several equal rows, distances or votes comes first must not decide: that would favour some clients."""
+    for seed in range(8 if case.permutation else 0):
+        n, d = 5 + (3 * seed) % 9, (1, 2, 3, 9, 40, 400, 3, 40)[seed]
+        updates, f = tied(kind, n, d, seed), hostile(case, n)
+        scale, root = updates.norm(dim=1).median(), torch.ones(d)
+        expected = run(case.text, updates, f, root=root).vector
+        for again in range(2):
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed + 100 * again))
+            found = run(case.text, updates[order], f, root=root).vector
+            assert (found - expected).norm() <= 1e-4 * scale, (n, d, seed)
+
+
+@CASES
 @given(shape=SHAPES, by=st.floats(-20, 20))
 def test_translation(case, shape, by):
     n, d, seed = shape
@@ -175,6 +192,32 @@ def test_scale(case, shape, by):
     if case.scale:
         scaled = run(case.text, updates * by, f).vector
         assert torch.allclose(scaled, run(case.text, updates, f).vector * by, rtol=1e-3, atol=1e-3 * by)
+
+
+@CASES
+@pytest.mark.parametrize("magnitude", MAGNITUDES)
+def test_scale_at_any_magnitude(case, magnitude):
+    """What float32 cannot square must not vanish from a rule, nor make it fail."""
+    for seed in range(2):
+        updates = normal(9, 5, seed)
+        f = hostile(case, 9)
+        scaled = run(case.text, updates * magnitude, f).vector
+        assert scaled.isfinite().all()
+        if case.scale:
+            expected = run(case.text, updates, f).vector.double()
+            assert torch.allclose(scaled.double() / magnitude, expected, rtol=1e-3, atol=1e-3)
+
+
+@CASES
+@pytest.mark.parametrize("honest_scale", [1e-38, 1e-20, 1.0])
+def test_the_largest_values_that_pass_the_guard_break_no_rule(case, honest_scale):
+    f = hostile(case, 11)
+    for sign in (torch.ones(f, 6), torch.where(normal(f, 6, 3, centre=0) > 0, 1.0, -1.0)):
+        honest = normal(11 - f, 6, 1) * honest_scale
+        result = run(case.text, torch.cat([honest, sign * LARGEST]), f, root=honest.mean(0)).vector
+        assert result.isfinite().all()
+        if case.resists and case.scale:
+            assert (result - honest.mean(0)).double().norm() <= 10 * honest.double().norm(dim=1).max()
 
 
 @pytest.mark.parametrize("law", ["translation", "scale"])
@@ -265,8 +308,8 @@ def test_krum_says_where_its_proof_ends():
         ("trimmed_mean", 6 / 3 * (1 + 1 / 3)),
         ("median", 4 * (4 / 3) ** 2),
         ("geometric_median", 4 * (4 / 3) ** 2),
-        ("krum", 6 * (4 / 3)),
-        ("nnm >> krum", 8 * 4 / 16 * (6 * (4 / 3) + 1)),
+        ("krum", 6 * 16 / 11),  # n - f - 2 neighbours; for n - f - 1 it would be 8
+        ("nnm >> krum", 8 * 4 / 16 * (6 * 16 / 11 + 1)),
         ("mean", None),
         ("bucketing >> median", None),
     ],

@@ -13,6 +13,7 @@ from fedguard.architectures.server import Server
 from fedguard.architectures.wire import Wire, drop_not_finite
 from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError
+from fedguard.metrics.trajectory import summarise
 from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -192,11 +193,23 @@ def test_server_drops_what_is_not_finite_and_lowers_f_by_as_many():
     assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
 
 
+@pytest.mark.parametrize("defense", ["rlr", "mean", "nnm >> rlr", "phocas", "bulyan", "lasa"])
+@pytest.mark.parametrize("attack", ["random_update(scale=3e38)", "huge_value(factor=1e38,count=1)"])
+def test_values_that_do_not_add_up_are_dropped_and_counted_apart(defense, attack):
+    """Three finite updates of 3e38 have no finite sum; the record says that the guard met them, and not the rule."""
+    setup = set_up(deal("softmax"), TRAININGS["fedsgd"], pipeline=defense, attack=attack, hostile=(4,), told=0)
+    reports = list(Server().run(setup))
+    assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
+    assert {report.not_finite for report in reports} == {(4,)}
+    assert sum(len(report.too_large) for report in reports) == summarise(reports)["rounds"]["too_large"] > 0
+    assert summarise(reports)["rounds"]["not_finite"] + summarise(reports)["rounds"]["too_large"] == len(reports)
+
+
 def test_dropping_rows_keeps_each_client_with_its_row():
     rows = torch.arange(6.0)[:, None].repeat(1, 3)
     rows[[0, 3, 5], 1] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    wire, dropped = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
-    assert dropped == (10, 13, 15)
+    wire, dropped, too_large = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
+    assert (dropped, too_large) == ((10, 13, 15), ())
     assert {client: row[0].item() for client, row in zip(wire.clients, wire.updates, strict=True)} == {
         11: 1,
         12: 2,

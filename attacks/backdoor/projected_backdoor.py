@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedguard.contracts import DataView, LocalPlan, PoisonView, State
 from fedguard.errors import require
+from fedguard.kernels import distances_from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class ProjectedBackdoor(ModelReplacement):
         require(self.bound is None or self.bound > 0, f"{self.name}: bound: expected more than 0; got {self.bound}.")
 
     def prepare(self, view: DataView) -> State:
-        bound = view.clean().norm(dim=1).mean() if self.bound is None else torch.tensor(self.bound)
+        bound = distances_from(view.clean()).mean() if self.bound is None else torch.tensor(self.bound)
         return {"bound": bound}
 
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
@@ -49,7 +50,7 @@ class ProjectedBackdoor(ModelReplacement):
 
     def craft(self, view: PoisonView) -> Tensor:
         # Outside of a training nothing was prepared.
-        bound = view.state.get("bound", view.own.norm(dim=1).mean())
+        bound = view.state.get("bound", distances_from(view.own).mean())
         return within(super().craft(view), float(bound))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedguard.contracts import PoisonView
 from fedguard.errors import PreconditionError
+from fedguard.kernels import length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,6 @@ class AGRTailored(SearchingAttack):
         if self.direction == "std":
             return -sigma
         way = -mean if self.direction == "unit" else -mean.sign()
-        length = way.norm()
-        scaled: Tensor = way * (sigma.norm() / length) if length > 0 else torch.zeros_like(way)
+        own = length(way)
+        scaled: Tensor = way * (length(sigma) / own) if own > 0 else torch.zeros_like(way)
         return scaled

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedguard.contracts import PoisonAttack, PoisonView, Sight
 from fedguard.errors import require
+from fedguard.kernels import distances_from, length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class CGEAdaptive(PoisonAttack):
     def craft(self, view: PoisonView) -> Tensor:
         if len(view.honest) == 0:
             return torch.zeros(view.f, view.dim)  # nobody is there to be harmed
-        mean, norms = view.honest.mean(0), view.honest.norm(dim=1).sort().values
-        longest = norms[max(len(norms) - view.f, 0)]
-        reversed_mean: Tensor = -(1 - self.margin) * longest * mean / mean.norm().clamp(min=1e-12)
+        mean, norms = view.honest.mean(0), distances_from(view.honest).sort().values
+        longest, own = float(norms[max(len(norms) - view.f, 0)]), length(mean)
+        reversed_mean: Tensor = mean * (-(1 - self.margin) * longest / own if own > 0 else 0.0)
         return reversed_mean.expand(view.f, -1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.contracts import PoisonView
 from fedguard.errors import PreconditionError, require
-from fedguard.kernels import gram_matrix
+from fedguard.kernels import distances_from, gram_matrix, length
 
 #: Coordinates from which lengths and principal directions are taken; they only set the scale and the start of the search.
 SAMPLE = 1 << 16
@@ -60,8 +60,8 @@ class GramSearch(SearchingAttack):
 
     def strength(self, view: PoisonView, crafted: Tensor) -> float:
         mean = view.honest.mean(0)
-        scale = float((view.honest - mean).square().sum(1).mean().sqrt())
-        return float((crafted[0] - mean).norm()) / scale if scale > 0 else 0.0
+        scale = float(distances_from(view.honest, mean).square().mean().sqrt())
+        return length(crafted[0] - mean) / scale if scale > 0 else 0.0
 
     def _lines(self, asked: Asked, steps: Sequence[Tensor]) -> list[Tensor]:
         """The best combinations along the two directions that promise most."""

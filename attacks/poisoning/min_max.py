@@ -10,7 +10,7 @@ from fedguard.attacks.search import spread
 from torch import Tensor
 
 from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
-from fedguard.kernels import gram_matrix
+from fedguard.kernels import gram_matrix, length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class MinMax(PoisonAttack):
         mean = benign.mean(0)
         names = ["std", "unit", "sign"] if self.direction == "longest" else [self.direction]
         steps = [_longest_step(benign, mean, _direction(name, benign, mean)) for name in names]
-        return (mean + max(steps, key=lambda step: float(step.norm()))).expand(view.f, -1)
+        return (mean + max(steps, key=length)).expand(view.f, -1)
 
 
 def _direction(name: str, benign: Tensor, mean: Tensor) -> Tensor:
@@ -47,10 +47,10 @@ def _direction(name: str, benign: Tensor, mean: Tensor) -> Tensor:
 
 def _longest_step(benign: Tensor, mean: Tensor, direction: Tensor) -> Tensor:
     """gamma * p, for p of any length; 0 where p is."""
-    length = direction.norm()
-    if len(benign) < 2 or length == 0:
+    reach = length(direction)
+    if len(benign) < 2 or reach == 0:
         return torch.zeros_like(mean)
-    unit = direction / length
+    unit = direction / reach
     n = len(benign)
     inner = gram_matrix(benign)[:n, :n]
     norms = inner.diagonal()

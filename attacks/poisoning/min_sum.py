@@ -10,6 +10,7 @@ from fedguard.attacks.search import spread
 from torch import Tensor
 
 from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
+from fedguard.kernels import distances_from, length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,6 @@ class MinSum(PoisonAttack):
         benign = view.benign
         mean = benign.mean(0)
         way = {"std": -spread(benign), "unit": -mean, "sign": -mean.sign()}[self.direction]
-        length, reach = way.norm(), max((float((row - mean).norm()) for row in benign), default=0.0)
-        step = way * (reach / length) if length > 0 else torch.zeros_like(way)
+        own, reach = length(way), float(distances_from(benign, mean).max()) if len(benign) else 0.0
+        step = way * (reach / own) if own > 0 else torch.zeros_like(way)
         return (mean + step).expand(view.f, -1)

@@ -9,6 +9,7 @@ from fedguard.attacks.search import Asked, SearchingAttack, along, spread, stron
 from torch import Tensor
 
 from fedguard.contracts import PoisonView
+from fedguard.kernels import length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,5 +40,5 @@ class OptIPM(SearchingAttack):
 
 def _scale(honest: Tensor) -> float:
     """``|sigma| / |mu|``; 1 where either is 0."""
-    sigma, mean = float(spread(honest).norm()), float(honest.mean(0).norm())
+    sigma, mean = length(spread(honest)), length(honest.mean(0))
     return sigma / mean if sigma > 0 and mean > 0 else 1.0

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
 from fedguard.errors import require
+from fedguard.kernels import length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,5 +64,6 @@ class ROP(PoisonAttack):
 
 
 def _unit(vector: Tensor) -> Tensor:
-    unit: Tensor = vector / vector.norm().clamp(min=1e-12)
+    reach = length(vector)
+    unit: Tensor = vector / reach if reach > 0 else vector
     return unit

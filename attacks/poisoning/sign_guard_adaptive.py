@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import PoisonAttack, PoisonView, Sight
+from fedguard.kernels import distances_from, length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,6 @@ class SignGuardAdaptive(PoisonAttack):
         signs[order[:positive]] = 1
         signs[order[view.dim - negative :]] = -1
         reversed_mean = signs * mean.abs()
-        length = honest.norm(dim=1).median()
-        sent: Tensor = reversed_mean * (length / reversed_mean.norm().clamp(min=1e-12))
+        usual, own = float(distances_from(honest).median()), length(reversed_mean)
+        sent: Tensor = reversed_mean * (usual / own if own > 0 else 0.0)
         return sent.expand(view.f, -1)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedguard.contracts import DataView, Examples, PoisonAttack, PoisonView, Sight, State
 from fedguard.errors import require
+from fedguard.kernels import length
 from fedguard.rng import Rng
 
 
@@ -58,8 +59,8 @@ def _apart(common: Tensor, view: PoisonView, seed: int) -> Tensor:
     """float32 ``[f, d]``: the e_i."""
     streams = [Rng(seed).child(client).torch() for client in view.hostile]
     drawn = torch.stack([torch.randn(view.dim, generator=stream) for stream in streams])
-    length = common.norm()
-    unit = common / length.clamp(min=1e-12)
+    reach = length(common)
+    unit = common / reach if reach > 0 else common
     drawn -= (drawn @ unit)[:, None] * unit
     # The symmetric inverse root turns the directions as little as it can to make them orthonormal.
     values, vectors = torch.linalg.eigh((drawn @ drawn.T).double())
@@ -67,5 +68,5 @@ def _apart(common: Tensor, view: PoisonView, seed: int) -> Tensor:
     orthonormal = (vectors * root) @ vectors.T
     f = len(drawn)
     centring = torch.eye(f, dtype=torch.float64) - 1 / f
-    apart: Tensor = float(length) * f**0.5 * (centring @ orthonormal).float() @ drawn
+    apart: Tensor = reach * f**0.5 * (centring @ orthonormal).float() @ drawn
     return apart

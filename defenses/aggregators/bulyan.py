@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from fedguard.defenses.aggregators.krum import Krum
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, MatrixRule, RuleContext
-from fedguard.kernels import gram_matrix, sort_rows, walk
+from fedguard.kernels import gram_matrix, projections, sort_rows, walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +22,8 @@ class Bulyan(MatrixRule):
     the mean of the beta = theta - 2f values among the chosen x_ik that lie closest to their median; where that leaves
     several choices, the mean of the lowest and the highest. For f = 0 it is the mean. The selection looks at inner
     products alone, the second step at single coordinates, so that the updates are passed over twice and never copied as
-    a whole. Ties of Krum are resolved as `krum` does; which of several updates that remain tied goes first follows their
-    order.
+    a whole. Ties of Krum are resolved as `krum` does; of updates that remain tied the first goes in an order drawn by what
+    they hold, not by where they stand.
     """
 
     name = "bulyan"
@@ -33,21 +35,28 @@ class Bulyan(MatrixRule):
     by_blocks = True
 
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
-        chosen = selected(gram_matrix(updates), context)
+        draw = context.rng.child("ties").torch()
+        chosen = selected(gram_matrix(updates), context, lambda: projections(updates, draw))
         vector = torch.empty_like(updates[0])
         for block in walk(updates):
             vector[block] = mean_around_median(sort_rows(updates[chosen, block]), len(chosen) - 2 * context.f)
         return vector
 
 
-def selected(inner: Tensor, context: RuleContext) -> list[int]:
-    """The rows that repeated Krum chooses, in the order of choice; ``inner`` is the Gram matrix of rows and origin."""
-    pool = list(range(len(inner) - 1))
+def selected(inner: Tensor, context: RuleContext, projected: Callable[[], Tensor]) -> list[int]:
+    """The rows that repeated Krum chooses, in the order of choice.
+
+    Args:
+        inner: the Gram matrix of rows and origin.
+        projected: float64 ``[n]``: of rows that tie the one with the smallest value goes first; asked for where rows tie.
+    """
+    pool, first = list(range(len(inner) - 1)), cache(projected)
     chosen: list[int] = []
     for _ in range(len(pool) - 2 * context.f):
         rows = [*pool, len(inner) - 1]
-        place = Krum().weights(_gram(inner[rows][:, rows]), context).argmax()
-        chosen.append(pool.pop(int(place)))  # Krum names a place in the pool, which is not the row's own number
+        tied = Krum().weights(_gram(inner[rows][:, rows]), context).nonzero()[:, 0].tolist()
+        place = tied[0] if len(tied) == 1 else min(tied, key=lambda at: float(first()[pool[at]]))
+        chosen.append(pool.pop(place))  # Krum names a place in the pool, which is not the row's own number
     return chosen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from fedguard.defenses.aggregators.ties import TIE, top_directions
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -18,7 +19,8 @@ class CAF(WeightRule):
     covariance under the weights c, then c_i <- c_i (1 - tau_i / max tau) with tau_i = <v, x_i - mu>^2. R(x) is the mu
     with the smallest lambda. For f = 0 it is the mean. All of it takes place in the Gram matrix: the covariance has the
     eigenvalues of the n by n matrix of sqrt(c_i c_j) <x_i - mu, x_j - mu>. The maximum is over the updates that still
-    have weight, so that each step takes the whole weight of one at least.
+    have weight, so that each step takes the whole weight of one at least. Eigenvectors
+    that share the largest eigenvalue count together, and of mu that tie the first is taken.
     """
 
     name = "caf"
@@ -35,11 +37,11 @@ class CAF(WeightRule):
             shares = weight / weight.sum()
             inner = gram.about(gram.affine(shares))
             roots = shares.sqrt()
-            values, vectors = torch.linalg.eigh(roots[:, None] * inner * roots)
-            if values[-1] < smallest:
-                smallest, best = float(values[-1]), shares
-            along = (inner @ (roots * vectors[:, -1])).square() * (weight > 0)
+            largest, vectors = top_directions(roots[:, None] * inner * roots)
+            if largest < smallest * (1 - TIE):
+                smallest, best = largest, shares
+            along = (inner @ (roots[:, None] * vectors)).square().sum(1) * (weight > 0)
             if along.max() > 0:
                 weight = weight * (1 - along / along.max())
-            if weight.sum() <= gram.n - 2 * context.f or along.max() <= 0:
+            if weight.sum() <= (gram.n - 2 * context.f) * (1 + TIE) or along.max() <= 0:
                 return best

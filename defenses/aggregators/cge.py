@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-
-
-def smallest_alike(values: Tensor, count: int) -> Tensor:
-    """float64 ``[n]``: equal weights, adding up to one, on the ``count`` smallest of the ``values`` (float64 ``[n]``).
-
-    Values that tie for the last places share these, so that the order of the rows does not matter.
-    """
-    last = values.sort().values[count - 1]
-    tied = torch.isclose(values, last, rtol=1e-9, atol=0.0)
-    weights = ((values < last) & ~tied).double()
-    weights[tied] = (count - weights.sum()) / tied.sum()
-    return weights / count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -51,7 +52,7 @@ def weakest_cut(similarities: np.ndarray) -> np.ndarray:
             low = middle
         else:
             high = middle - 1
-    return _parts(similarities > levels[low] + 1e-9)
+    return _parts(similarities > levels[low] + TIE)
 
 
 def _parts(linked: np.ndarray) -> np.ndarray:

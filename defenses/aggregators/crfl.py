@@ -57,6 +57,6 @@ class CRFL(WeightRule):
         mean = torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
         moved = gram.affine(torch.cat([step * mean, torch.tensor([1.0, 0.0], dtype=torch.float64)]))
         moved -= gram.unit("origin")
-        length = float(moved @ gram.inner @ moved) ** 0.5
+        length = max(0.0, float(moved @ gram.inner @ moved)) ** 0.5
         kept = min(1.0, (self.bound + self.growth * context.round) / length) if length > 0 else 1.0
         return torch.cat([kept * mean, torch.tensor([(kept - 1) / step, 1 / step], dtype=torch.float64)])

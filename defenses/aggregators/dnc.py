@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from fedguard.defenses.aggregators.ties import smallest_alike, top_directions
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -20,7 +21,8 @@ class DnC(WeightRule):
     <v, x_i - mu>^2 are dropped; R(x) is the mean of those that pass in every iteration. The source draws a subset of the
     coordinates in each iteration, because the singular vectors of all would be too dear. From the Gram matrix they
     cost next to nothing, so the default takes all coordinates; repeating then changes nothing, and is left out.
-    Where no update passes every iteration, the result is zero and the model stays as it is: no client is trusted instead.
+    Directions that vary equally count together, and updates that tie for the last places share them. Where no update
+    passes every iteration, the result is zero and the model stays as it is: no client is trusted instead.
 
     Args:
         filter_factor: c; floor(c f) updates are dropped in each iteration. The source uses 1.
@@ -54,11 +56,11 @@ class DnC(WeightRule):
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        passed = torch.ones(gram.n, dtype=torch.bool)
+        passed, kept = torch.ones(gram.n, dtype=torch.float64), gram.n - self._dropped(context.f)
         for inner in self._views(gram, context):
-            outlying = torch.linalg.eigh(inner).eigenvectors[:, -1].square()  # the scores over their common lambda
-            passed[outlying.argsort(stable=True)[gram.n - self._dropped(context.f) :]] = False
-        return passed.double() / passed.sum().clamp(min=1)
+            outlying = top_directions(inner)[1].square().sum(1)  # the scores over their common lambda
+            passed = torch.minimum(passed, kept * smallest_alike(outlying, kept))
+        return passed / passed.sum().clamp(min=1)
 
     def _dropped(self, f: int) -> int:
         return int(self.filter_factor * f + 1e-9)

@@ -20,7 +20,8 @@ class FedSECA(MatrixRule):
     """Elects the sign of each coordinate by weighted vote, and averages what agrees with it of shortened, thinned updates.
 
     Election: omega_ij = mean_k sign(x_ik) sign(x_jk); the concordance ratio of update i is rho_i = max(0, mean_j
-    sign(omega_ij)); the elected sign is s_k = sign(sum_i rho_i sign(x_ik)). Averaging: y_i = x_i min(1, M / |x_i|) with M
+    sign(omega_ij)); the elected sign is s_k = sign(sum_i rho_i sign(x_ik)), and none where
+    the votes tie. Averaging: y_i = x_i min(1, M / |x_i|) with M
     the median length, |y_ik| cut to the median of the |y_jk| over j, and set to 0 where |x_ik| lies below the gamma
     quantile of the |x_i.|. Then a_k is the mean of the y_ik with s_k y_ik > 0, and 0 where none is. The result is
     v <- beta v + (1 - beta) a, from v = 0.
@@ -53,14 +54,15 @@ class FedSECA(MatrixRule):
         # The gamma quantile lies between two magnitudes, of which the larger is the smallest one kept.
         first = math.ceil(self.gamma * (d - 1) - 1e-9)
         smallest = torch.stack([row.abs().kthvalue(first + 1).values for row in updates])[:, None]
-        votes = concordance_ratios(updates).to(updates.dtype)
+        # n rho_i are whole numbers, and so are the sums of votes: exact in float32 below 2^24, so that a tie is one.
+        votes = (n * concordance_ratios(updates)).round().to(updates.dtype if n < 1 << 12 else torch.float64)
         aggregate = torch.empty(d, dtype=updates.dtype)
         for block in column_blocks(n, d):
             rows = updates[:, block]
             shortened = rows * shorten
             most = middle(sort_rows(shortened.abs()))
             thinned = torch.where(rows.abs() >= smallest, shortened.clamp(-most, most), 0.0)
-            agreeing = thinned.sign() == (votes @ rows.sign()).sign()
+            agreeing = thinned.sign() == (votes @ rows.sign().to(votes.dtype)).sign()
             agreeing &= thinned != 0
             aggregate[block] = torch.where(agreeing, thinned, 0.0).sum(0) / agreeing.sum(0).clamp(min=1)
         momentum = context.state.get("momentum", torch.zeros(()))

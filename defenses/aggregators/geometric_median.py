@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -33,7 +34,8 @@ class GeometricMedian(WeightRule):
 
     Args:
         steps: largest number of steps.
-        nu: floor of the distances, in the units of the updates.
+        nu: floor of the distances, in the units of the updates. The source needs one against division by zero; here updates
+            that z lies upon are told by their share of the lengths, at any scale of the updates, so that none is needed.
     """
 
     name = "geometric_median"
@@ -44,11 +46,11 @@ class GeometricMedian(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
 
     steps: int = 200
-    nu: float = 1e-6
+    nu: float = 0.0
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, f"geometric_median: steps: expected at least 1; got {self.steps}.")
-        require(self.nu > 0, f"geometric_median: nu: expected more than 0; got {self.nu}.")
+        require(self.nu >= 0, f"geometric_median: nu: expected 0 or more; got {self.nu}.")
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         inner, n = gram.inner.numpy(), gram.n
@@ -92,11 +94,18 @@ def _pulled(inner: Array, n: int, point: Array, nu: float) -> tuple[Array, Array
 def _resting_row(inner: Array, n: int) -> Array | None:
     """The weights of the update at which the median lies, if it lies at one: Weiszfeld's steps would only creep there.
 
-    That can only be the update with the smallest sum of distances to all, since the sum is convex.
+    That can only be the update with the smallest sum of distances to all, since the sum is convex; and where updates in several
+    places tie for it, their mean is a median as they are.
     """
     lengths = inner.diagonal()[:n]
     distances = np.sqrt(np.maximum(lengths[:, None] + lengths - 2 * inner[:n, :n], 0))
     row = np.zeros(len(inner))
-    row[distances.sum(1).argmin()] = 1
+    sums = distances.sum(1)
+    first = int(sums.argmin())
+    row[first] = 1
     near, _, pull = _pulled(inner, n, row, 0.0)
-    return near / near.sum() if pull <= near.sum() else None
+    if not pull <= near.sum() * (1 + TIE):
+        return None
+    near |= sums <= sums[first] * (1 + TIE)
+    weights: Array = near / near.sum()
+    return weights

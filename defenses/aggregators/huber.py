@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from fedguard.defenses.aggregators.ties import smallest
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -18,7 +19,8 @@ class Huber(WeightRule):
 
     R(x) = argmin_z sum_i phi(|z - x_i|), phi(u) = u^2 / 2 up to the threshold T and T u - T^2 / 2 beyond, by
     z <- sum_i w_i x_i / sum_i w_i with w_i = min(1, T / |z - x_i|) until z rests. The loss is convex, so where the steps
-    start does not matter to where they end; they start at the update around which half of all lie closest.
+    start does not matter to where they end; they start at the update around which half of all lie closest, or
+    at the mean of those that tie for it.
     The source also has a form for clients with unequal numbers of examples; here all count alike, since those are claims.
 
     Args:
@@ -50,14 +52,19 @@ class Huber(WeightRule):
         inner = gram.inner[: gram.n, : gram.n]
         distances = gram.distances_squared().sqrt()
         radii = distances.sort(dim=1).values[:, gram.n // 2]
-        start = int(radii.argmin())
-        threshold = float(radii[start]) if self.threshold is None else self.threshold
-        away, shares = distances[start], torch.zeros(gram.n, dtype=torch.float64)
+        threshold = float(radii.min()) if self.threshold is None else self.threshold
+        start, shares = smallest(radii).double(), torch.zeros(gram.n, dtype=torch.float64)
+        away = _distances_to(inner, start / start.sum())
         for _ in range(self.steps):
             closeness = (threshold / away).clamp(max=1).nan_to_num(nan=1.0)
             previous, shares = shares, closeness / closeness.sum()
             if (shares - previous).abs().max() < 1e-10:
                 break
-            towards = inner @ shares
-            away = (inner.diagonal() - 2 * towards + shares @ towards).clamp(min=0).sqrt()
+            away = _distances_to(inner, shares)
         return shares
+
+
+def _distances_to(inner: Tensor, shares: Tensor) -> Tensor:
+    """float64 ``[n]``: the distances of the rows with these ``inner`` products from their mean by ``shares``."""
+    towards = inner @ shares
+    return (inner.diagonal() - 2 * towards + shares @ towards).clamp(min=0).sqrt()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from fedguard.defenses.aggregators.ties import smallest
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -18,11 +19,6 @@ def krum_scores(gram: Gram, f: int) -> Tensor:
     neighbours = max(gram.n - f - 2, 1)
     ordered = gram.distances_squared().sort(dim=1).values  # column 0 is the distance to itself
     return ordered[:, 1 : 1 + neighbours].sum(1)
-
-
-def _smallest(values: Tensor) -> Tensor:
-    """bool ``[n]``: where a value is the smallest, but for rounding."""
-    return values <= values.min() * (1 + 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +39,15 @@ class Krum(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        best = _smallest(krum_scores(gram, context.f))
-        best &= _smallest(gram.distances_squared().sum(1).masked_fill(~best, torch.inf))
+        best = smallest(krum_scores(gram, context.f))
+        best &= smallest(gram.distances_squared().sum(1).masked_fill(~best, torch.inf))
         return best.double() / best.sum()
 
-    def kappa(self, n: int, f: int) -> float:
-        """6 (1 + r) with r = f / (n - 2f) (Allouah et al., AISTATS 2023)."""
-        return 6 * (1 + f / (n - 2 * f))
+    def kappa(self, n: int, f: int) -> float | None:
+        """6 (n - f) / (n - 2f - 1) for n >= 2f + 2.
+
+        Allouah et al. (AISTATS 2023) have 6 (n - f) / (n - 2f), for a Krum that looks at n - f - 1 neighbours. The source looks
+        at n - f - 2, and so does this rule: of these and the chosen update itself, n - 2f - 1 at least are honest, over whom
+        the same proof averages.
+        """
+        return 6 * (n - f) / (n - 2 * f - 1) if n >= 2 * f + 2 else None

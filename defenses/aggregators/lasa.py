@@ -68,6 +68,6 @@ def thin(row: Tensor, sparsity: float) -> Tensor:
 
 
 def _usual(values: Tensor, radius: float) -> Tensor:
-    """bool ``[n]``: within ``radius`` standard deviations of the median; all, where all are alike."""
+    """bool ``[n]``: within ``radius`` standard deviations of the median, but for rounding; all, where all are alike."""
     away = (values - values.quantile(0.5)).abs()
-    return (away < radius * values.std(correction=0)) | (away == 0)
+    return (away < radius * values.std(correction=0) * (1 - 1e-9)) | (away == 0)

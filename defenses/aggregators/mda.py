@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
 from fedguard.errors import PreconditionError
-
-#: Two distances that differ by less than this, relatively, are a tie.
-TIE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +22,9 @@ class MDA(WeightRule):
     halving over the sorted distances and branching over whom to leave out, which grows with f and hardly with n.
 
     The source leaves ties open, and they are common, since one pair often decides the diameter of several subsets. Here
-    the updates are ranked by the sum of their distances to their n - f nearest, then by length, and among the tied
-    subsets the one wins that comes first in this ranking. So the order of the clients does not matter.
+    the updates are ranked by the sum of their distances to their n - f nearest, then by length, then in an order drawn by
+    what they hold, and among the tied subsets the one wins that comes first in this ranking. So the order of the clients does
+    not matter.
     """
 
     name = "mda"
@@ -62,10 +61,12 @@ class MDA(WeightRule):
 
 
 def ranked(gram: Gram, size: int) -> list[int]:
-    """The updates by the sum of distances to their ``size`` nearest, then by length, both to nine digits."""
+    """The updates by the sum of distances to their ``size`` nearest, then by length, to six digits, then by what they hold."""
     near = gram.distances_squared().sqrt().sort(dim=1).values[:, :size].sum(1).tolist()
     norms = gram.norms().tolist()
-    return sorted(range(gram.n), key=lambda row: (float(f"{near[row]:.8e}"), float(f"{norms[row]:.8e}")))
+    keys = [(float(f"{one:.5e}"), float(f"{other:.5e}")) for one, other in zip(near, norms, strict=True)]
+    tied = len(set(keys)) < gram.n
+    return sorted(gram.order.tolist() if tied else range(gram.n), key=keys.__getitem__)
 
 
 def smallest_diameter(distances: Tensor, size: int, ranking: Sequence[int]) -> list[int]:

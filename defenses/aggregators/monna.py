@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.defenses.aggregators.cge import smallest_alike
+from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Sight, WeightRule

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from fedguard.defenses.aggregators.krum import krum_scores
+from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -15,7 +15,8 @@ from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
 class MultiKrum(WeightRule):
     """The mean of the n - f updates with the best Krum scores.
 
-    R(x) = (1/m) sum over the m = n - f smallest s(i) of x_i. For f = 0 it is the mean.
+    R(x) = (1/m) sum over the m = n - f smallest s(i) of x_i; updates that tie for the last places share them. For f = 0
+    it is the mean.
     """
 
     name = "multi_krum"
@@ -27,5 +28,4 @@ class MultiKrum(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        kept = krum_scores(gram, context.f).argsort(stable=True)[: gram.n - context.f]
-        return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, kept, 1 / len(kept))
+        return smallest_alike(krum_scores(gram, context.f), gram.n - context.f)

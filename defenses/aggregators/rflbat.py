@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 from fedguard.defenses.aggregators.clusters import clusters_by_gap, cosine_distances, distances_between, kmeans, members
+from fedguard.defenses.aggregators.ties import TIE, joined
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -48,24 +49,34 @@ class RFLBAT(WeightRule):
         require(self.references >= 1, f"rflbat: references: expected at least 1; got {self.references}.")
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        plane = principal_components(gram, 2)
+        kept = gram.order[self._kept(gram.mix(torch.eye(gram.n, dtype=torch.float64)[gram.order]), context)]
+        return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, kept, 1 / len(kept))
+
+    def _kept(self, gram: Gram, context: RuleContext) -> Tensor:
+        """int64: the rows that stay."""
+        plane = torch.stack([joined(component) for component in principal_components(gram, 2).T], 1)
         kept = _usual(plane, torch.arange(gram.n), self.eps1)
         count = clusters_by_gap(plane[kept], self.clusters, self.references, context.rng.torch())
         labels = kmeans(plane[kept][None], count, context.rng.child("clusters").torch())[0][0]
         cosines = 1 - cosine_distances(gram.products())
         kept = kept[_least_alike(labels, cosines[kept][:, kept])]
-        kept = _usual(plane, kept, self.eps2)
-        return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, kept, 1 / len(kept))
+        return _usual(plane, kept, self.eps2)
 
 
 def principal_components(gram: Gram, count: int) -> Tensor:
-    """float64 ``[n, count]``: the updates on their first principal axes, each turned so that its cubes have a sum above 0."""
+    """float64 ``[n, count]``: the updates on their first principal axes, each turned so that its cubes have a sum above 0.
+
+    Where they add up to nothing, it is turned so that the first update is above 0.
+    """
     mean = torch.zeros(gram.rows, dtype=torch.float64)
     mean[: gram.n] = 1 / gram.n
     values, vectors = torch.linalg.eigh(gram.about(mean))
-    scores = vectors.flip(1)[:, :count] * values.flip(0)[:count].clamp(min=0).sqrt()
-    scale = scores.abs().amax().clamp(min=1e-300)
-    return torch.where((scores / scale).pow(3).sum(0) < 0, -scores, scores)
+    told = torch.where(values > TIE * values[-1], values, 0.0)  # below that it is rounding
+    scores = vectors.flip(1)[:, :count] * told.flip(0)[:count].sqrt()
+    cubes = (scores / scores.abs().amax().clamp(min=1e-300)).pow(3)
+    skew = cubes.sum(0)
+    turned = torch.where(skew.abs() > TIE * cubes.abs().sum(0), skew, scores[0])
+    return torch.where(turned < 0, -scores, scores)
 
 
 def _usual(plane: Tensor, among: Tensor, threshold: float) -> Tensor:
@@ -79,6 +90,6 @@ def _least_alike(labels: Tensor, cosines: Tensor) -> Tensor:
     best, smallest = torch.ones_like(labels, dtype=torch.bool), torch.inf
     for inside in members(labels):
         alike = float(cosines[inside][:, inside].mean(1).quantile(0.5)) if inside.sum() > 1 else 1.0
-        if alike < smallest:
+        if alike < smallest - TIE:
             best, smallest = inside, alike
     return best

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from fedguard.defenses.aggregators.clusters import distances_between, mean_shift, members
+from fedguard.defenses.aggregators.ties import smallest
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -21,7 +22,8 @@ class SignGuard(WeightRule):
     With M the median of the |x_i|, first those with lower <= |x_i| / M <= upper. Second, the shares of positive, zero and
     negative signs on a random part of the coordinates are clustered by mean-shift, and the largest cluster counts. The
     result is the mean of x_i min(1, M / |x_i|) over the updates in both; where there is none, the model stays as it is. Of
-    clusters equally large, which the source leaves open, the one whose updates lie closest together counts.
+    clusters equally large, which the source leaves open, the one whose updates lie closest together counts, and all that tie
+    in this too.
 
     Args:
         lower, upper: bounds of the usual length, in units of M.
@@ -77,5 +79,9 @@ def _clusters(points: Tensor, quantile: float) -> Tensor:
 
 
 def _largest(labels: Tensor, distances: Tensor) -> Tensor:
-    """bool ``[n]``: the largest cluster; of those equally large, the one with the smallest sum of squared distances."""
-    return min(members(labels), key=lambda inside: (-int(inside.sum()), float(distances[inside][:, inside].sum())))
+    """bool ``[n]``: the largest cluster; of those equally large, those with the smallest sum of squared distances."""
+    clusters = members(labels)
+    most = max(int(inside.sum()) for inside in clusters)
+    largest = torch.stack([inside for inside in clusters if int(inside.sum()) == most])
+    apart = torch.stack([distances[inside][:, inside].sum() for inside in largest])
+    return largest[smallest(apart)].any(0)

@@ -8,6 +8,7 @@ from itertools import chain, combinations
 
 import numpy as np
 import torch
+from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
@@ -24,7 +25,7 @@ class SMEA(WeightRule):
     R(x) = mean of S with the smallest lambda_max((1/|S|) sum_{i in S} (x_i - mean_S)(x_i - mean_S)^T), |S| = n - f,
     found exactly: the variance along any one direction bounds lambda_max from below, so the top directions of the
     subsets looked at rule out most of the others. The source leaves ties open; here the subset with the smaller total
-    variance wins, then the one whose mean is shorter.
+    variance wins, then the one whose mean is shorter, and of those that still tie it is the mean of their means.
     """
 
     name = "smea"
@@ -46,8 +47,7 @@ class SMEA(WeightRule):
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        kept = _Search(gram, context.f).best()
-        return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, torch.from_numpy(kept), 1 / len(kept))
+        return torch.from_numpy(_Search(gram, context.f).best())
 
     def kappa(self, n: int, f: int) -> float:
         """4f / (n - f) (1 + r)^2 with r = f / (n - 2f) (the source, for lambda_max in place of the trace)."""
@@ -67,43 +67,42 @@ class _Search:
         self._size = n - f
 
     def best(self) -> np.ndarray:
-        """The rows of the best subset."""
+        """float64 ``[n]``: the weights of the rows in the mean of the best subset, or of all that tie for it."""
         open_, floor = np.arange(len(self._stays)), np.zeros(len(self._stays))
-        found, kept, batch = (math.inf,) * 3, np.arange(0), BATCH
+        found, batch, looked, spreads = math.inf, BATCH, [open_[:0]], [np.zeros((0, 4))]
         while len(open_):
             order = np.argsort(floor, kind="stable")
-            subsets = np.nonzero(self._stays[open_[order[:batch]]])[1].reshape(-1, self._size)
+            looked.append(open_[order[:batch]])
             open_, floor = open_[order[batch:]], floor[order[batch:]]
-            spreads, directions = self._spread(subsets)
-            for subset, spread in zip(subsets, spreads, strict=True):
-                if spread < found:
-                    found, kept = spread, subset
+            spread, directions = self._spread(np.nonzero(self._stays[looked[-1]])[1].reshape(-1, self._size))
+            spreads.append(spread)
+            found = min(found, spread[:, 0].min())
             floor = np.maximum(floor, self._along(directions[:, :BATCH], open_))
-            still = floor <= found[0] * (1 + 1e-6)  # the inner products are rounded, and so are the bounds
+            still = floor <= found * (1 + TIE)  # the inner products are rounded, and so are the bounds
             open_, floor, batch = open_[still], floor[still], 2 * batch
-        return kept
+        tied, values = np.concatenate(looked), np.concatenate(spreads)
+        for measure in range(3):  # of which the last is a difference of squares, and as exact as these are
+            slack = TIE * values[:, 3 if measure == 2 else measure]
+            best = values[:, measure] - slack <= values[:, measure].min()
+            tied, values = tied[best], values[best]
+        weights: np.ndarray = self._stays[tied].mean(0) / self._size
+        return weights
 
-    def _spread(self, subsets: np.ndarray) -> tuple[list[tuple[float, float, float]], np.ndarray]:
-        """Of each subset (top eigenvalue, total variance, length of the mean), and all rows along its top direction."""
+    def _spread(self, subsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each subset top eigenvalue, total variance, squared lengths of mean and rows; the rows along its top direction."""
         pairs = subsets[:, :, None], subsets[:, None, :]
         inner = self._inner[pairs]
         across = inner.mean(1, keepdims=True)
         values, vectors = np.linalg.eigh(inner - across - across.transpose(0, 2, 1) + across.mean(2, keepdims=True))
         top, total = values[:, -1].clip(min=0) / self._size, values.clip(min=0).sum(1) / self._size
-        length = np.sqrt(self._products[pairs].mean((1, 2)).clip(min=0))
+        length, lengths = self._products[pairs].mean((1, 2)), self._products.diagonal()[subsets].mean(1)
         along = np.einsum("nkm,km->nk", self._inner[:, subsets], vectors[:, :, -1])
         scale = np.sqrt(values[:, -1].clip(min=0))
         along = np.divide(along, scale, out=np.zeros_like(along), where=scale > 0)
-        spreads = [(_rounded(a), _rounded(b), _rounded(c)) for a, b, c in zip(top, total, length, strict=True)]
-        return spreads, along
+        return np.stack([top, total, length, lengths], 1), along
 
     def _along(self, directions: np.ndarray, subsets: np.ndarray) -> np.ndarray:
         """The largest variance of each subset along any of the directions."""
         stays = self._stays[subsets] / self._size
         variances: np.ndarray = stays @ directions**2 - (stays @ directions) ** 2
         return np.asarray(variances.max(axis=1, initial=0.0))
-
-
-def _rounded(value: float) -> float:
-    """To nine digits: what differs by less is a tie."""
-    return float(f"{value:.8e}")

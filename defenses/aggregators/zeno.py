@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from fedguard.defenses.aggregators.cge import smallest_alike
+from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
@@ -43,5 +43,7 @@ class Zeno(WeightRule):
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         before = context.root_loss(context.model)
         after = [context.root_loss(context.model + context.server_lr * update) for update in gram.vectors]
-        rise = torch.tensor([math.inf if math.isnan(loss) else loss - before for loss in after], dtype=torch.float64)
+        rise = torch.tensor([loss - before for loss in after], dtype=torch.float64).nan_to_num(
+            nan=math.inf, posinf=math.inf
+        )
         return smallest_alike(rise + self.rho * gram.norms().square(), gram.n - context.f)

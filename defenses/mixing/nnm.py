@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
@@ -14,8 +14,9 @@ from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
 class NNM(Mixing):
     """Replaces each update by the mean of its n - f nearest ones, itself included.
 
-    y_i = (1/(n - f)) sum over the n - f nearest j of x_j. It makes the rule behind it robust to clients whose data
-    differ, with the best order of kappa that is possible.
+    y_i = (1/(n - f)) sum over the n - f nearest j of x_j; updates that tie for the last places share them, which
+    is the mean of all ways to choose. It makes the rule behind it robust to clients whose data differ, with the best order of
+    kappa that is possible.
     """
 
     name = "nnm"
@@ -26,9 +27,7 @@ class NNM(Mixing):
     cost = "O(n^2 d): one Gram matrix, shared with the rule behind it"
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
-        neighbours = gram.n - context.f
-        nearest = gram.distances_squared().argsort(dim=1, stable=True)[:, :neighbours]
-        return torch.zeros(gram.n, gram.n, dtype=torch.float64).scatter_(1, nearest, 1 / neighbours)
+        return smallest_alike(gram.distances_squared(), gram.n - context.f)
 
     def kappa_of(self, n: int, f: int, after: float) -> float:
         """8f / (n - f) * (kappa + 1) (the source's Lemma 1)."""

@@ -28,8 +28,11 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.errors import ContractError
-from fedguard.mapped import held_at_a_time, kept_rows, let_go
+from fedguard.mapped import held_at_a_time, kept_rows, let_go, round_buffer
 from fedguard.privacy.record import private_plan
+
+#: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
+Predict = Callable[[Tensor, Tensor], Tensor]
 
 #: Makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
 KnownBy = Callable[[tuple[int, ...], tuple[int, ...]], KnownRule]
@@ -56,11 +59,12 @@ class Clients:
         self._setup = setup
         self.local = local_algorithm(setup)
         self._attack_state: State = {}
+        self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
         once = setup.attack is not None and not setup.attack.every_round
         self._poisoned = setup.task
         if once:
             with setup.clock.stage("attack"):
-                self._poisoned = _poisoned(setup, self.local, sorted(setup.hostile), 1, None, {})
+                self._poisoned = _poisoned(setup, self.local, sorted(setup.hostile), 1, None, {}, self._predict)
         keeps = setup.training.worker_momentum > 0
         if keeps and setup.memory is None:
             check_kept(setup, "training.worker_momentum", setup.task.dim)
@@ -150,7 +154,7 @@ class Clients:
         if Sight.OWN_DATA in setup.attack_sees:
             task = self._poisoned
             if attack.every_round:
-                task = _poisoned(setup, self.local, sides.hostile, round, model, self._attack_state)
+                task = _poisoned(setup, self.local, sides.hostile, round, model, self._attack_state, self._predict)
             plan = attack.plan(setup.training.plan(), self._view(sides.hostile, first, round, model))
             self._train(task, model, round, sides.hostile, plan, sides.hostile_rows)
             self.local.note(sides.hostile, sides.hostile_rows)
@@ -163,13 +167,15 @@ class Clients:
             hostile=sides.hostile,
             layers=setup.task.layers,
             server_lr=setup.training.server_step * self.local.gain(len(sides.hostile) + len(sides.honest)),
-            rng=setup.rng.child("attack", round),
+            rng=setup.rng.child(
+                "attack", round
+            ).apart(),  # a child would lead to the draws of the honest and the server
             state=self._attack_state,
             honest=sides.honest_rows,
             honest_clients=sides.honest,
-            own=sides.hostile_rows,
+            own=self._own(sides),
             model=model,
-            rule=known_rule(sides.honest, sides.hostile),
+            rule=known_rule(sides.honest, sides.hostile) if Sight.RULE in setup.attack_sees else None,
         )
         with _untouched(attack, sides.honest_rows, model):
             crafted = attack.craft(view)
@@ -181,8 +187,15 @@ class Clients:
             )
         sides.hostile_rows.copy_(crafted)
 
+    def _own(self, sides: _Sides) -> Tensor:
+        """float32 ``[f, d]``: the colluders' rows; not in one memory with the honest ones, unless these are seen."""
+        if Sight.HONEST_UPDATES in self._setup.attack_sees or Sight.OWN_DATA not in self._setup.attack_sees:
+            return sides.hostile_rows
+        f, d = sides.hostile_rows.shape
+        return round_buffer(f, d, self._setup.memory).copy_(sides.hostile_rows)
+
     def _view(self, hostile: Sequence[int], client: int, round: int, model: Tensor) -> DataView:
-        return _data_view(self._setup, self.local, hostile, client, round, model, self._attack_state)
+        return _data_view(self._setup, self.local, hostile, client, round, model, self._attack_state, self._predict)
 
     def _train(
         self, task: Task, model: Tensor, round: int, clients: tuple[int, ...], plan: LocalPlan, rows: Tensor
@@ -220,7 +233,13 @@ def client_context(
 
 
 def _poisoned(
-    setup: Setup, local: LocalAlgorithm, hostile: Sequence[int], round: int, model: Tensor | None, state: State
+    setup: Setup,
+    local: LocalAlgorithm,
+    hostile: Sequence[int],
+    round: int,
+    model: Tensor | None,
+    state: State,
+    predict: Predict | None,
 ) -> Task:
     """The task as the colluders train on it; without a model, as it is before the first round."""
     attack, replaced = setup.attack, {}
@@ -228,7 +247,7 @@ def _poisoned(
     with _untouched(attack, *_tensors(setup.pool)):
         for client in hostile:
             examples = setup.task.examples(client)
-            altered = attack.poison(examples, _data_view(setup, local, hostile, client, round, model, state))
+            altered = attack.poison(examples, _data_view(setup, local, hostile, client, round, model, state, predict))
             if altered is not examples:
                 replaced[client] = altered
     return setup.task.with_examples(replaced) if replaced else setup.task
@@ -246,6 +265,7 @@ def _data_view(
     round: int,
     model: Tensor | None,
     state: State,
+    predict: Predict | None,
 ) -> DataView:
     assert setup.attack is not None
     path = ("attack", "data", client) if model is None else ("attack", "data", client, round)
@@ -259,7 +279,7 @@ def _data_view(
     return DataView(
         setup.attack.name,
         setup.attack_sees,
-        rng=setup.rng.child(*path),
+        rng=setup.rng.child(*path).apart(),
         round=round,
         position=list(hostile).index(client),
         hostile=tuple(hostile),
@@ -270,7 +290,7 @@ def _data_view(
         pool=setup.pool,
         clean=None if model is None else clean,
         model=model,
-        predict=setup.task.logits,
+        predict=predict,
     )
 
 

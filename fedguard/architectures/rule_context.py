@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
-from fedguard.contracts import Gram, Mixing, Pipeline, RuleContext, Setup, Sight, State
+from fedguard.contracts import Gram, Mixing, Pipeline, RuleContext, Setup, Sight, State, told_among
 from fedguard.privacy.record import private_plan
 
 
@@ -39,10 +39,14 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
 
 
 class KnownToColluders(KnownPipeline):
-    """The colluders' copy of the server's rule: all but its random draws and its clean data.
+    """The colluders' copy of the server's rule: its stages and parameters, and of what it works on no more than they see.
 
-    For the server's update on these they take the mean of the benign updates, and for its loss the first-order change
-    along that mean. Under masks they know that the rule is given means of groups, and deal the groups themselves.
+    Its random draws are their own. For the server's update on clean data they take the mean of the benign updates, and for
+    its loss the first-order change along that mean. What its stages carry from round to round was made of the honest
+    updates: who sees these in every round has it, and for all others the copy starts afresh, as in a first round. Nor
+    do those know which honest clients take part and how many examples they claim: they reckon with other numbers, and with
+    their own mean. A model that they are not granted counts as zeros. Under masks they know that the rule is given means of
+    groups, and deal the groups themselves.
     """
 
     def __init__(
@@ -54,28 +58,45 @@ class KnownToColluders(KnownPipeline):
         honest: tuple[int, ...],
         hostile: tuple[int, ...],
     ) -> None:
-        order = honest + hostile
-        samples = torch.tensor([setup.task.sizes[client] for client in order], dtype=torch.float64)
-        pipeline = setup.pipeline
-        if setup.protocol.masked and not pipeline.rule.by_samples:  # whose weights are the same on single updates
-            groups = GroupMeans(groups=setup.protocol.rows(len(order)))
+        sizes = [setup.task.sizes[client] for client in (*honest, *hostile)]
+        if Sight.HONEST_UPDATES not in setup.attack_sees:
+            states = ()
+            own = sizes[len(honest) :]
+            sizes = [max(1, sum(own) // len(own))] * len(honest) + own
+            honest = tuple(client for client in range(len(honest) + len(hostile)) if client not in hostile)[
+                : len(honest)
+            ]
+        if Sight.MODEL not in setup.threat.grants:
+            model = torch.zeros_like(model)
+        pipeline, grouped = setup.pipeline, setup.protocol.masked and not setup.pipeline.rule.by_samples
+        if grouped:  # weights by samples are the same on single updates
+            groups = GroupMeans(groups=setup.protocol.rows(len(sizes)))
             pipeline = Pipeline((groups, *pipeline.mixings, pipeline.rule))
             states = ({}, *states) if states else ()
+        order, samples = honest + hostile, torch.tensor(sizes, dtype=torch.float64)
+        # The context is made of these alone: the closure below must not hold the set-up, through which all can be reached.
+        known = rule_context(setup, model, round, 0).narrowed(
+            "the colluders' copy of the rule",
+            setup.rule_sees,
+            rng=setup.rng.child("attack", "rule", round).apart(),
+            predict=setup.task.predictor() if Sight.MODEL in setup.rule_sees else None,
+        )
+        noise, benign = noise_of(setup, order), len(honest)
+        told, total, protocol = setup.told, setup.participation.total, setup.protocol
 
         def context(n: int, rows: Tensor) -> RuleContext:
-            told = min(setup.told_among(n), setup.protocol.rows(n))
-            root = rows[: len(honest) or len(rows)].mean(0)
+            root, whole = rows[: benign or len(rows)].mean(0), len(order) == n
 
             def root_loss(moved: Tensor) -> float:
                 return -float((moved - model) @ root)
 
-            return rule_context(setup, model, round, told).narrowed(
-                "the colluders' copy of the rule",
-                setup.rule_sees,
-                rng=setup.rng.child("attack", "rule", round),
-                clients=order if len(order) == n else None,
-                samples=samples if len(order) == n else None,
-                noise=noise_of(setup, order) if len(order) == n else None,
+            return known.narrowed(
+                known.party,
+                known.granted,
+                f=min(told_among(n, told, total), protocol.rows(n)),
+                clients=order if whole else None,
+                samples=samples if whole else None,
+                noise=noise if whole else None,
                 root=root,
                 root_loss=root_loss,
             )

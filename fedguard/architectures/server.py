@@ -87,6 +87,7 @@ class Server(Architecture):
                 behind=received.behind,
                 told=received.told,
                 not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
+                too_large=tuple(client for client in sent.too_large if client not in sent.lost),
                 silent=tuple(client for client in sent.clients if client in sent.lost),
                 chosen=chosen,
                 clip=clip,

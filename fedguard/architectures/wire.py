@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fedguard.contracts import BEFORE_THE_INPUT, Setup
-from fedguard.kernels import finite_rows
+from fedguard.kernels import usable_rows
 from fedguard.mapped import let_go
 
 
@@ -49,7 +49,8 @@ class Sent:
         round: from 1.
         model: float32 ``[d]``: the global model before the round.
         wire: the updates, all finite.
-        not_finite: the clients whose update held NaN or infinity.
+        not_finite: the clients whose update held NaN, infinity, or values that do not add up in float32; all are dropped.
+        too_large: those of them whose update was finite, and held values beyond `fedguard.kernels.LARGEST`.
         silent: the clients that fall silent, at the step that the protocol names.
         lost: those of them whose update reaches nobody.
     """
@@ -58,6 +59,7 @@ class Sent:
     model: Tensor
     wire: Wire
     not_finite: tuple[int, ...]
+    too_large: tuple[int, ...]
     silent: frozenset[int]
     lost: frozenset[int]
 
@@ -78,20 +80,21 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
     The same clients fall silent in all cells with one seed, and of a higher rate those of a lower.
     """
     protocol = setup.protocol
-    wire, not_finite = drop_not_finite(wire)
+    wire, not_finite, too_large = drop_not_finite(wire)
     if protocol.norm_bound is not None:
         shorten(wire.updates, protocol.norm_bound)
     drawn = setup.rng.child("dropout", round).numpy().random(len(setup.task.sizes))
     silent = frozenset(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
     lost = silent if protocol.dropout.at in BEFORE_THE_INPUT else frozenset()
-    return Sent(round, model, wire, not_finite, silent, lost)
+    return Sent(round, model, wire, not_finite, too_large, silent, lost)
 
 
-def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...]]:
-    """Drop updates with NaN or infinity; say which clients sent them."""
-    finite = finite_rows(wire.updates).tolist()
-    dropped = tuple(sorted(client for client, good in zip(wire.clients, finite, strict=True) if not good))
-    return wire.without(dropped), dropped
+def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:
+    """Drop updates with NaN, infinity or values beyond `LARGEST`; say which clients sent them, and whose were finite."""
+    bad = (~usable_rows(wire.updates)).nonzero()[:, 0].tolist()
+    dropped = tuple(sorted(wire.clients[row] for row in bad))
+    too_large = tuple(sorted(wire.clients[row] for row in bad if bool(wire.updates[row].isfinite().all())))
+    return wire.without(dropped), dropped, too_large
 
 
 def shorten(updates: Tensor, bound: float) -> None:

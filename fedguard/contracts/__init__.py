@@ -25,6 +25,7 @@ from fedguard.contracts.architectures import (
     RoundReport,
     Setup,
     Watched,
+    told_among,
 )
 from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
@@ -170,4 +171,5 @@ __all__ = [
     "first_met",
     "needs_in_words",
     "seen",
+    "told_among",
 ]

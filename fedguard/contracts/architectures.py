@@ -100,7 +100,12 @@ class Setup:
 
     def told_among(self, n: int) -> int:
         """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""
-        return -(-self.told * n // self.participation.total)
+        return told_among(n, self.told, self.participation.total)
+
+
+def told_among(n: int, told: int, total: int) -> int:
+    """How many of n clients are hostile if ``told`` of ``total`` are, rounded up."""
+    return -(-told * n // total)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,8 @@ class RoundReport:
         clients: whose updates reached the server, those that it left out included.
         hostile: those of them that acted for the attack.
         told: the f that the rule was told for this round: how many rows may be hostile.
-        not_finite: the clients whose update held NaN or infinity; the server dropped these, or they could not be encoded.
+        not_finite: the clients whose update held NaN, infinity, or values too large to be added up; the server dropped these,
+            or they could not be encoded.
         excluded: the clients whose update got no weight; None for rules without weights.
         abandoned: why the round changed nothing; None where it did.
         evaluation: of the new model, in rounds where it was evaluated; so are the figures below.
@@ -157,6 +163,7 @@ class RoundReport:
         planted: the trigger as it was in this round, and its target.
         notes: what the attack says of itself, see `PoisonAttack.notes`.
         behind: the clients behind each row that the rule was given: one, or those of a sum.
+        too_large: those of `not_finite` whose update was finite, but held values beyond 2^112.
         silent: the clients that dropped out before their update reached anybody.
         chosen: the clients that were asked to train.
         clip: the largest length of an update, where the server clips for privacy.
@@ -180,6 +187,7 @@ class RoundReport:
     notes: dict[str, float]
     hostile_length: float | None = None
     behind: tuple[tuple[int, ...], ...] = ()
+    too_large: tuple[int, ...] = ()
     silent: tuple[int, ...] = ()
     chosen: tuple[int, ...] = ()
     clip: float | None = None

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from fedguard.errors import ContractError
 
+#: Squared distances below this share of the squares that they are the difference of are rounding of float64.
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Gram:
@@ -27,6 +30,7 @@ class Gram:
         anchors: the names of the rows between the updates and the origin.
         material: makes `vectors`; called once at most.
         measure: the distances of the updates from an anchor, or from the origin, in one pass without all inner products.
+        project: makes `projections`; called once at most, and only where a rule asks for an `order`.
     """
 
     compute: Callable[[], Tensor]
@@ -34,6 +38,7 @@ class Gram:
     anchors: tuple[str, ...] = ()
     material: Callable[[], Tensor] | None = None
     measure: Callable[[str], Tensor] | None = None
+    project: Callable[[], Tensor] | None = None
 
     @cached_property
     def inner(self) -> Tensor:
@@ -50,6 +55,19 @@ class Gram:
         if self.material is None:
             raise ContractError("the updates themselves are not at hand here; only their inner products are.")
         return self.material()
+
+    @cached_property
+    def projections(self) -> Tensor:
+        """float64 ``[n]``: the updates along one direction drawn at random: equal for equal rows, and wherever these stand."""
+        return torch.zeros(self.n, dtype=torch.float64) if self.project is None else self.project()
+
+    @cached_property
+    def order(self) -> Tensor:
+        """int64 ``[n]``: the updates in an order that follows from what they hold and from a draw, not from where they stand.
+
+        For ties that a rule cannot share out. In hypothetical rounds, whose rows nobody holds, it is the order of the rows.
+        """
+        return self.projections.argsort(stable=True)
 
     @property
     def rows(self) -> int:
@@ -74,10 +92,12 @@ class Gram:
         return self.about(self.unit("origin"))
 
     def distances_squared(self) -> Tensor:
-        """float64 ``[n, n]``: ``|x_i - x_j|^2``, the diagonal exactly 0."""
+        """float64 ``[n, n]``: ``|x_i - x_j|^2``, exactly 0 on the diagonal and where nothing but rounding keeps rows apart."""
         inner = self.inner[: self.n, : self.n]
         square = inner.diagonal()
-        return (square[:, None] + square[None, :] - 2 * inner).clamp_(min=0).fill_diagonal_(0)
+        sums = square[:, None] + square[None, :]
+        apart = sums - 2 * inner
+        return torch.where(apart > ROUNDING * sums, apart, 0.0).fill_diagonal_(0)
 
     def distances_to(self, point: Tensor | str) -> Tensor:
         """float64 ``[n]``: ``|x_i - p|`` for an anchor's name, or for the affine combination p (float64 ``[k]``).
@@ -115,4 +135,5 @@ class Gram:
         fixed = torch.eye(self.rows, dtype=torch.float64)[self.n :]
         change = torch.cat([self.affine(matrix), fixed])
         material = None if self.material is None else lambda: matrix.to(self.vectors.dtype) @ self.vectors
-        return Gram(lambda: change @ self.inner @ change.T, len(matrix), self.anchors, material)
+        project = None if self.project is None else lambda: matrix @ self.projections
+        return Gram(lambda: change @ self.inner @ change.T, len(matrix), self.anchors, material, project=project)

@@ -209,6 +209,10 @@ class Task(ABC):
         """``[B, C]`` for inputs ``[B, *shape]`` under ``model`` (float32 ``[d]``); gradients flow to both."""
 
     @abstractmethod
+    def predictor(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """`logits` for other hands: gradients flow, and no way leads from it to the examples or to what was trained."""
+
+    @abstractmethod
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
         """Share of triggered test examples *of other classes* that are classified as ``target``.
 

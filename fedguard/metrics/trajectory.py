@@ -43,7 +43,8 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
         "rounds": {
             "total": len(reports),
             "updates": sum(report.received for report in reports),
-            "not_finite": sum(len(report.not_finite) for report in reports),
+            "not_finite": sum(len(report.not_finite) - len(report.too_large) for report in reports),
+            "too_large": sum(len(report.too_large) for report in reports),
             "abandoned": len(abandoned),
             "why_abandoned": abandoned[0] if abandoned else None,
             "worst_hostile_share": max(

@@ -20,7 +20,7 @@ from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.data import loaded
 from fedguard.tasks.device import brought
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import Network, Predictor
 from fedguard.tasks.own import FAILURES
 
 
@@ -122,6 +122,9 @@ class Classification(Task):
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         return self.network(model, x)
+
+    def predictor(self) -> Predictor:
+        return Predictor(self.network.module)
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
         if target >= self.classes:

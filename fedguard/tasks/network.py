@@ -82,6 +82,32 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     return logits
 
 
+def bare(module: nn.Module) -> nn.Module:
+    """A copy of a module with zeros for parameters and without gradients: its shape, and nothing of any training."""
+    copied = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.grad = None
+            parameter.zero_()
+    return copied
+
+
+class Predictor:
+    """``(model [d], inputs [B, *shape]) -> logits [B, classes]`` in the hands of those who must not see more than that.
+
+    Gradients flow to both. No way leads from it to data, nor to parameters that were loaded for a training.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._copies = {torch.device("cpu"): bare(module)}
+
+    def __call__(self, model: Tensor, x: Tensor) -> Tensor:
+        where = device()
+        if where not in self._copies:
+            self._copies[where] = copy.deepcopy(self._copies[torch.device("cpu")]).to(where)
+        return apply(self._copies[where], model.to(where), x.to(where)).cpu()
+
+
 def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor]:
     """A copy of a module whose parameters are views of one vector ``[d]`` on a device, and that vector."""
     parameters = list(module.parameters())

@@ -224,7 +224,7 @@ def test_agrees_with_the_formula_as_a_loop(defense, n, f, d):
         assert run(defense, updates, f).vector.tolist() == pytest.approx(LOOPS[defense](rows_of(updates), f), abs=3e-5)
 
 
-@pytest.mark.parametrize("defense", ["mda", "monna", "smea", "cge", "multi_krum"])
+@pytest.mark.parametrize("defense", ["mda", "monna", "smea", "cge"])
 def test_golden_values(defense):
     assert run(defense, THREE, f=1).vector.tolist() == pytest.approx([2.5, 3.5, 4.5], abs=1e-6)
 
@@ -250,7 +250,7 @@ def test_bulyan_selects_as_the_loop_does_and_stays_among_the_honest():
     for seed in range(20):
         updates = normal(15, 4, seed=seed)
         updates[[2, 7, 9]] += 8 + seed  # nearer than float32 loses what sets the three apart
-        chosen = selected(gram_of(updates).inner, context(15, 3))
+        chosen = selected(gram_of(updates).inner, context(15, 3), lambda: torch.arange(15))
         assert chosen == bulyan_selection(rows_of(updates), 3)
         assert len(set(chosen)) == 9
         honest = updates[[row for row in range(15) if row not in (2, 7, 9)]]

@@ -1,0 +1,46 @@
+"""Ties, resolved without regard to where a row stands: those that tie share what there is, as far as a rule allows it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Values that differ by less than this, relatively, tie: inner products of float32 rows are no more exact.
+TIE = 1e-6
+
+
+def smallest(values: Tensor) -> Tensor:
+    """bool ``[n]``: where a value (0 or more) is the smallest, but for rounding."""
+    return values <= values.min() * (1 + TIE)
+
+
+def smallest_alike(values: Tensor, count: int) -> Tensor:
+    """float64 ``[..., n]``: equal weights, adding up to one, on the ``count`` smallest ``values`` (float64 ``[..., n]``).
+
+    Values that tie for the last places share these, so that the order of the rows does not matter.
+    """
+    last = values.sort(dim=-1).values[..., count - 1, None]
+    tied = torch.isclose(values, last, rtol=TIE, atol=0.0)
+    weights = ((values < last) & ~tied).double()
+    shared = (count - weights.sum(-1, keepdim=True)) / tied.sum(-1, keepdim=True)
+    return torch.where(tied, shared, weights) / count
+
+
+def top_directions(inner: Tensor) -> tuple[float, Tensor]:
+    """The largest eigenvalue of ``inner`` (float64 ``[n, n]``, symmetric), and a basis ``[n, k]`` of all that share it.
+
+    Which vector of a shared eigenspace comes out first follows the order of the rows; the sum of squares along all does not.
+    """
+    values, vectors = torch.linalg.eigh(inner)
+    return float(values[-1]), vectors[:, values >= values[-1] - TIE * values[-1].abs()]
+
+
+def joined(values: Tensor) -> Tensor:
+    """float64 ``[n]``: the ``values`` with those that only rounding keeps apart replaced by their mean."""
+    ordered, order = values.sort()
+    group = (ordered.diff() > 10 * TIE * values.abs().max()).cumsum(0)
+    group = torch.nn.functional.pad(group, (1, 0))
+    sums = torch.zeros_like(values).index_add_(0, group, ordered)
+    return torch.empty_like(values).index_copy_(
+        0, order, (sums / group.bincount(minlength=len(values)).clamp(min=1))[group]
+    )
