@@ -131,6 +131,8 @@ ATTACKS = [
     Attack("agr_tailored", {"direction": "std"}),
     Attack("agr_tailored", {"direction": "unit"}),
     Attack("agr_tailored", {"direction": "sign"}),
+    Attack("rollback"),
+    Attack("rollback", {"sign": 0.0, "back": 0.3}),
     Attack("fang"),
     Attack("fang", {"form": "krum"}),
     Attack("opt_alie"),

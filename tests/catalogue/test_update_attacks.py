@@ -416,6 +416,21 @@ def test_a_given_direction_asks_for_no_rule(name):
     }
 
 
+@pytest.mark.parametrize("weights", [(1, 1, 1), (0, 1, 3), (2, 0, 0.5), (0, 0, 1), (1, 0, 0)])
+def test_rollback_goes_along_its_mixture_as_far_as_min_max_may(weights):
+    honest, model = normal(7, 9, 3, centre=0.4), normal(1, 9, 5)[0]
+    rows, w = rows_of(honest), model.double().tolist()
+    mu = reference.mean(rows)
+    signs = [math.copysign(1, m) for m in mu]
+    way = [
+        -sum(weight * part[k] / reference.norm(part) for weight, part in zip(weights, (mu, signs, w), strict=True))
+        for k in range(9)
+    ]
+    expected = reference.min_max_by_bisection(rows, way)
+    parameters = dict(zip(("unit", "sign", "back"), weights, strict=True))
+    assert fg.craft("rollback", honest, f=2, model=model, **parameters)[1].tolist() == pytest.approx(expected, abs=2e-5)
+
+
 # agr_tailored, min_sum, fang.
 
 
@@ -759,6 +774,8 @@ def test_zeros_and_infinity():
         ("gram_search(steps=-1)", "gram_search: steps"),
         ("delta_weights(noise=-1)", "delta_weights: noise"),
         ("free_rider(decay=-1)", "free_rider: decay"),
+        ("rollback(back=-1)", "rollback: unit, sign, back: expected weights of 0 or more"),
+        ("rollback(unit=0, sign=0, back=0)", "not all 0"),
     ],
 )
 def test_wrong_parameters_are_refused(attack, message):
