@@ -416,19 +416,20 @@ def test_a_given_direction_asks_for_no_rule(name):
     }
 
 
-@pytest.mark.parametrize("weights", [(1, 1, 1), (0, 1, 3), (2, 0, 0.5), (0, 0, 1), (1, 0, 0)])
-def test_rollback_goes_along_its_mixture_as_far_as_min_max_may(weights):
+@pytest.mark.parametrize("weights", [(1, 1, 0, 1), (0, 1, 0, 3), (2, 0, 1, 0.5), (0, 0, 0, 1), (1, 0, 0, 0)])
+@pytest.mark.parametrize("length", [1.0, 2.5])
+def test_a_mixed_step_goes_along_its_mixture_as_far_as_min_max_may(weights, length):
     honest, model = normal(7, 9, 3, centre=0.4), normal(1, 9, 5)[0]
     rows, w = rows_of(honest), model.double().tolist()
     mu = reference.mean(rows)
     signs = [math.copysign(1, m) for m in mu]
-    way = [
-        -sum(weight * part[k] / reference.norm(part) for weight, part in zip(weights, (mu, signs, w), strict=True))
-        for k in range(9)
-    ]
-    expected = reference.min_max_by_bisection(rows, way)
-    parameters = dict(zip(("unit", "sign", "back"), weights, strict=True))
-    assert fg.craft("rollback", honest, f=2, model=model, **parameters)[1].tolist() == pytest.approx(expected, abs=2e-5)
+    parts = list(zip(weights, (mu, signs, sigma(rows), w), strict=True))
+    way = [-sum(weight * part[k] / reference.norm(part) for weight, part in parts) for k in range(9)]
+    bound = reference.min_max_by_bisection(rows, way)
+    expected = [m + length * (b - m) for m, b in zip(mu, bound, strict=True)]
+    parameters = dict(zip(("unit", "sign", "std", "back"), weights, strict=True))
+    crafted = fg.craft("mixed_step", honest, f=2, model=model, length=length, **parameters)
+    assert crafted[1].tolist() == pytest.approx(expected, abs=5e-5)
 
 
 # agr_tailored, min_sum, fang.
@@ -774,8 +775,9 @@ def test_zeros_and_infinity():
         ("gram_search(steps=-1)", "gram_search: steps"),
         ("delta_weights(noise=-1)", "delta_weights: noise"),
         ("free_rider(decay=-1)", "free_rider: decay"),
-        ("rollback(back=-1)", "rollback: unit, sign, back: expected weights of 0 or more"),
-        ("rollback(unit=0, sign=0, back=0)", "not all 0"),
+        ("mixed_step(back=-1)", "mixed_step: unit, sign, std, back: expected weights of 0 or more"),
+        ("mixed_step(unit=0, sign=0, back=0)", "not all 0"),
+        ("mixed_step(length=0)", "mixed_step: length: expected more than 0"),
     ],
 )
 def test_wrong_parameters_are_refused(attack, message):
