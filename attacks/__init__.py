@@ -15,6 +15,7 @@ CATALOGUE = {
     "min_max": "fedguard.attacks.poisoning.min_max:MinMax",
     "min_sum": "fedguard.attacks.poisoning.min_sum:MinSum",
     "agr_tailored": "fedguard.attacks.poisoning.agr_tailored:AGRTailored",
+    "mixed_step": "fedguard.attacks.poisoning.mixed_step:MixedStep",
     "fang": "fedguard.attacks.poisoning.fang:Fang",
     "opt_alie": "fedguard.attacks.poisoning.opt_alie:OptALIE",
     "opt_ipm": "fedguard.attacks.poisoning.opt_ipm:OptIPM",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -45,6 +46,12 @@ class Asked:
     def score(self, row: Tensor) -> float:
         """What the combination gains, by a probe."""
         return self._gain(self.probe(row))
+
+    def aimed(self, objective: Objective) -> Asked:
+        """The same rows and rule, asked for another gain."""
+        other = copy(self)
+        other._objective = objective
+        return other
 
     def vector(self, row: Tensor) -> Tensor:
         """float32 ``[d]``: the combination itself."""

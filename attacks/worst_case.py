@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedguard.attacks.directions import NAMED
+
 from fedguard.contracts import Ensemble
 from fedguard.errors import require
 
@@ -12,10 +14,13 @@ CORE = (
     "sign_flip",
     *(f"ipm(tau={tau:g})" for tau in (0.1, 0.4, 0.8, 1, 1.2, 2, 5, 10, 20, 64)),
     *(f"alie(z={z:g})" for z in (-8, -4, -1.5, 1.5, 4)),
-    *(f"{name}(direction='{direction}')" for name in ("min_max", "min_sum") for direction in ("std", "unit", "sign")),
+    *(f"{name}(direction='{direction}')" for name in ("min_max", "min_sum", "agr_tailored") for direction in NAMED),
+    "mixed_step",
+    "mixed_step(back=0.5)",
+    "mixed_step(sign=0, back=0.5)",
+    "mixed_step(std=2, back=0, length=2)",
     "fang",
     "fang(form='krum')",
-    "agr_tailored",
     "cge_adaptive",
     "sign_guard_adaptive",
     "opt_alie",

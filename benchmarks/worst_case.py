@@ -7,6 +7,11 @@ one seed judged on the others, which makes it too small. The truth lies between.
 
     python benchmarks/worst_case.py                  about an hour on two cores; the same command goes on where it stopped
     python benchmarks/worst_case.py --smoke          two cells, three rounds
+    python benchmarks/worst_case.py --mixtures 24 --rounds 80    how low random mixtures of directions bring three cells
+
+With ``--mixtures`` the yardstick is no known attack: as many random mixtures (`mixture.py`, none of them a member) race each
+other as the ensemble's members do, on the same selection seeds, and both winners are reported on the same other seeds. The
+difference is what is left to be found along these directions; below 0 it says that the search was too short to tell.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from typing import Any
 from fedguard.attacks.worst_case import CORE
 
 import fedguard as fg
+from fedguard.config.document import Document
 
 RULES = [
     "trimmed_mean",
@@ -53,6 +59,45 @@ OTHERS = (
 )
 
 
+#: Where mixtures once brought the accuracy lower than the ensemble did.
+OUTDONE = {"label_sorted": ["nnm >> trimmed_mean"], "dirichlet": ["nnm >> krum", "median"]}
+
+
+def mixtures(options: argparse.Namespace) -> list[Document]:
+    """The ensemble and the random mixtures, as an ensemble of their own, on the cells of `OUTDONE`."""
+    smoke = {"attacks": ["sign_flip", "ipm(tau=2)"], "selection_seeds": 1} if options.smoke else {}
+    drawn = [f"mixture(draw={number})" for number in range(2 if options.smoke else options.mixtures)]
+    races = [{"name": "worst_case", **smoke}, {"name": "worst_case", **smoke, "attacks": drawn}]
+    known: list[Any] = ["label_sorted", {"kind": "dirichlet", "alpha": 0.3}]
+    settings = {
+        **suite(options),
+        "evaluation": {"every": 4},
+        "plugins": ["mixture"],
+        "seeds": 1 if options.smoke else 3,
+    }
+    cells = [
+        {"name": f"mixtures-{kind}", "matrix": {"task.partition": [partition], "defense": rules, "attack": races}}
+        for (kind, rules), partition in zip(OUTDONE.items(), known, strict=True)
+    ]
+    return [Document({**settings, **cell}, folder=Path(__file__).resolve().parent) for cell in cells]
+
+
+def residual(runs: list[fg.Run], options: argparse.Namespace) -> None:
+    """Print what the ensemble and the mixtures leave of each cell, and keep it."""
+    left: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in (row for run in runs for row in run.rows() if row["status"] == "ok"):
+        race = "mixtures" if "mixture" in row["attack"] else "worst_case"
+        left.setdefault((row["task.partition"], row["defense"]), {}).setdefault(race, []).append(row["final_accuracy"])
+    figures = []
+    for (partition, rule), races in left.items():
+        ours, theirs = fmean(races["worst_case"]), fmean(races["mixtures"])
+        figures.append({"partition": partition, "rule": rule, "left": ours, "mixtures": theirs, "gap": ours - theirs})
+        print(f"{partition:22} {rule:24} worst_case {100 * ours:5.1f} %, mixtures {100 * theirs:5.1f} %", end="")
+        print(f", gap {100 * (ours - theirs):5.1f}")
+    if options.json:
+        options.json.write_text(json.dumps({"figures": figures}, indent=1))
+
+
 def suite(options: argparse.Namespace) -> dict[str, Any]:
     """Every attack against every rule, and the ensemble."""
     attacks: list[Any] = [*dict.fromkeys((*CORE, *OTHERS))]
@@ -77,12 +122,16 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="two cells, three rounds: does it run at all?")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--store", type=Path, help="folder of the run; by default a temporary one")
+    parser.add_argument("--mixtures", type=int, metavar="N", help="race N random mixtures against the ensemble")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        run = fg.run(suite(options), store=options.store or temporary)
-        report(run, options)
+        store = options.store or temporary
+        if options.mixtures:
+            residual([fg.run(one, store=store) for one in mixtures(options)], options)
+        else:
+            report(fg.run(suite(options), store=store), options)
 
 
 def report(run: fg.Run, options: argparse.Namespace) -> None:

@@ -7,8 +7,10 @@ import math
 import re
 
 import pytest
+import torch
 
 import fedguard as fg
+from fedguard.architectures.effect import effects
 from fedguard.bench.judging.lint import lint
 from fedguard.bench.judging.permutation import changed_by_order
 from fedguard.bench.judging.results import Case, Results, results_of
@@ -16,6 +18,8 @@ from fedguard.bench.judging.run_flags import NOT_YET, RUN_FLAGS, Found, Open
 from fedguard.errors import UnknownName
 from fedguard.metrics.flags import FLAGS, Lacking, parameters_of, raised
 from fedguard.registry import registry
+from tests.table import normal
+from tests.test_attacks import view
 
 RECORD_FLAGS = {flag.name: flag for flag in FLAGS}
 OF_RUNS = {flag.name: flag for flag in RUN_FLAGS}
@@ -34,6 +38,7 @@ RESULT = {
     "attack_success_clean": 0.05,
     "attack_success_counts_target": False,
     "attack_notes": {},
+    "attack_effect": {"none": 0.9, "attack": 0.4, "sibling": 0.1, "by": "min_max(direction=unit)"},
     "inference": {
         "goal": "reconstruction",
         "given": {"labels": False, "examples": 8, "accuracy_of_the_model": 0.8},
@@ -79,6 +84,10 @@ def changed(part, changes):
 #: name -> (changes of the result, changes of the card, what it must say)
 RAISED = {
     "weak_task": ({"corners.clean_mean": 0.19}, {}, ["19.0 %", "10.0 %", "twice"]),
+    "weaker_than_its_sibling": (
+        {"attack_effect.attack": 0.6}, {"attack": "min_max(direction=std)"},
+        ["min_max(direction=std) took 0.30", "min_max(direction=unit) would have taken 0.80", "twice", "be chosen"],
+    ),
     "timid_alie": ({}, {"attack": "alie"}, ["z = 0.16", "n = 20, f = 4", "0.3"]),
     "told_wrong_f": ({}, {"told_f": 2}, ["f = 2", "4 clients"]),
     "outvoted": ({"rounds.outvoted": 3}, {}, ["3 of 30"]),
@@ -164,6 +173,26 @@ def test_alie_without_n_and_f_is_not_judged_unless_z_is_given():
     with pytest.raises(Lacking, match="per_round"):
         RECORD_FLAGS["timid_alie"].judge({}, {"attack": "alie"})
     assert RECORD_FLAGS["timid_alie"].judge({}, {"attack": "alie(z=2)"}) is None
+
+
+@pytest.mark.parametrize(
+    ("none", "attack", "sibling", "flagged"),
+    [
+        (0.9, 0.61, 0.3, True),  # .29 of .6
+        (0.9, 0.59, 0.3, False),  # more than half of it
+        (0.9, 0.95, 0.79, True),  # it helps, and its sibling takes .11
+        (0.9, 0.95, 0.81, False),  # no sibling harms
+        (0.2, -0.3, -0.2, False),  # the best of its family
+        (-0.1, -0.15, -0.9, True),  # a rule that goes backwards by itself
+    ],
+)
+def test_an_attack_is_weak_that_takes_less_than_half_of_what_its_sibling_takes(none, attack, sibling, flagged):
+    effect = {"none": none, "attack": attack, "sibling": sibling, "by": "min_sum(direction=sign)"}
+    judge = RECORD_FLAGS["weaker_than_its_sibling"].judge
+    assert (judge({"attack_effect": effect}, CARD) is not None) == flagged
+    assert judge({"attack_effect": None}, CARD) is None  # it has no siblings
+    tried = {"scores": [{"attack": "min_sum(direction=sign)"}]}  # an ensemble trained it in full, and it did less
+    assert judge({"attack_effect": effect, "worst_case": tried}, CARD) is None
 
 
 def test_an_f_that_the_suite_calls_unknown_is_no_mistake():
@@ -524,6 +553,51 @@ def test_the_length_of_hostile_updates_is_measured(run):
             assert length is None
         else:
             assert length > 0
+
+
+def test_a_weak_direction_is_flagged_and_a_chosen_one_is_not(tmp_path):
+    """Planted: where each client has other classes, -sigma goes sideways, and -mu would have gone backwards."""
+    weak = [f"{name}(direction='std')" for name in ("min_max", "min_sum", "agr_tailored")]
+    suite = {
+        "name": "weak",
+        "task": {"partition": "label_sorted"},
+        "clients": {"total": 12, "malicious": 2},
+        "training": {"algorithm": "fedsgd", "rounds": 16, "lr": 0.5, "worker_momentum": 0.9},
+        "evaluation": {"every": 4},
+        "seeds": 1,
+        "matrix": {"attack": ["min_max", "min_sum", "agr_tailored", "sign_flip", *weak], "defense": ["trimmed_mean"]},
+    }
+    found = {}
+    for record in fg.run(suite, store=tmp_path, jobs=1).records.values():
+        if "trimmed_mean" in record["label"]:
+            flags = {flag["flag"] for flag in record["flags"]}
+            found[record["threat_card"]["attack"]] = flags, record["result"]["attack_effect"]
+    for name in ("min_max", "min_sum", "agr_tailored"):
+        flags, effect = found[f"{name}(direction=std)"]
+        assert "weaker_than_its_sibling" in flags
+        assert effect["by"] in (f"{name}(direction=unit)", f"{name}(direction=sign)")
+        assert effect["sibling"] < effect["attack"] - 0.1
+        assert "weaker_than_its_sibling" not in found[name][0]
+        assert found[name][1]["attack"] <= found[name][1]["sibling"] + 0.05
+    assert found["sign_flip"][1] is found[None][1] is None
+
+
+def test_the_effect_in_a_record_is_that_of_whole_rounds():
+    """Against a round that is aggregated from the rows themselves, with each sibling's rows in turn."""
+    honest, f = normal(9, 30, 1, centre=0.3), 3
+    attack = registry().build("attack", "min_max(direction='std')")
+    seen = view(honest, f=f, sees=attack.needs[0], rule="krum")
+    rule = view(honest, f=f, rule="krum").rule
+    found = effects(attack, seen, honest, attack.craft(seen), rule)
+    mean = honest.mean(0)
+    sent = {"none": mean.expand(f, -1)} | {
+        f"min_max(direction={way})": fg.craft("min_max", honest, f=f, direction=way) for way in ("std", "unit", "sign")
+    }
+    expected = {name: float(rule(torch.cat([honest, rows])) @ mean / (mean @ mean)) for name, rows in sent.items()}
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert len(set(found.values())) > 2
+    assert effects(attack, seen, honest[:0], attack.craft(seen), rule) is None
+    assert effects(registry().build("attack", "alie"), seen, honest, honest[:f], rule) is None
 
 
 def test_a_whole_run_is_judged(run):

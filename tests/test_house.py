@@ -277,6 +277,18 @@ def test_the_study_of_the_worst_case_runs(tmp_path):
     )  # the best known is at least as good as any one attack
 
 
+@pytest.mark.slow
+def test_the_search_for_what_the_worst_case_misses_runs(tmp_path):
+    import json
+
+    script, out = ROOT / "benchmarks" / "worst_case.py", tmp_path / "out.json"
+    command = [sys.executable, str(script), "--smoke", "--mixtures", "2", "--json", str(out)]
+    subprocess.run(command, check=True, capture_output=True)
+    figures = json.loads(out.read_text())["figures"]
+    assert len(figures) == 3
+    assert all(0 < figure["left"] <= 1 and 0 < figure["mixtures"] <= 1 for figure in figures)
+
+
 def test_the_tables_of_the_catalogue_are_true():
     """Each row, with what runs and what is refused, is what the code says; the first tables sum them up."""
     lines = (ROOT / "docs" / "catalogue.md").read_text().splitlines()

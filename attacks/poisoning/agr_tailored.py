@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
+from fedguard.attacks.directions import Directed, Direction, harmful
 from fedguard.attacks.search import Asked, SearchingAttack, along, largest, spread, strongest_row
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from fedguard.kernels import length
 
 
 @dataclass(frozen=True, kw_only=True)
-class AGRTailored(SearchingAttack):
+class AGRTailored(Directed, SearchingAttack):
     """The longest step in a harmful direction that the known rule still lets in.
 
     b = mu + gamma * p with the largest gamma such that the colluders' rows make up at least f/n of the aggregate, the
@@ -26,38 +26,45 @@ class AGRTailored(SearchingAttack):
 
     Args:
         direction: p: ``std`` -sigma, ``unit`` -mu, ``sign`` -sign(mu), the latter two made as long as sigma, so that gamma
-            is in standard deviations.
+            is in standard deviations; ``chosen`` takes in each round the one whose longest step leaves the least progress
+            ``<R, mu> / |mu|^2``.
     """
 
     name = "agr_tailored"
     source = "Shejwalkar & Houmansadr, Manipulating the Byzantine, NDSS 2021"
     magnitudes = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
-    direction: Literal["std", "unit", "sign"] = "std"
-
     def searched(self, view: PoisonView) -> Tensor:
-        asked = Asked(view, [self._step(view.honest)])
-        step, vote = asked.unit(len(view.honest)), view.f / view.n
+        asked = Asked(view, self._steps(view.honest))
+        steps = [asked.unit(len(view.honest) + i) for i in range(len(self.directions))]
         try:
-            if asked.probe(asked.mean).hostile_weight is None:
-                return asked.vector(strongest_row(asked, asked.mean, step, self.magnitudes, 1.0, signs=(1,)))
-
-            def admitted(gamma: float) -> bool:
-                share = asked.probe(asked.mean + gamma * step).hostile_weight
-                return share is not None and share >= vote * (1 - 1e-6)
-
-            return asked.vector(asked.mean + largest(admitted, self.magnitudes) * step)
+            rows = [asked.mean + self._longest(view, asked, step) for step in steps]
+            return asked.vector(asked.aimed("progress").best(rows) if len(rows) > 1 else rows[0])
         except PreconditionError:
-            return asked.vector(asked.mean + step)  # too few updates for the rule: the server abandons the round
+            return asked.vector(asked.mean + steps[0])  # too few updates for the rule: the server abandons the round
 
     def strength(self, view: PoisonView, crafted: Tensor) -> float:
-        return along(crafted[0], view.honest.mean(0), self._step(view.honest))
+        """gamma: all steps are as long as sigma, so what was sent reaches furthest along its own."""
+        return max(along(crafted[0], view.honest.mean(0), step) for step in self._steps(view.honest))
 
-    def _step(self, honest: Tensor) -> Tensor:
-        sigma, mean = spread(honest), honest.mean(0)
-        if self.direction == "std":
-            return -sigma
-        way = -mean if self.direction == "unit" else -mean.sign()
-        own = length(way)
-        scaled: Tensor = way * (length(sigma) / own) if own > 0 else torch.zeros_like(way)
-        return scaled
+    def _longest(self, view: PoisonView, asked: Asked, step: Tensor) -> Tensor:
+        """gamma * ``step``."""
+        vote = view.f / view.n
+        if asked.probe(asked.mean).hostile_weight is None:
+            return strongest_row(asked, asked.mean, step, self.magnitudes, 1.0, signs=(1,)) - asked.mean
+
+        def admitted(gamma: float) -> bool:
+            share = asked.probe(asked.mean + gamma * step).hostile_weight
+            return share is not None and share >= vote * (1 - 1e-6)
+
+        return largest(admitted, self.magnitudes) * step
+
+    def _steps(self, honest: Tensor) -> list[Tensor]:
+        return [_as_long_as_sigma(name, honest) for name in self.directions]
+
+
+def _as_long_as_sigma(name: Direction, honest: Tensor) -> Tensor:
+    way, sigma = harmful(name, honest), spread(honest)
+    own = length(way)
+    scaled: Tensor = way * (length(sigma) / own) if own > 0 else torch.zeros_like(way)
+    return scaled

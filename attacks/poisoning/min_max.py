@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-from fedguard.attacks.search import spread
+from fedguard.attacks.directions import LongestStep
 from torch import Tensor
 
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
 from fedguard.kernels import gram_matrix, length
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinMax(PoisonAttack):
+class MinMax(LongestStep):
     """The longest step in a harmful direction that stays as close to every benign update as they are to each other.
 
     b = mu + gamma * p with the largest gamma such that max_i |b - x_i| <= max_ij |x_i - x_j|. Each i bounds gamma by the
     larger root of |p|^2 g^2 + 2 p.(mu - x_i) g + |mu - x_i|^2 = D^2, so no bisection is needed and nothing caps it.
 
     Args:
-        direction: p: ``std`` -sigma, ``unit`` -mu/|mu|, ``sign`` -sign(mu); ``longest`` takes the one with the largest
-            gamma * |p|.
+        direction: p: ``std`` -sigma, ``unit`` -mu/|mu|, ``sign`` -sign(mu); ``chosen`` takes in each round the one that
+            leaves the least progress ``<R, mu> / |mu|^2`` to the rule R, or to the mean where the rule is not known.
     """
 
     name = "min_max"
     source = "Shejwalkar & Houmansadr, Manipulating the Byzantine, NDSS 2021"
-    needs = BENIGN_SAMPLE
 
-    direction: Literal["longest", "std", "unit", "sign"] = "longest"
-
-    def craft(self, view: PoisonView) -> Tensor:
-        benign = view.benign
-        mean = benign.mean(0)
-        names = ["std", "unit", "sign"] if self.direction == "longest" else [self.direction]
-        steps = [_longest_step(benign, mean, _direction(name, benign, mean)) for name in names]
-        return (mean + max(steps, key=length)).expand(view.f, -1)
-
-
-def _direction(name: str, benign: Tensor, mean: Tensor) -> Tensor:
-    if name == "std":
-        return -spread(benign)
-    return -mean if name == "unit" else -mean.sign()
+    def step(self, benign: Tensor, direction: Tensor) -> Tensor:
+        return _longest_step(benign, benign.mean(0), direction)
 
 
 def _longest_step(benign: Tensor, mean: Tensor, direction: Tensor) -> Tensor:

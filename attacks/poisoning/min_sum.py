@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-from fedguard.attacks.search import spread
+from fedguard.attacks.directions import LongestStep
 from torch import Tensor
 
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
 from fedguard.kernels import distances_from, length
 
-
 @dataclass(frozen=True, kw_only=True)
-class MinSum(PoisonAttack):
+class MinSum(LongestStep):
     """The longest step in a harmful direction whose distances to the benign updates add up to no more than theirs do.
 
     b = mu + gamma * p with the largest gamma such that sum_i |b - x_i|^2 <= max_i sum_j |x_i - x_j|^2. Both sums hold
@@ -22,19 +19,13 @@ class MinSum(PoisonAttack):
     no bisection is needed, and every direction takes a step of the same length.
 
     Args:
-        direction: p: ``std`` -sigma, the source's best; ``unit`` -mu/|mu|; ``sign`` -sign(mu).
+        direction: p: ``std`` -sigma, ``unit`` -mu/|mu|, ``sign`` -sign(mu); ``chosen`` takes in each round the one that
+            leaves the least progress ``<R, mu> / |mu|^2`` to the rule R, or to the mean where the rule is not known.
     """
 
     name = "min_sum"
     source = "Shejwalkar & Houmansadr, Manipulating the Byzantine, NDSS 2021"
-    needs = BENIGN_SAMPLE
 
-    direction: Literal["std", "unit", "sign"] = "std"
-
-    def craft(self, view: PoisonView) -> Tensor:
-        benign = view.benign
-        mean = benign.mean(0)
-        way = {"std": -spread(benign), "unit": -mean, "sign": -mean.sign()}[self.direction]
-        own, reach = length(way), float(distances_from(benign, mean).max()) if len(benign) else 0.0
-        step = way * (reach / own) if own > 0 else torch.zeros_like(way)
-        return (mean + step).expand(view.f, -1)
+    def step(self, benign: Tensor, direction: Tensor) -> Tensor:
+        own, reach = length(direction), float(distances_from(benign, benign.mean(0)).max()) if len(benign) else 0.0
+        return direction * (reach / own) if own > 0 else torch.zeros_like(direction)

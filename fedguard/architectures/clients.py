@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fedguard.architectures.effect import effects
 from fedguard.architectures.local import LocalAlgorithm, local_algorithm
 from fedguard.architectures.local.kept import check_kept
 from fedguard.architectures.wire import Wire
@@ -52,7 +53,7 @@ class Clients:
     """All clients of a federation, with what they keep from one round to the next.
 
     That is the worker momentum of each (float32 ``[clients, d]``, where it is on), what their algorithm keeps (``local``), and
-    the colluders' common memory.
+    the colluders' common memory. ``effect`` is what the attack does to the rule, in evaluated rounds: see `effects`.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -60,6 +61,7 @@ class Clients:
         self.local = local_algorithm(setup)
         self._attack_state: State = {}
         self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
+        self.effect: Mapping[str, float] | None = None
         once = setup.attack is not None and not setup.attack.every_round
         self._poisoned = setup.task
         if once:
@@ -82,6 +84,7 @@ class Clients:
         """
         setup = self._setup
         self.local.begin(chosen)
+        self.effect = None
         acting = setup.hostile if setup.attack and setup.threat.acts(round) else frozenset()
         honest = tuple(client for client in chosen if client not in acting)
         hostile = tuple(client for client in chosen if client in acting)
@@ -158,6 +161,7 @@ class Clients:
             plan = attack.plan(setup.training.plan(), self._view(sides.hostile, first, round, model))
             self._train(task, model, round, sides.hostile, plan, sides.hostile_rows)
             self.local.note(sides.hostile, sides.hostile_rows)
+        rule = known_rule(sides.honest, sides.hostile)
         view = PoisonView(
             attack.name,
             setup.attack_sees,
@@ -175,7 +179,7 @@ class Clients:
             honest_clients=sides.honest,
             own=self._own(sides),
             model=model,
-            rule=known_rule(sides.honest, sides.hostile) if Sight.RULE in setup.attack_sees else None,
+            rule=rule if Sight.RULE in setup.attack_sees else None,
         )
         with _untouched(attack, sides.honest_rows, model):
             crafted = attack.craft(view)
@@ -185,6 +189,9 @@ class Clients:
                 f"{attack.name} broke its contract: expected updates of shape [{view.f}, {view.dim}]; "
                 f"got {list(crafted.shape)}."
             )
+        if setup.due(round):
+            with setup.clock.stage("measuring"):
+                self.effect = effects(attack, view, sides.honest_rows, crafted, rule)
         sides.hostile_rows.copy_(crafted)
 
     def _own(self, sides: _Sides) -> Tensor:

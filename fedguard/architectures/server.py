@@ -78,7 +78,6 @@ class Server(Architecture):
                 arrived = [client for behind in received.behind for client in behind]
                 with clock.stage("model"):
                     model = server.moved(model, clients.local.settle(result.vector, arrived))
-            due = round == training.rounds or round % setup.evaluate_every == 0
             yield RoundReport(
                 round=round,
                 model=model,
@@ -93,7 +92,8 @@ class Server(Architecture):
                 clip=clip,
                 excluded=excluded(result, received),
                 abandoned=None if isinstance(result, Aggregate) else result,
-                **_figures(setup, clients, model, result, received, due),
+                **_figures(setup, clients, model, result, received, setup.due(round)),
+                effect=clients.effect if setup.due(round) else None,
                 notes=clients.notes(),
                 masked=received.masked,
                 watched=_watched(setup, watch, received, result, model),

@@ -22,6 +22,7 @@ from fedguard.bench.trial import not_run
 from fedguard.config import Cell, Plan
 from fedguard.config.cells import RESULTS_VERSION
 from fedguard.errors import NotAllowed, StoreError
+from fedguard.metrics.flags import raised
 
 Trial = tuple[str, int]
 
@@ -269,6 +270,7 @@ class Runner:
         body["threat_card"] = {**body["threat_card"], "ensemble": str(race.cell.ensemble)}
         if body["result"] is not None:
             body["result"] = {**body["result"], "worst_case": race.report(self._final)}
+            body["flags"] = raised(body["result"], body["threat_card"])
         return identified(race.cell, trial[1], body)
 
     def _store(self, record: Record) -> None:

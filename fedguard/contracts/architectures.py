@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
@@ -98,6 +98,10 @@ class Setup:
         """The hostile clients' own examples, in the order of their numbers."""
         return tuple(self.task.examples(client) for client in sorted(self.hostile))
 
+    def due(self, round: int) -> bool:
+        """Whether the model is evaluated after this round."""
+        return round == self.training.rounds or round % self.evaluate_every == 0
+
     def told_among(self, n: int) -> int:
         """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""
         return told_among(n, self.told, self.participation.total)
@@ -169,6 +173,8 @@ class RoundReport:
         clip: the largest length of an update, where the server clips for privacy.
         masked: what secure aggregation came to; None where it is off.
         watched: the round whole, for an observer that watches it.
+        effect: ``<R, mu> / |mu|^2`` under the attack, under each of its siblings, and under neither ("none"), as probes of
+            the rule tell it; None for an attack without siblings.
     """
 
     round: int
@@ -193,6 +199,7 @@ class RoundReport:
     clip: float | None = None
     masked: MaskedRound | None = None
     watched: Watched | None = None
+    effect: Mapping[str, float] | None = None
 
     @property
     def received(self) -> int:

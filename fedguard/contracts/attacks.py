@@ -180,6 +180,14 @@ class PoisonAttack(Algorithm):
         """
         return {}
 
+    def siblings(self) -> tuple[PoisonAttack, ...]:
+        """The same attack with its step in the other directions of its family, none by default.
+
+        The core asks in evaluated rounds what each would have sent, and how far the rule would have followed; where one
+        would have harmed far more, the record raises a flag. They are shown what the attack is shown.
+        """
+        return ()
+
     def backdoor(self, state: State) -> tuple[Trigger, int] | None:
         """The trigger and the target class to be measured, for an attack that plants a backdoor."""
         return None

@@ -68,6 +68,20 @@ def weak_task(result: Part, card: Part) -> str | None:
     )
 
 
+def weaker_than_its_sibling(result: Part, card: Part) -> str | None:
+    effect = said_of(result, "attack_effect")
+    if effect is None or effect["by"] in _tried(result):
+        return None
+    harm, possible = effect["none"] - effect["attack"], effect["none"] - effect["sibling"]
+    if possible < LEAST_HARM or harm >= possible / 2:
+        return None
+    return (
+        f"{card['attack']} took {harm:.2f} of the progress that the rule makes along the honest mean, and {effect['by']} would "
+        f"have taken {possible:.2f} in the same rounds, more than twice as much: leave the direction to be chosen, "
+        f"or run {effect['by']} beside it, before the rule is said to stand this attack."
+    )
+
+
 def timid_alie(result: Part, card: Part) -> str | None:
     attack = said_of(card, "attack")
     if attack is None or name_of(attack) != "alie":
@@ -285,12 +299,16 @@ def heterogeneity_unmeasured(result: Part, card: Part) -> str | None:
     )
 
 
+#: A sibling that takes less than this from the progress ``<R, mu> / |mu|^2`` harms nobody, whatever the attack takes.
+LEAST_HARM = 0.1
+
 #: Where noise may be added so that epsilon holds whatever the server's rule does afterwards.
 NOISE_BEFORE_THE_RULE = ("client", "local", "before the rule")
 
 #: Every flag of one record, in the order of the evaluation protocol.
 FLAGS: tuple[Flag, ...] = (
     Flag(1, weak_task),
+    Flag(3, weaker_than_its_sibling),
     Flag(4, timid_alie),
     Flag(7, told_wrong_f),
     Flag(7, outvoted),
@@ -358,6 +376,11 @@ def _chosen_at_the_end(choice: Part) -> str | None:
         f"the worst case is {chosen}, and {parameter} was tried from {tried[0]:g} to {tried[-1]:g} (expected: a worst "
         "strength between others): add stronger and weaker ones to the ensemble's attacks."
     )
+
+
+def _tried(result: Part) -> set[str]:
+    """The attacks that an ensemble trained in full before it chose."""
+    return {score["attack"] for score in (result.get("worst_case") or {}).get("scores", ())}
 
 
 def _listed(names: set[str]) -> str:

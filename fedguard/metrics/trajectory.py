@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from fedguard.contracts import RoundReport
@@ -22,7 +23,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
         diverged: whether the last loss is not finite; curve; rounds;
         aggregate: the largest kappa that a round's aggregate showed, its mean cosine with the honest mean, and the mean
         length of the hostile updates in units of the honest ones';
-        filter: see `filtering`.
+        filter: see `filtering`; attack_effect: see `effect`.
     """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
     last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
@@ -60,6 +61,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
         },
         "filter": filtering(reports),
         "attack_notes": reports[-1].notes,
+        "attack_effect": effect(reports),
     }
 
 
@@ -92,6 +94,21 @@ def filtering(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
         "honest_excluded": lost / honest if honest else None,
         "most_excluded": None if worst is None else {"client": worst, "share": excluded[worst] / seen[worst]},
     }
+
+
+def effect(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
+    """What the attack left of the rule's progress ``<R, mu> / |mu|^2``, beside the most harmful of its siblings.
+
+    Returns:
+        medians over the evaluated rounds: none: with the colluders sending mu, attack: with what they sent, sibling: with
+        what ``by`` would have sent, which is the sibling that leaves the least. None for an attack without siblings.
+    """
+    rounds = [report.effect for report in reports if report.effect is not None]
+    if not rounds:
+        return None
+    none, attack, *siblings = ((name, median(one[name] for one in rounds)) for name in rounds[0])
+    by, sibling = min(siblings, key=lambda one: one[1])
+    return {"none": none[1], "attack": attack[1], "sibling": sibling, "by": by}
 
 
 def durability(reports: Sequence[RoundReport], last_attack: int | None) -> dict[str, Any] | None:

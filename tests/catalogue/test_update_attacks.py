@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import fedguard as fg
 import tests.reference as reference
-from fedguard.contracts import Examples, Sight
+from fedguard.contracts import BENIGN_SAMPLE, Examples, Sight
 from fedguard.errors import ConfigError, NotAllowed
+from fedguard.registry import registry
 from fedguard.rng import Rng
 from tests.table import normal, run
 from tests.test_attacks import build, data_view, view
@@ -258,7 +259,7 @@ def test_opt_ipm_against_krum_is_the_largest_strength_that_krum_selects(seed):
     assert found["at_boundary"] == 0
 
 
-@pytest.mark.parametrize("name", ["opt_alie", "opt_ipm", "gram_search", "agr_tailored"])
+@pytest.mark.parametrize("name", ["opt_alie", "opt_ipm", "gram_search", "agr_tailored(direction='std')"])
 def test_a_search_that_a_sample_of_coordinates_misleads_falls_back_on_the_simple_attack(name):
     """Where the honest updates differ only off the sample, every probe of a coordinate rule says that nothing can be done."""
     d = 3 * 4096
@@ -272,14 +273,14 @@ def test_a_search_that_a_sample_of_coordinates_misleads_falls_back_on_the_simple
     assert probes(blind).deviation == 0
     simple = {
         "opt_alie": lambda: mean + supportive(12, 3) * honest.std(0),
-        "agr_tailored": lambda: mean - honest.std(0),
+        "agr_tailored(direction='std')": lambda: mean - honest.std(0),
     }.get(name, lambda: -mean)()
 
     def moved(hostile):
         answer = run("trimmed_mean", torch.cat([honest, hostile.expand(3, -1)]), f=3).vector
         return float((answer - mean).norm())
 
-    crafted = fg.craft(name, honest, f=3, rule="trimmed_mean")
+    crafted = fg.craft(registry().build("attack", name), honest, f=3, rule="trimmed_mean")
     assert moved(simple) > 0.1
     assert moved(crafted[0]) >= moved(simple) * 0.999
 
@@ -346,6 +347,91 @@ def test_gram_search_says_its_strength_in_spreads_and_when_there_is_no_end():
         assert notes["at_boundary"] == (rule == "mean")
 
 
+# The choice of a direction.
+
+DIRECTED = pytest.mark.parametrize("name", ["min_max", "min_sum", "agr_tailored"])
+
+
+def progress(rule, honest, hostile) -> float:
+    """``<R, mu> / |mu|^2`` by the loops."""
+    mu = reference.mean(honest)
+    return dot(RULES[rule](honest + hostile, len(hostile))[0], mu) / dot(mu, mu)
+
+
+def unlike(seed, h=9, d=24) -> torch.Tensor:
+    """Updates that agree a little in every coordinate and differ much more in a third of them: -sigma leads sideways."""
+    return normal(h, d, seed, centre=0.3) * torch.tensor([4.0, 0.6, 0.6] * (d // 3)) + 0.2
+
+
+@DIRECTED
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_chosen_direction_leaves_the_known_rule_the_least_progress(name, rule, seed):
+    honest = unlike(seed)
+    ways = {way: fg.craft(name, honest, f=3, rule=rule, direction=way) for way in ("std", "unit", "sign")}
+    left = {way: progress(rule, rows_of(honest), rows_of(crafted)) for way, crafted in ways.items()}
+    chosen = progress(rule, rows_of(honest), rows_of(fg.craft(name, honest, f=3, rule=rule)))
+    assert chosen == pytest.approx(min(left.values()), rel=1e-4, abs=1e-4)
+
+
+@DIRECTED
+def test_the_directions_differ_so_that_a_choice_can_fail(name):
+    """The three are not one, each is the best somewhere, and the step that is longest or deviates most is not the choice."""
+    best, deviating = set(), 0
+    for rule in ("krum", "median", "trimmed_mean", "nnm >> krum"):
+        for seed in range(6):
+            rows = rows_of(unlike(seed))
+            sent = {
+                way: rows_of(fg.craft(name, unlike(seed), f=3, rule=rule, direction=way))
+                for way in ("std", "unit", "sign")
+            }
+            left = {way: progress(rule, rows, hostile) for way, hostile in sent.items()}
+            moved = {way: damage(rule, rows, hostile) for way, hostile in sent.items()}
+            best.add(min(left, key=left.get))
+            deviating += max(moved, key=moved.get) != min(left, key=left.get) and max(left.values()) > 0.1 + min(
+                left.values()
+            )
+    assert len(best) >= 2
+    assert deviating >= 3
+
+
+@pytest.mark.parametrize("name", ["min_max", "min_sum"])
+@pytest.mark.parametrize("seed", range(4))
+def test_who_does_not_know_the_rule_chooses_by_the_mean(name, seed):
+    """<b, mu> is all that the mean's progress depends on; the rule is there, and is not read."""
+    honest = unlike(seed)
+    mu = reference.mean(rows_of(honest))
+    blind = view(honest, f=3, rule="krum", sees=Sight.HONEST_UPDATES)
+    ways = [dot(rows_of(fg.craft(name, honest, f=3, direction=way))[0], mu) for way in ("std", "unit", "sign")]
+    assert dot(rows_of(build(name).craft(blind))[0], mu) == pytest.approx(min(ways), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["min_max", "min_sum"])
+def test_a_given_direction_asks_for_no_rule(name):
+    assert build(name).needs == (Sight.HONEST_UPDATES | Sight.RULE, *BENIGN_SAMPLE) == type(build(name)).needs
+    for direction in ("std", "unit", "sign"):
+        assert build(name, direction=direction).needs == BENIGN_SAMPLE
+    assert {str(one) for one in build(name, direction="std").siblings()} == {
+        f"{name}(direction={other})" for other in ("unit", "sign")
+    }
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 0, 1), (0, 1, 0, 3), (2, 0, 1, 0.5), (0, 0, 0, 1), (1, 0, 0, 0)])
+@pytest.mark.parametrize("length", [1.0, 2.5])
+def test_a_mixed_step_goes_along_its_mixture_as_far_as_min_max_may(weights, length):
+    honest, model = normal(7, 9, 3, centre=0.4), normal(1, 9, 5)[0]
+    rows, w = rows_of(honest), model.double().tolist()
+    mu = reference.mean(rows)
+    signs = [math.copysign(1, m) for m in mu]
+    parts = list(zip(weights, (mu, signs, sigma(rows), w), strict=True))
+    way = [-sum(weight * part[k] / reference.norm(part) for weight, part in parts) for k in range(9)]
+    bound = reference.min_max_by_bisection(rows, way)
+    expected = [m + length * (b - m) for m, b in zip(mu, bound, strict=True)]
+    parameters = dict(zip(("unit", "sign", "std", "back"), weights, strict=True))
+    crafted = fg.craft("mixed_step", honest, f=2, model=model, length=length, **parameters)
+    assert crafted[1].tolist() == pytest.approx(expected, abs=5e-5)
+
+
 # agr_tailored, min_sum, fang.
 
 
@@ -374,13 +460,14 @@ def test_agr_tailored_takes_the_largest_step_that_krum_selects(direction):
 def test_agr_tailored_against_a_coordinate_rule_deviates_most_and_against_the_mean_knows_no_end():
     honest = normal(9, 7, 2, centre=0.3)
     rows = rows_of(honest)
-    crafted = rows_of(fg.craft("agr_tailored", honest, f=3, rule="median"))
+    crafted = rows_of(fg.craft("agr_tailored", honest, f=3, rule="median", direction="std"))
     grid = [reference.alie(rows, -g / 4) for g in range(1, 60)]
     assert damage("median", rows, crafted) >= max(damage("median", rows, [row] * 3) for row in grid) * (1 - 1e-5)
     seen = view(honest, f=3, rule="mean")
-    attack = build("agr_tailored")
-    notes = attack.notes(attack.remember(seen, attack.craft(seen)))
-    assert notes == {"strength": pytest.approx(32 * LIMIT, rel=1e-4), "at_boundary": 1}
+    for direction in ("std", "chosen"):
+        attack = build("agr_tailored", direction=direction)
+        notes = attack.notes(attack.remember(seen, attack.craft(seen)))
+        assert notes == {"strength": pytest.approx(32 * LIMIT, rel=1e-4), "at_boundary": 1}
 
 
 @pytest.mark.parametrize("direction", ["std", "unit", "sign"])
@@ -688,10 +775,11 @@ def test_zeros_and_infinity():
         ("gram_search(steps=-1)", "gram_search: steps"),
         ("delta_weights(noise=-1)", "delta_weights: noise"),
         ("free_rider(decay=-1)", "free_rider: decay"),
+        ("mixed_step(back=-1)", "mixed_step: unit, sign, std, back: expected weights of 0 or more"),
+        ("mixed_step(unit=0, sign=0, back=0)", "not all 0"),
+        ("mixed_step(length=0)", "mixed_step: length: expected more than 0"),
     ],
 )
 def test_wrong_parameters_are_refused(attack, message):
-    from fedguard.registry import registry
-
     with pytest.raises(ConfigError, match=message):
         registry().build("attack", attack)

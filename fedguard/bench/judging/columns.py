@@ -93,6 +93,7 @@ ASKED_FOR = {
     "corners.attack_mean": "rows without defense, or a column attack_mean",
     "corners.silent_defense": "a column silent_accuracy: the same while the hostile clients send nothing",
     "corners": "rows without attack and rows without defense",
+    "attack_effect": "what the attack's other directions would have done, which FedGuard asks while it trains",
     "attack_notes": "how strengths were searched: a column at_boundary",
     "diverged": "a column loss",
     "chance": "a column chance, or classes",

@@ -1,0 +1,84 @@
+"""The harmful directions of Shejwalkar & Houmansadr (NDSS 2021), and which of them to take.
+
+The source trains with each direction and quotes the worst. Here the direction is chosen anew in each round, by the progress
+``<R, mu> / |mu|^2`` that it leaves the rule. Sheer deviation ``|R - mu|`` is no guide: where clients differ, -sigma leads
+furthest, and sideways.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from fedguard.attacks.search import Asked, spread
+from torch import Tensor
+
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Sight
+from fedguard.errors import PreconditionError
+
+#: A direction of the source by its name, or in each round the one of them that harms most.
+Direction = Literal["chosen", "std", "unit", "sign"]
+NAMED: tuple[Direction, ...] = ("std", "unit", "sign")
+
+
+def harmful(name: Direction, benign: Tensor) -> Tensor:
+    """float32 ``[d]``: p at the benign updates (float32 ``[b, d]``), of any length: -sigma, -mu or -sign(mu)."""
+    if name == "std":
+        return -spread(benign)
+    mean = benign.mean(0)
+    return -mean if name == "unit" else -mean.sign()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directed(PoisonAttack):
+    """Base of the attacks that step from the mean of the benign updates along one of the source's directions."""
+
+    direction: Direction = "chosen"
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Those to choose from."""
+        return NAMED if self.direction == "chosen" else (self.direction,)
+
+    def siblings(self) -> tuple[Self, ...]:
+        return tuple(replace(self, direction=name) for name in NAMED if name != self.direction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongestStep(Directed):
+    """Base of those whose step is as long as a bound on distances allows. The rule, where it is granted, only chooses."""
+
+    needs = (Sight.HONEST_UPDATES | Sight.RULE, *BENIGN_SAMPLE)
+
+    def __post_init__(self) -> None:
+        if self.direction != "chosen":
+            object.__setattr__(self, "needs", BENIGN_SAMPLE)  # nothing is left to ask the rule
+
+    @abstractmethod
+    def step(self, benign: Tensor, direction: Tensor) -> Tensor:
+        """float32 ``[d]``: the longest step that the bound allows along a direction of any length; 0 where that is."""
+
+    def craft(self, view: PoisonView) -> Tensor:
+        benign = view.benign
+        steps = [self.step(benign, harmful(name, benign)) for name in self.directions]
+        return (benign.mean(0) + most_harmful(view, steps)).expand(view.f, -1)
+
+
+def most_harmful(view: PoisonView, steps: Sequence[Tensor]) -> Tensor:
+    """The step from the mean mu of the benign updates (float32 ``[d]`` each) that leaves the least progress.
+
+    A rule that is granted is asked. Else it is taken to be the mean, of whose progress a step p takes
+    ``f/n |<p, mu>| / |mu|^2``. Of equal steps the first.
+    """
+    if len(steps) > 1 and Sight.RULE in view.granted:
+        asked = Asked(view, steps, "progress")
+        rows = [asked.mean + asked.unit(len(view.honest) + i) for i in range(len(steps))]
+        try:
+            best = asked.best(rows)
+            return next(step for row, step in zip(rows, steps, strict=True) if row is best)
+        except PreconditionError:
+            pass  # too few updates for the rule: the server abandons the round, whatever is sent
+    mean = view.benign.mean(0)
+    return min(steps, key=lambda step: float(step.double() @ mean.double()))

@@ -1,0 +1,53 @@
+"""How far a rule follows an attack, and how far it would have followed the attack's siblings in the same round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import KnownRule, PoisonAttack, PoisonView, first_met
+from fedguard.errors import PreconditionError
+from fedguard.kernels import all_finite
+
+#: The key of a round in which the colluders sent the mean of the honest updates.
+UNATTACKED = "none"
+
+
+def effects(
+    attack: PoisonAttack, view: PoisonView, honest: Tensor, crafted: Tensor, rule: KnownRule
+) -> Mapping[str, float] | None:
+    """The progress ``<R, mu> / |mu|^2`` of the rule under the attack, under each of its siblings, and under neither.
+
+    Args:
+        view: what the attack was shown; its siblings are shown no more.
+        honest: float32 ``[h, d]``, the honest updates of the round.
+        crafted: float32 ``[f, d]``, what it sent.
+        rule: the colluders' copy, whether or not they are granted it: it is probed in Gram space, coordinate rules on a
+            sample of the coordinates.
+
+    Returns:
+        by the attacks as a suite names them; None where the attack has no siblings, or the rule cannot be asked.
+    """
+    siblings = attack.siblings()
+    if not siblings or len(honest) == 0:
+        return None
+    sent = {str(attack): crafted}
+    for one in siblings:
+        sees = first_met(one.needs, view.granted)
+        if sees is not None:
+            sent[str(one)] = one.craft(view.narrowed(one.name, sees))
+    rows = [one[:1] if one.stride(0) == 0 else one for one in sent.values()]  # most send one row f times
+    directions, h = torch.cat(rows), len(honest)
+    if not all_finite(directions):
+        return None
+    everything = torch.eye(h + len(directions), dtype=torch.float64)
+    mean = everything[:h].mean(0, keepdim=True)
+    combinations = (mean, *everything[h:].split([len(one) for one in rows]))
+    try:
+        probes = rule.probes(honest, directions, view.f)
+        asked = zip((UNATTACKED, *sent), combinations, strict=True)
+        return {name: probes(rows.expand(view.f, -1)).progress for name, rows in asked}
+    except PreconditionError:
+        return None  # too few updates for the rule: the server abandons the round
