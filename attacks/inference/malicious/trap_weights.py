@@ -60,7 +60,9 @@ class TrapWeights(InferenceAttack):
         generator = view.rng.child("trap_weights").torch()
         width = weight.shape[1]
         size = torch.randn(weight.shape, generator=generator).abs() / width**0.5
-        order = torch.rand(weight.shape, generator=generator).argsort(1)  # pixels in random order, the negative half first
+        order = torch.rand(weight.shape, generator=generator).argsort(
+            1
+        )  # pixels in random order, the negative half first
         if self.factor is None:
             scale = self._fitted(view, size, order, generator)
         else:
