@@ -146,7 +146,7 @@ def last_dense(view: InferenceView) -> Layer:
 
 
 def rows(view: InferenceView) -> tuple[Tensor, Tensor, Tensor]:
-    """float64 ``[k, i]`` and ``[k]``: the gradient of the first dense layer's neurons in which anything arrived; int64: which."""
+    """float64 ``[k, i]``, ``[k]``: the first dense layer's gradient, of the neurons where anything arrived; int64: which."""
     first, gradient = first_dense(view), view.gradient.double()
     weight, bias = first.weight(gradient), first.bias(gradient)
     used = weight.any(1) & (bias != 0)

@@ -69,7 +69,7 @@ class RobbingTheFed(InferenceAttack):
 
 
 def _marks(view: InferenceView, direction: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """float32 ``[k]``: the ascending quantiles 0, 1/k, ..., (k - 1)/k of h, the first below all that occurs; its guessed deviation."""
+    """float32 ``[k]``: the ascending quantiles 0, 1/k, ..., (k - 1)/k of h, the first below all values; its deviation."""
     low, high = view.value_range
     least = (low * direction.clamp(min=0) + high * direction.clamp(max=0)).sum()
     middle, spread = (low + high) / 2 * direction.sum(), (high - low) / 2 * direction.norm()
