@@ -14,7 +14,7 @@ from fedguard.app.here import Here, empty, plain
 
 from fedguard.bench.audit import CellAudit
 from fedguard.bench.audits import stored_audit
-from fedguard.bench.disclosure import Promise, Rebuilt, Recognised, picture, promises, rebuilt, recognised
+from fedguard.bench.disclosure import Promise, Rebuilt, Recognised, found_by_all, picture, promises, rebuilt, recognised
 from fedguard.bench.matrix import FIGURES
 from fedguard.bench.places import setting
 from fedguard.bench.run import Run
@@ -144,15 +144,25 @@ def _over_seeds(run: Run) -> list[dict[str, Any]]:
     for row in run.rows():
         if row["goal"] == "membership":
             alike.setdefault((setting(row, run.swept), row["attack"], row["defense"]), []).append(row)
+    targets: dict[tuple[str, str, str], list[Recognised]] = {}
+    for one in recognised(run):
+        targets.setdefault((one.place.setting, one.place.attack, one.place.defense), []).append(one)
     return [
         {
             "attack": attack,
             "defense": defense,
             **{FIGURES[key].title: _mean(rows, key) for key in ("membership_auc", "membership_tpr")},
+            "at 0.1 %, targets and seeds pooled": _pooled(targets.get((where, attack, defense), [])),
             "setting": where,
         }
         for (where, attack, defense), rows in alike.items()
     ]
+
+
+def _pooled(targets: Sequence[Recognised]) -> str:
+    """The rate at .1 % of all candidates together."""
+    together = found_by_all(targets)
+    return "unreportable" if together is None else _rate(together["tpr_at_01_percent"], 100, " %")
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], figure: str) -> str:

@@ -16,6 +16,8 @@ from fedguard.errors import PreconditionError
 
 #: Largest root mean square difference, as a share of the value range, at which two readings count as the same input.
 AGREE = 1e-5
+#: Largest relative error with which a single input explains the gradient in which it was read.
+EXPLAINED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -143,37 +145,67 @@ def last_dense(view: InferenceView) -> Layer:
     return layer(view, seen[-1].module)
 
 
-def rows(view: InferenceView) -> tuple[Tensor, Tensor]:
-    """float64 ``[o, i]`` and ``[o]``: the gradient of the first dense layer, without the neurons in which nothing arrived."""
+def rows(view: InferenceView) -> tuple[Tensor, Tensor, Tensor]:
+    """float64 ``[k, i]``, ``[k]``: the first dense layer's gradient, of the neurons where anything arrived; int64: which."""
     first, gradient = first_dense(view), view.gradient.double()
     weight, bias = first.weight(gradient), first.bias(gradient)
     used = weight.any(1) & (bias != 0)
-    return weight[used], bias[used]
+    return weight[used], bias[used], used.nonzero()[:, 0]
 
 
-def readings(view: InferenceView, weight: Tensor, bias: Tensor) -> Tensor:
+def readings(view: InferenceView, weight: Tensor, bias: Tensor, neurons: Tensor) -> Tensor:
     """float32 ``[<= B, *shape]``: the inputs that ``weight / bias`` shows, the surest first.
 
-    A neuron that one example alone activates shows it exactly; one that several activate shows a mixture. Each neuron of an
-    example shows the same, mixtures differ; so those come first that most neurons agree on, then those within the value
-    range, then those with the larger gradient.
+    A neuron that one example alone activates shows it exactly; one that several activate shows a mixture. So those come first
+    that explain the gradient in which they were read, then those that most neurons agree on (each neuron of an example shows
+    the same, mixtures differ), then those within the value range, then those with the larger gradient.
 
     Args:
         weight, bias: float64 ``[k, i]`` and ``[k]``: gradients of k neurons on the input.
+        neurons: int64 ``[k]``: which they are.
     """
+    if not len(bias):
+        return inputs(view, weight)
     low, high = view.value_range
     order = bias.abs().argsort(descending=True)
     x = weight[order] / bias[order, None]
     outside = ((x - high).clamp(min=0) + (low - x).clamp(min=0)).sum(1)
-    x = x[outside.argsort(stable=True)]
+    order, x = order[outside.argsort(stable=True)], x[outside.argsort(stable=True)]
     near = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") <= AGREE * (high - low) * sqrt(x.shape[1])
+    sure = near.sum(1) + len(x) * explained(view, x, bias[order], neurons[order])
     found: list[Tensor] = []
     left = torch.ones(len(x), dtype=torch.bool)
-    for row in near.sum(1).argsort(descending=True, stable=True).tolist():
+    for row in sure.argsort(descending=True, stable=True).tolist():
         if left[row] and len(found) < view.count:
             found.append(x[near[row]].mean(0))
             left &= ~near[row]
-    return inputs(view, torch.stack(found) if found else x[:0])
+    return inputs(view, torch.stack(found))
+
+
+def explained(view: InferenceView, x: Tensor, bias: Tensor, neurons: Tensor) -> Tensor:
+    """bool ``[k]``: which inputs ``[k, i]`` alone would have left such a bias gradient ``[k]`` in these neurons ``[k]``.
+
+    The loss of one example (x, y) has the gradient (p(x) - e_y) dlogits / dz_i in neuron i, and its share in the mean over n
+    clients with B examples each is 1 / (n B). A mixture agrees with none of the classes y, but by chance. Where clients took
+    several steps, or noise was added, nothing is explained.
+    """
+    seen: list[Tensor] = []
+
+    def watch(_module: nn.Module, _given: object, z: Tensor) -> Tensor:
+        seen.append(z.requires_grad_())
+        return z.clone()  # what comes after may change it in place
+
+    hook = first_dense(view).module.register_forward_hook(watch)
+    try:
+        logits = view.predict(view.model, inputs(view, x))
+    finally:
+        hook.remove()
+    slopes = [torch.autograd.grad(one.sum(), seen[0], retain_graph=True)[0] for one in logits.unbind(1)]
+    at = torch.stack([slope.gather(1, neurons[:, None])[:, 0] for slope in slopes], 1).double()  # [k, C]
+    left = (logits.detach().double().softmax(1) * at).sum(1, keepdim=True) - at
+    shares = torch.tensor(sorted({len(view.counts) * count for count in view.counts}), dtype=torch.float64)
+    error = (left[:, :, None] / shares - bias[:, None, None]).abs() / bias.abs()[:, None, None]
+    return error.flatten(1).amin(1) < EXPLAINED
 
 
 def inputs(view: InferenceView, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 from fedguard.bench.stats import Estimate, estimate
 from fedguard.errors import StoreError
+from fedguard.metrics.membership import pooled
 
 #: The most that the arrays of one file may take, in bytes.
 LARGEST = 64 * 2**20
@@ -144,6 +145,13 @@ def recognised(run: Run) -> list[Recognised]:
         for place, record in _trials(run, "membership")
         for number, score in enumerate(record["result"]["inference"]["targets"])
     ]
+
+
+def found_by_all(targets: Sequence[Recognised]) -> Mapping[str, Any] | None:
+    """The score of several targets and seeds together; None where a record, of an earlier version, does not hold its scores."""
+    if not targets or any("scores" not in one.score for one in targets):
+        return None
+    return pooled([one.score for one in targets])
 
 
 def rebuilt(run: Run) -> list[Rebuilt]:

@@ -150,6 +150,15 @@ class LocalPlan:
     corrections: Mapping[int, Tensor] | None = None
     private: DPSGD | None = None
 
+    @property
+    def one_step(self) -> bool:
+        """Whether a client takes a single step, as in FedSGD, and nothing else.
+
+        Then what it moves by is ``-lr`` times its gradient, and that is what it sends: the difference of two models would have
+        lost the digits in which the gradient is below the weights' own rounding.
+        """
+        return self.steps == 1 and self.project is None
+
     def private_steps(self, sample_rate: float) -> int:
         """The steps of a round when each takes an example with probability ``sample_rate``: the same for all clients."""
         return self.steps or (self.epochs or 1) * max(1, round(1 / sample_rate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from fedguard.errors import InputError
 
 #: Of all intervals.
 CONFIDENCE = 0.95
+#: Stands for infinity in a record.
+LARGEST = 1e308
 
 
 def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
@@ -31,7 +34,8 @@ def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
         auc: see `auc`;
         tpr_at_1_percent, tpr_at_01_percent: value, interval: of Clopper and Pearson, 95 %, over members that could have been
         drawn, the threshold given; both None, with ``why``, where fewer than 100 (1,000) non-members cannot resolve the rate;
-        roc: ``[false, true]`` positive rates, few, evenly spread on a logarithmic axis.
+        roc: ``[false, true]`` positive rates, few, evenly spread on a logarithmic axis;
+        scores: of the members and of the non_members, ascending, so that several targets can be `pooled`.
     """
     members, others = _parted(scores, truth)
     return {
@@ -42,7 +46,23 @@ def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
         "tpr_at_1_percent": _tpr(members, others, one_in=100),
         "tpr_at_01_percent": _tpr(members, others, one_in=1000),
         "roc": _roc(members, others),
+        "scores": {"members": _listed(members), "non_members": _listed(others)},
     }
+
+
+def pooled(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """`membership` of the candidates of several targets and seeds together, under one threshold for all of them.
+
+    So a rate can be told that no target has non-members enough for. It is fair to scores that mean the same everywhere, such
+    as likelihood ratios; those that do not, find fewer so.
+
+    Args:
+        found: what `membership` returned for each.
+    """
+    kinds = {kind: [value for one in found for value in one["scores"][kind]] for kind in ("members", "non_members")}
+    scores = torch.tensor(kinds["members"] + kinds["non_members"], dtype=torch.float64)
+    together = membership(scores, torch.arange(len(scores)) < len(kinds["members"]))
+    return {**together, "not_numbers": sum(one["not_numbers"] for one in found)}
 
 
 def auc(scores: Tensor, truth: Tensor) -> dict[str, Any]:
@@ -116,6 +136,11 @@ def _parted(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], NDArray
         )
     values = scores.detach().double().nan_to_num(-math.inf, math.inf, -math.inf).numpy()
     return values[truth.numpy()], values[~truth.numpy()]
+
+
+def _listed(values: NDArray[np.float64]) -> list[float]:
+    """Ascending, to nine digits; what is infinite as the largest number that JSON can hold."""
+    return [float(f"{value:.9g}") for value in np.nan_to_num(np.sort(values), posinf=LARGEST, neginf=-LARGEST)]
 
 
 def _nothing(why: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Examples, Task, Training
+from fedguard.contracts import DPSGD, Examples, LocalPlan, Setup, Training
+from fedguard.privacy.record import private_plan
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.network import Network
@@ -20,38 +21,70 @@ class Shadows:
     """Trains models on any sets of examples, all at once, from the federation's own initial model.
 
     One set of examples is one client here. It takes as many steps as a client of the federation does over all rounds, and
-    each batch is the share of its examples that a client's batch is of the client's. Noise is left out. It holds nothing of
-    the federation's examples, for it is handed to attackers.
+    each batch is the share of its examples that a round's batches are of the clients' together. Noise is added as strong as
+    on the federation's mean: that of DP-SGD in each step, that of a round over its steps, though no client's update is
+    clipped, since there are none. It holds nothing of the federation's examples, for it is handed to attackers.
 
     Attributes:
         network: of the federation's kind.
         initial: float32 ``[d]``.
         training: the federation's.
+        plan: how a client trains in a round.
         usual: mean number of examples of a client.
+        clients: how many there are.
+        together: how many take part in a round.
+        noise: standard deviation in each coordinate of what a round's mean is hidden by.
     """
 
     network: Network = field(repr=False)
     initial: Tensor = field(repr=False)
     training: Training
+    plan: LocalPlan
     usual: float
+    clients: int
+    together: int
+    noise: float
 
     @classmethod
-    def like(cls, network: Network, initial: Tensor, training: Training, task: Task) -> Shadows:
-        """Shadows of a task's federation."""
-        return cls(network, initial, training, sum(task.sizes) / len(task.sizes))
+    def like(cls, network: Network, initial: Tensor, setup: Setup, noise: float = 0.0) -> Shadows:
+        """Shadows of a trial's federation."""
+        sizes, clients = setup.task.sizes, setup.participation
+        usual, together = sum(sizes) / len(sizes), min(clients.expected, len(sizes))
+        return cls(network, initial, setup.training, private_plan(setup), usual, len(sizes), together, noise)
 
     def __call__(self, parts: Sequence[Examples], rng: Rng) -> Tensor:
         """float32 ``[k, d]``: one model for each of k sets of examples."""
-        training, plan = self.training, self.training.plan()
-        batch = min(plan.batch_size or self.usual, self.usual)
-        steps = training.rounds * (plan.steps or (plan.epochs or 1) * math.ceil(self.usual / batch))
-        lr = training.server_step if training.algorithm == "fedsgd" else plan.lr
         cohort = Cohort(self.network, parts)
         moved = torch.empty(len(parts), len(self.initial))
         for size in sorted(set(cohort.sizes)):
             alike = [number for number, other in enumerate(cohort.sizes) if other == size]
-            local = replace(plan, lr=lr, epochs=None, steps=steps, batch_size=max(1, round(size * batch / self.usual)))
             out = torch.empty(len(alike), len(self.initial))
-            cohort.train(self.initial, alike, local, rng, out)
+            cohort.train(self.initial, alike, self._plan(size, rng.child("noise", size)), rng, out)
             moved[alike] = out
         return self.initial + moved
+
+    def _plan(self, size: int, rng: Rng) -> LocalPlan:
+        """The whole training on so many examples."""
+        training, plan = self.training, self.plan
+        batch = min(plan.batch_size or self.usual, self.usual)
+        local = plan.steps or (plan.epochs or 1) * math.ceil(self.usual / batch)
+        if plan.private is not None:
+            local = plan.private_steps(plan.private.sample_rate)
+        lr = training.server_step if training.algorithm == "fedsgd" else plan.lr
+        share = size * self.together / (self.usual * self.clients)  # of the examples that a round's clients hold
+        together = max(1, round(share * batch))
+        whole = replace(plan, lr=lr, epochs=None, steps=training.rounds * local, batch_size=together)
+        if plan.private is not None:
+            return replace(whole, private=self._private(plan.private, share))
+        if self.noise:
+            std, draw = training.server_step * self.noise / math.sqrt(local), rng.torch()
+            return replace(whole, project=lambda at, _start: at + std * torch.randn(len(at), generator=draw))
+        return whole
+
+    def _private(self, private: DPSGD, share: float) -> DPSGD:
+        """DP-SGD with a batch of ``share B`` and the noise of a mean over m clients, ``sqrt(mean_i (z_i C_i)^2 / m) / B``."""
+        clip = max(clip for clip, _ in private.levels)
+        strength = math.sqrt(sum((clip * noise) ** 2 for clip, noise in private.levels) / len(private.levels))
+        multiplier = strength / clip * share / math.sqrt(self.together)
+        rate = private.sample_rate * self.together / self.clients
+        return DPSGD(sample_rate=rate, levels=((clip, multiplier),))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fedguard as fg
+from fedguard.bench.inference.noise import round_noise
 from fedguard.bench.inference.targets import alike
 from fedguard.bench.pictures import load
 from fedguard.bench.record import reproducible
@@ -270,6 +271,8 @@ def test_members_and_others_have_the_same_classes():
     others = Examples(torch.arange(100.0, 220.0)[:, None], torch.arange(120) % 3)
     inside, outside = alike(members, others, 1000, Rng(0))
     assert inside.y.bincount().tolist() == [30, 10, 40] and outside.y.bincount().tolist() == [30, 10, 40]
+    inside, outside = alike(Examples(members.x[:30].repeat(9, 1), members.y[:30].repeat(9)), others, 1000, Rng(0))
+    assert (len(inside), len(outside)) == (90, 40)  # as many members more as there are in all
     few = Examples(members.x[25:40], members.y[25:40])
     inside, outside = alike(few, others, 1000, Rng(0))
     assert inside.y.bincount().tolist() == [5, 10] and outside.y.bincount().tolist() == [20, 40]
@@ -293,7 +296,7 @@ def test_shadow_models_learn_from_what_they_are_given_and_know_nothing_else():
     one = cell(training={"rounds": 20, "batch_size": 16, "lr": 0.2})
     task, _ = deal(one, 0)
     initial = task.initial_model(Rng(0).child("model"))
-    shadows = Shadows.like(task.network, initial, one.config.training, task)
+    shadows = Shadows.like(task.network, initial, set_up(one, 0, task))
     models = shadows([task.parts[0], task.parts[1], task.parts[0][torch.arange(20)]], Rng(1))
     assert models.shape == (3, task.dim)
     for model, part in zip(models, (task.parts[0], task.parts[1], task.parts[0][torch.arange(20)]), strict=True):
@@ -301,6 +304,50 @@ def test_shadow_models_learn_from_what_they_are_given_and_know_nothing_else():
         assert right > 0.9
     held = [value for value in vars(shadows).values() if isinstance(value, Examples)]
     assert not held
+
+
+NOISY = {
+    "record": {"privacy": {"kind": "record", "noise_multiplier": 200.0, "sample_rate": 0.1}},
+    "levels": {"privacy": {"kind": "record", "sample_rate": 0.1, "levels": [
+        {"noise_multiplier": 300.0}, {"noise_multiplier": 100.0, "clip": 2.0}]}},
+    "client": {"privacy": {"kind": "client", "noise_multiplier": 200.0}},
+    "distributed": {"secure_aggregation": "full", "privacy": {"kind": "distributed", "noise_multiplier": 20.0}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("per_round", [10, 5])
+@pytest.mark.parametrize("kind", NOISY)
+def test_shadow_models_are_as_noisy_as_the_federation(kind, per_round):
+    """The noise is so strong that it is all a model holds: the deviation of its coordinates is that of the noise of 9 rounds."""
+    training = {"algorithm": "fedsgd", "rounds": 9, "batch_size": 8, "lr": 0.5}
+    one = cell(training=training, protocol=NOISY[kind], clients={"total": 10, "per_round": per_round})
+    task, _ = deal(one, 0)
+    setup = set_up(one, 0, task)
+    initial = task.initial_model(Rng(0).child("model"))
+    _, model = run_trial(one, 0, {})
+    shadows = Shadows.like(task.network, initial, setup, round_noise(setup))
+    whole = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
+    for part in (whole, whole[torch.arange(700)]):
+        (shadow,) = shadows([part], Rng(1))
+        assert float((shadow - initial).std() / (model - initial).std()) == pytest.approx(1.0, abs=0.12)
+
+
+def test_the_examples_behind_a_final_model_are_those_of_all_clients():
+    """Whether or not a client's update tells how many it holds: LiRA's shadow models are to see as many."""
+    seen = []
+
+    class Counts(InferenceAttack):
+        name, goal, watches, needs = "counts", "membership", "model", (Sight.MODEL,)
+
+        def infer(self, view):
+            seen.append(view.count)
+            return Membership(torch.zeros(len(view.candidates)))
+
+    for protocol in ({}, NOISY["record"], NOISY["client"]):
+        changes = {"protocol": protocol, "training": {"algorithm": "fedsgd", "rounds": 1, "batch_size": 14}}
+        inferred(dataclasses.replace(cell(**changes), inference=Counts()))
+    assert seen[0] == 1437
+    assert seen[1] == pytest.approx(1437, rel=0.05) and seen[2] == pytest.approx(1437, rel=0.01)
 
 
 SUITE = {

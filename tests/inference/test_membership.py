@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from fedguard.attacks.inference.membership.loss_threshold import LossThreshold
 from fedguard.attacks.inference.membership.nasr_active import NasrActive
 from fedguard.attacks.inference.membership.nasr_passive import NasrPassive
 from fedguard.attacks.inference.membership.rmia import RMIA
-from fedguard.attacks.inference.membership.signals import halves, local_updates
+from fedguard.attacks.inference.membership.signals import halves, local_updates, shadow_sets
 from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -28,7 +29,7 @@ from fedguard.tasks.models.mlp import MLP
 from fedguard.tasks.network import Network
 from tests.inference.scenes import SEES, Scene, digits, flat, gradient, mlp, trained
 
-ON_MODELS = (LossThreshold(), LiRA(), LiRA(online=False), LiRA(shadows=8), RMIA())
+ON_MODELS = (LossThreshold(), LiRA(), LiRA(online=False), LiRA(shadows=8), RMIA(), RMIA(online=False))
 ON_UPDATES = (GradientCosine(), FedMIA(), FedMIA(measure="loss"), NasrPassive(), NasrActive())
 
 
@@ -105,13 +106,16 @@ class Recorded:
         return [any(torch.equal(x, other) for other in part.x) for part in self.parts]
 
 
+@pytest.mark.parametrize("centre", ["mean", "median"])
 @pytest.mark.parametrize("online", [True, False])
 @pytest.mark.parametrize("shadows", [8, 64])
-def test_lira_is_the_ratio_of_two_normals(shadows, online):
+def test_lira_is_the_ratio_of_two_normals(shadows, online, centre):
     """Own variances from 64 models on, below that their mean over all candidates."""
+    middle = {"mean": statistics.fmean, "median": statistics.median}[centre]
     module, models = random_models(shadows + 1)
     candidates, train = digits(12), Recorded(models[1:])
-    scores = LiRA(shadows=shadows, online=online).infer(final(module, models[0], candidates, train)).scores
+    attack = LiRA(shadows=shadows, online=online, centre=centre)
+    scores = attack.infer(final(module, models[0], candidates, train)).scores
     inside, outside, phi = [], [], []
     for x, y in zip(candidates.x, candidates.y, strict=True):
         values = [math.exp(-one_loss(module, model, x, y)) for model in models]
@@ -120,15 +124,15 @@ def test_lira_is_the_ratio_of_two_normals(shadows, online):
         phi.append(values[0])
         inside.append(torch.tensor([value for value, of in zip(values[1:], member, strict=True) if of]))
         outside.append(torch.tensor([value for value, of in zip(values[1:], member, strict=True) if not of]))
-        assert len(inside[-1]) == len(outside[-1]) == shadows // 2
+        assert len(inside[-1]) == shadows - len(outside[-1]) == (4 if shadows == 8 else 48)  # of 12 records, 6 or 9
     for number in range(12):
         within = inside if shadows < 64 else inside[number : number + 1]
         without = outside if shadows < 64 else outside[number : number + 1]
         spread_in = math.sqrt(sum(float(values.var()) for values in within) / len(within))
         spread_out = math.sqrt(sum(float(values.var()) for values in without) / len(without))
-        out = (float(outside[number].mean()), spread_out)
+        out = (middle(outside[number].tolist()), spread_out)
         if online:
-            expected = norm.logpdf(phi[number], float(inside[number].mean()), spread_in) - norm.logpdf(
+            expected = norm.logpdf(phi[number], middle(inside[number].tolist()), spread_in) - norm.logpdf(
                 phi[number], *out
             )
             assert float(scores[number]) == pytest.approx(expected, rel=1e-3, abs=1e-3)
@@ -144,6 +148,22 @@ def test_rmia_counts_the_pairs():
     for x, y in zip(candidates.x, candidates.y, strict=True):
         p = [math.exp(-one_loss(module, model, x, y)) for model in models]
         ratio.append(p[0] / (sum(p[1:]) / 4))
+    expected = [sum(mine / other >= 1 for j, other in enumerate(ratio) if j != i) / 14 for i, mine in enumerate(ratio)]
+    assert scores.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("a", [0.0, 0.3, 1.0])
+def test_rmia_offline_guesses_what_training_on_the_candidate_would_do(a):
+    """pbar is ((1 + a) mean_out + 1 - a) / 2, and z runs over the other candidates."""
+    module, models = random_models(5)
+    candidates, train = digits(15), Recorded(models[1:])
+    scores = RMIA(shadows=4, online=False, a=a).infer(final(module, models[0], candidates, train)).scores
+    ratio = []
+    for x, y in zip(candidates.x, candidates.y, strict=True):
+        p, *shadow = [math.exp(-one_loss(module, model, x, y)) for model in models]
+        out = [value for value, of in zip(shadow, train.trained_on(x), strict=True) if not of]
+        assert len(out) == 2
+        ratio.append(p / (((1 + a) * statistics.fmean(out) + 1 - a) / 2))
     expected = [sum(mine / other >= 1 for j, other in enumerate(ratio) if j != i) / 14 for i, mine in enumerate(ratio)]
     assert scores.tolist() == pytest.approx(expected)
 
@@ -220,6 +240,20 @@ def test_each_candidate_is_in_half_of_the_halves(count):
     assert all(int(half.sum()) in (count // 2, count - count // 2) for half in inside)
     assert len({tuple(half.tolist()) for half in inside}) == 6
     assert not torch.equal(inside, halves(6, count, Rng(1)))
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [(400, 300, 300), (400, 390, 300), (400, 200, 200), (400, 120, 100), (400, 1000, 300), (401, 201, 200)],
+)
+def test_shadow_models_see_about_as_many_records_as_the_model_under_attack(count, size, expected):
+    """And each candidate is in as many sets as any other, with 16 sets and more on either side."""
+    inside = shadow_sets(64, count, size, Rng(0))
+    assert inside.shape == (64, count)
+    assert float((inside.sum(1) - expected).abs().max()) <= 1
+    (often,) = set(inside.sum(0).tolist())
+    assert 16 <= often <= 48
+    assert len({tuple(row.tolist()) for row in inside}) == 64
 
 
 @pytest.mark.parametrize(
@@ -397,7 +431,7 @@ def test_without_candidates_there_is_nothing_to_ask():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: LiRA(shadows=2), lambda: LiRA(shadows=7), lambda: RMIA(shadows=0), lambda: RMIA(shadows=3),
+        lambda: LiRA(shadows=2), lambda: LiRA(shadows=7), lambda: RMIA(shadows=0), lambda: RMIA(shadows=3), lambda: RMIA(a=2.0),
         lambda: NasrPassive(simulated=1), lambda: NasrActive(ascent=0.0), lambda: NasrActive(steps=0),
     ],
 )  # fmt: skip

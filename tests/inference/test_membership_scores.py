@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedguard.bench.inference.scores import headline
 from fedguard.errors import InputError
-from fedguard.metrics.membership import auc, membership
+from fedguard.metrics.membership import auc, membership, pooled
 
 
 def drawn(
@@ -166,6 +167,29 @@ def test_with_one_kind_alone_there_is_no_figure_and_a_reason():
         found = membership(torch.arange(5.0), truth)
         assert found["auc"]["value"] is None and found["auc"]["why"].startswith("expected some of both kinds")
         assert found["tpr_at_1_percent"]["value"] is None and found["roc"] == []
+
+
+def test_targets_and_seeds_together_have_non_members_enough():
+    """None of three has 1,000; the threshold of all is that of their candidates in one list."""
+    parts = [drawn(300, 400, seed=seed) for seed in range(3)]
+    found = [membership(scores, truth) for scores, truth in parts]
+    assert all(one["tpr_at_01_percent"]["value"] is None for one in found)
+    together = pooled(json.loads(json.dumps(found)))
+    everybody, truth = (torch.cat(kind) for kind in zip(*parts, strict=True))
+    assert (together["members"], together["non_members"]) == (900, 1200)
+    assert together["tpr_at_01_percent"]["value"] == best_rate(everybody, truth, 1000)
+    assert together["auc"]["value"] == pytest.approx(auc(everybody, truth)["value"], abs=1e-9)
+    assert headline("membership", found)["tpr_01"] == together["tpr_at_01_percent"]["value"]
+    assert headline("membership", found)["tpr"] == best_rate(everybody, truth, 100)
+
+
+def test_what_is_no_number_or_infinite_stays_lowest_or_highest_in_a_pool():
+    truth = torch.tensor([True, True, False, False])
+    one = membership(torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0]), truth)
+    two = json.loads(json.dumps(pooled([one, one]), allow_nan=False))
+    assert two["not_numbers"] == 2
+    assert two["scores"]["members"] == [-1e308, -1e308, 1e308, 1e308]
+    assert two["auc"]["value"] == one["auc"]["value"]
 
 
 def test_the_result_is_json():

@@ -53,7 +53,7 @@ class CocktailParty(InferenceAttack):
         first_dense(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
-        weight, bias = rows(view)
+        weight, bias, _ = rows(view)
         centred = weight - weight.mean(1, keepdim=True)
         left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
         rank = min(view.count, int((sizes > 1e-6 * sizes.max()).sum())) if len(sizes) else 0

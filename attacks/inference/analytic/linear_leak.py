@@ -14,7 +14,7 @@ class LinearLeak(InferenceAttack):
     """Divides the first dense layer's weight gradient by its bias gradient, which leaves the input.
 
     x = (dL/dW_i) / (dL/db_i) for each neuron i. One example shows in all neurons, and x is their least-squares solution. Of
-    several, those are exact that are alone in activating some neuron; neurons that agree come first.
+    several, those are exact that are alone in activating some neuron; `readings` says which come first.
 
     Needs a network that begins with a dense layer with bias.
     """
@@ -27,7 +27,7 @@ class LinearLeak(InferenceAttack):
         first_dense(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
-        weight, bias = rows(view)
+        weight, bias, neurons = rows(view)
         if view.count == 1 and len(bias):
             return Reconstruction(inputs(view, (bias @ weight / (bias @ bias))[None]))
-        return Reconstruction(readings(view, weight, bias))
+        return Reconstruction(readings(view, weight, bias, neurons))

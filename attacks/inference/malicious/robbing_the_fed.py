@@ -11,19 +11,28 @@ from torch import Tensor, nn
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Reconstruction, Sight
 from fedguard.errors import PreconditionError
 
+#: Deviation of what the ruler measures by that guess, so small that the logits hardly depend on it and no example's loss is 0.
+LENGTH = 0.1
+#: Points that stand for the kernel around each root example.
+KERNEL = 50
+#: Root examples that the guess of one who has none is worth.
+GUESS = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class RobbingTheFed(InferenceAttack):
     """Makes the first layer a ruler, so that an input that is alone between two of its marks can be read off.
 
-    All k neurons measure the same, the mean brightness h(x), and neuron i passes what exceeds the i-th of k quantiles of it:
-    W_i = 1/n, b_i = -c_i. The next layer treats all of them alike. Then the gradients of neurons i and i + 1 differ by the
+    All k neurons measure the same, h(x) = <v, x> along a random direction v, and neuron i passes what exceeds the i-th of k
+    quantiles of it: W_i = v, b_i = -c_i. (Mean brightness, v = 1/n, comes in steps on images of few grey levels, and ties
+    are never alone.) The next layer treats all neurons alike. Then the gradients of neurons i and i + 1 differ by the
     examples with c_i < h(x) <= c_{i+1}, and of a single one x = (dL/dW_i - dL/dW_{i+1}) / (dL/db_i - dL/db_{i+1}). An example
     is alone with probability (1 - 1/k)^(B - 1). Secure aggregation does not help: the bins tell the inputs apart, whoever
     sent them.
 
     Needs Flatten, dense layer with bias, ReLU, dense layer. The quantiles are those of the server's root data where it has
-    any, else of brightness spread evenly over the value range.
+    any, smoothed by a normal kernel since it may have fewer than k; else of a guess: a normal distribution around the middle
+    of the value range, as wide as independent inputs at its ends would make it. It counts as ten more root examples.
     """
 
     name = "robbing_the_fed"
@@ -39,8 +48,11 @@ class RobbingTheFed(InferenceAttack):
         first, second = imprint(view)
         model = view.models[-1].clone()
         weight, after = first.weight(model), second.weight(model)
-        weight.fill_(1 / weight.shape[1])
-        first.bias(model).copy_(-self._marks(view, len(weight)))
+        direction = torch.randn(weight.shape[1], generator=view.rng.child("robbing_the_fed").torch())
+        direction -= direction.mean()  # the ground of an image moves no mark
+        marks, spread = _marks(view, direction, len(weight))
+        weight.copy_((LENGTH / spread * direction).expand_as(weight))
+        first.bias(model).copy_(-LENGTH / spread * marks)
         # Any column shared by all neurons would do: 1/k keeps the logits small, the signs keep dL/dZ from cancelling.
         after.copy_((1 - 2 * (torch.arange(len(after)) % 2))[:, None] / len(weight))
         return model
@@ -53,18 +65,29 @@ class RobbingTheFed(InferenceAttack):
         bins, counts = torch.cat([bins, weight[-1:]]), torch.cat([counts, bias[-1:]])
         # What rounding leaves in an empty bin is far below one example's share.
         used = counts.abs() > 1e-4 * counts.abs().max()
-        return Reconstruction(readings(view, bins[used], counts[used]))
+        return Reconstruction(readings(view, bins[used], counts[used], used.nonzero()[:, 0]))
 
-    def _marks(self, view: InferenceView, k: int) -> Tensor:
-        """float32 ``[k]``: the ascending quantiles 0, 1/k, ..., (k - 1)/k, the first below all that can occur."""
-        low, high = view.value_range
-        shares = torch.arange(k) / k
-        if Sight.ROOT_DATA in view.granted:
-            marks = view.root.x.flatten(1).mean(1).quantile(shares)
-        else:
-            marks = low + (high - low) * shares
-        marks[0] = low - (high - low)
-        return marks
+
+def _marks(view: InferenceView, direction: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """float32 ``[k]``: the ascending quantiles 0, 1/k, ..., (k - 1)/k of h, the first below all values; its deviation."""
+    low, high = view.value_range
+    least = (low * direction.clamp(min=0) + high * direction.clamp(max=0)).sum()
+    middle, spread = (low + high) / 2 * direction.sum(), (high - low) / 2 * direction.norm()
+    marks = middle + spread * torch.special.ndtri(torch.arange(k) / k)
+    if Sight.ROOT_DATA in view.granted and len(view.root) > 1:
+        h = view.root.x.flatten(1) @ direction
+        width = 1.06 * h.std() * len(h) ** -0.2  # Silverman's rule
+        guess = middle + spread * _normal(GUESS * KERNEL)
+        ordered = torch.cat([(h[:, None] + width * _normal(KERNEL)).flatten(), guess]).sort().values
+        marks = ordered[torch.arange(k) * len(ordered) // k]
+    marks[0] = 2 * least - middle - spread
+    return marks, spread
+
+
+def _normal(count: int) -> Tensor:
+    """float32 ``[count]``: ascending, one for each of so many equal parts of a standard normal distribution."""
+    points: Tensor = torch.special.ndtri((torch.arange(count) + 0.5) / count)
+    return points
 
 
 def imprint(view: InferenceView) -> tuple[Layer, Layer]:

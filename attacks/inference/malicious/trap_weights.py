@@ -9,9 +9,12 @@ from fedguard.attacks.inference.layers import first_relu, readings, rows
 from torch import Tensor
 
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Reconstruction, Sight
+from fedguard.errors import require
 
 #: How many inputs of the root data are used, or stand-ins where the server has none.
 DUMMIES = 1000
+#: Largest |log s|.
+MOST = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,14 @@ class TrapWeights(InferenceAttack):
     over the two halves, the neuron is active where s P > N, and s is chosen such that a share 1/B of the inputs activates it.
     Then it shows one input alone with probability (1/B) (1 - 1/B)^(B - 1) for each: x = (dL/dW_i) / (dL/db_i).
 
-    Needs Flatten, dense layer with bias, ReLU. The share is taken on the server's root data where it has any, else on
-    noise that is mostly dark (the fourth power of uniform noise), as images on a dark ground are.
+    In the paper s is one constant for all rows, and the positive half has the negative half's sizes at other places.
+
+    Needs Flatten, dense layer with bias, ReLU. The share is taken on the server's root data where it has any (on fewer
+    than B examples of a normal distribution of log s, fitted to them), else on noise that is mostly dark (the square of
+    uniform noise), as images on a dark ground are.
+
+    Args:
+        factor: s of the paper, such as its 0.95; None fits each row's own.
     """
 
     name = "trap_weights"
@@ -32,6 +41,14 @@ class TrapWeights(InferenceAttack):
     needs = ONE_VECTOR_AND_ROOT
     active = True
 
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.factor is None or 0 < self.factor < 1,
+            f"trap_weights: factor: expected more than 0 and less than 1, or none to fit it; got {self.factor}.",
+        )
+
     def check(self, view: InferenceView) -> None:
         first_relu(view)
 
@@ -39,20 +56,36 @@ class TrapWeights(InferenceAttack):
         first, _ = first_relu(view)
         model = view.models[-1].clone()
         weight, bias = first.weight(model), first.bias(model)
-        low, high = view.value_range
+        low, _ = view.value_range
         generator = view.rng.child("trap_weights").torch()
         width = weight.shape[1]
-        if Sight.ROOT_DATA in view.granted:
-            x = view.root.x[:DUMMIES].flatten(1) - low
-        else:
-            x = (high - low) * torch.rand(DUMMIES, width, generator=generator) ** 4
         size = torch.randn(weight.shape, generator=generator).abs() / width**0.5
-        negative = torch.rand(weight.shape, generator=generator).argsort(1) < width // 2
-        up, down = x @ (size * ~negative).T, x @ (size * negative).T
-        scale = (down / up).nan_to_num(nan=torch.inf).quantile(1 / max(view.count, 2), dim=0)
-        weight.copy_(torch.where(negative, -size, scale[:, None] * size))
+        order = torch.rand(weight.shape, generator=generator).argsort(
+            1
+        )  # pixels in random order, the negative half first
+        if self.factor is None:
+            scale = self._fitted(view, size, order, generator)
+        else:
+            scale = torch.tensor(self.factor)
+            half = width // 2
+            size.scatter_(1, order[:, half : 2 * half], size.gather(1, order[:, :half]))
+        weight.copy_(scale * size)
+        weight.scatter_(1, order[:, : width // 2], -size.gather(1, order[:, : width // 2]))
         bias.copy_(-low * weight.sum(1))
         return model
+
+    def _fitted(self, view: InferenceView, size: Tensor, order: Tensor, generator: torch.Generator) -> Tensor:
+        """float32 ``[k, 1]``: s of each row."""
+        low, high = view.value_range
+        x = (high - low) * torch.rand(DUMMIES, size.shape[1], generator=generator) ** 2
+        if Sight.ROOT_DATA in view.granted and len(view.root) > 1:
+            x = view.root.x[:DUMMIES].flatten(1) - low
+        down = torch.zeros_like(size).scatter_(1, order[:, : size.shape[1] // 2], 1.0) * size
+        ratio = ((x @ down.T) / (x @ (size - down).T)).log().nan_to_num(nan=MOST).clamp(-MOST, MOST)
+        share = torch.tensor(1 / max(view.count, 2))
+        if len(x) >= view.count:
+            return ratio.quantile(share, dim=0).exp()[:, None]
+        return (ratio.mean(0) + ratio.std(0) * torch.special.ndtri(share)).exp()[:, None]
 
     def infer(self, view: InferenceView) -> Reconstruction:
         return Reconstruction(readings(view, *rows(view)))

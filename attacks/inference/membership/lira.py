@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fedguard.attacks.inference.membership.signals import confidences, shadow_models
 from torch import Tensor
@@ -18,19 +19,21 @@ OWN_VARIANCE_FROM = 64
 class LiRA(InferenceAttack):
     """Compares the model's confidence in a candidate with that of shadow models with and without it.
 
-    With phi = log p_y - log(1 - p_y), and the mean and deviation of phi over the shadow models that were trained on x (in)
+    With phi = log p_y - log(1 - p_y), and the centre and deviation of phi over the shadow models that were trained on x (in)
     and that were not (out):
 
         online    score(x) = log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out)
         offline   score(x) = (phi - mu_out) / sigma_out
 
     The offline score orders candidates as the paper's Pr[N(mu_out, sigma_out) < phi] does, and does not round to 1. Shadow
-    models train on random halves of the candidates, each candidate in half of the models; below 64 models the variances
-    are the means over all candidates. It needs the final model, and the federation's training for the shadow models.
+    models train on random sets of candidates of about the size that the model under attack was trained on, each candidate
+    in as many models as any other; below 64 models the variances are the means over all candidates. It needs the final
+    model, and the federation's training for the shadow models.
 
     Args:
         shadows: number of shadow models, even, 4 and more.
         online: whether the shadow models with the candidate are used, too.
+        centre: mu is the mean, as in the text of the paper, or the median, as in the authors' program.
     """
 
     name = "lira"
@@ -41,6 +44,7 @@ class LiRA(InferenceAttack):
 
     shadows: int = 64
     online: bool = True
+    centre: Literal["mean", "median"] = "median"
 
     def __post_init__(self) -> None:
         require(
@@ -52,21 +56,22 @@ class LiRA(InferenceAttack):
         models, inside = shadow_models(view, self.shadows)
         shadow, phi = confidences(view, models), confidences(view, view.models[-1:])[0]
         pooled = self.shadows < OWN_VARIANCE_FROM
-        mean, deviation = _normal(shadow, ~inside, pooled)
+        mean, deviation = _normal(shadow, ~inside, pooled, self.centre)
         without = (phi - mean) / deviation
         if not self.online:
             return Membership(without)
-        mean_in, deviation_in = _normal(shadow, inside, pooled)
+        mean_in, deviation_in = _normal(shadow, inside, pooled, self.centre)
         ratio = (
             without.square() / 2 + deviation.log() - ((phi - mean_in) / deviation_in).square() / 2 - deviation_in.log()
         )
         return Membership(ratio)
 
 
-def _normal(values: Tensor, chosen: Tensor, pooled: bool) -> tuple[Tensor, Tensor]:
-    """Mean and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, equally many in each column) of each column."""
+def _normal(values: Tensor, chosen: Tensor, pooled: bool, centre: str) -> tuple[Tensor, Tensor]:
+    """Centre and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, equally many in each column) of each column."""
     rows = values.T[chosen.T].view(values.shape[1], -1)
     variance = rows.var(1)
     if pooled:
         variance = variance.mean().expand_as(variance)
-    return rows.mean(1), variance.sqrt().clamp(min=1e-6)
+    middle = rows.mean(1) if centre == "mean" else rows.quantile(0.5, dim=1)
+    return middle, variance.sqrt().clamp(min=1e-6)

@@ -18,12 +18,15 @@ class RMIA(InferenceAttack):
 
     score(x) = Pr_z[(p(x) / pbar(x)) / (p(z) / pbar(z)) >= 1]
 
-    p is the final model's probability of the true label; pbar its mean over shadow models, half of them trained on x; z runs
-    over the other candidates. The paper asks for a ratio of gamma >= 1; the score never falls as p(x) / pbar(x) rises, so a
-    gamma above 1 only adds ties. It needs the final model, and the federation's training for the shadow models.
+    p is the final model's probability of the true label; z runs over the other candidates. Online, pbar is the mean of p over
+    shadow models with and without x. Offline it is ((1 + a) mean_out + 1 - a) / 2, from the mean over those without x, which
+    guesses what training on x would do. The paper asks for a ratio of gamma >= 1; the score never falls as p(x) / pbar(x)
+    rises, so a gamma above 1 only adds ties. It needs the final model, and the federation's training for the shadow models.
 
     Args:
         shadows: number of shadow models, even.
+        online: whether the shadow models with the candidate are used, too.
+        a: of the offline form, in [0, 1]; at 1 training on x does nothing.
     """
 
     name = "rmia"
@@ -33,16 +36,24 @@ class RMIA(InferenceAttack):
     watches = "model"
 
     shadows: int = 8
+    online: bool = True
+    a: float = 0.3
 
     def __post_init__(self) -> None:
         require(
             self.shadows >= 2 and self.shadows % 2 == 0,
             f"shadows: expected an even number, 2 or more, half of them with each candidate; got {self.shadows}.",
         )
+        require(0 <= self.a <= 1, f"a: expected a number from 0 to 1; got {self.a}.")
 
     def infer(self, view: InferenceView) -> Membership:
-        models, _ = shadow_models(view, self.shadows)
-        mean = (-losses(view, models)).logsumexp(0) - math.log(self.shadows)
+        models, inside = shadow_models(view, self.shadows)
+        known = -losses(view, models)  # log p
+        if self.online:
+            mean = known.logsumexp(0) - math.log(self.shadows)
+        else:
+            without = known.masked_fill(inside, -torch.inf).logsumexp(0) - (~inside).sum(0).log()
+            mean = ((1 + self.a) / 2 * without.exp() + (1 - self.a) / 2).log()
         gain = -losses(view, view.models[-1:])[0] - mean  # log(p / pbar)
         beaten = torch.searchsorted(gain.sort().values, gain, right=True) - 1  # x is no z of its own
         return Membership(beaten.double() / max(1, len(gain) - 1))

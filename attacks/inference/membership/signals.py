@@ -18,6 +18,8 @@ from fedguard.rng import Rng
 
 #: Floats that the gradients of one block of examples may take.
 BLOCK_FLOATS = 16 << 20
+#: Shadow models with a candidate, and without it, if they train on other than half of the candidates.
+FEWEST = 16
 
 
 def asked(view: InferenceView) -> Examples:
@@ -77,15 +79,37 @@ def cosines(view: InferenceView, model: Tensor, updates: Tensor) -> Tensor:
 
 def halves(number: int, count: int, rng: Rng) -> Tensor:
     """bool ``[number, count]``: random halves and their complements, so that each example is in half of them."""
-    chosen = torch.rand(number // 2, count, generator=rng.torch()).argsort(1) < count // 2
-    return torch.cat([chosen, ~chosen])
+    return folds(number, count, 2, rng)
+
+
+def folds(number: int, count: int, parts: int, rng: Rng) -> Tensor:
+    """bool ``[number, count]``: the parts of random partitions into ``parts``, so that each example is in as many of them."""
+    orders = torch.rand(number // parts, 1, count, generator=rng.torch()).argsort(-1)
+    return (orders * parts // count == torch.arange(parts)[:, None]).flatten(0, 1)
+
+
+def shadow_sets(number: int, count: int, size: int, rng: Rng) -> Tensor:
+    """bool ``[number, count]``: sets of about ``size`` candidates, each candidate in as many of them as any other.
+
+    The candidates are parted into p parts, over and over, and each set is one part, or all but one: with p = 2 halves, else
+    whatever comes nearest to ``size``. So that either side has enough models for a distribution, p is a divisor of
+    ``number`` up to a sixteenth of it.
+    """
+    choices = [p for p in range(2, max(2, number // FEWEST) + 1) if number % p == 0]
+    sizes = [(count / p, p, False) for p in choices] + [(count - count / p, p, True) for p in choices]
+    _, parts, all_but = min(sizes, key=lambda one: (abs(one[0] - size), one[1]))
+    chosen = folds(number, count, parts, rng)
+    return ~chosen if all_but else chosen
 
 
 def shadow_models(view: InferenceView, shadows: int) -> tuple[Tensor, Tensor]:
-    """Models float32 ``[shadows, d]`` trained on random halves of the candidates; bool ``[shadows, N]``: who was in."""
+    """Models float32 ``[shadows, d]``, each trained on about as many candidates as the model under attack saw examples.
+
+    Also bool ``[shadows, N]``: who was in.
+    """
     examples = asked(view)
-    inside = halves(shadows, len(examples), view.rng.child("halves"))
-    return view.train([examples[half] for half in inside], view.rng.child("shadows")), inside
+    inside = shadow_sets(shadows, len(examples), view.count, view.rng.child("halves"))
+    return view.train([examples[chosen] for chosen in inside], view.rng.child("shadows")), inside
 
 
 def local_updates(view: InferenceView, model: Tensor, x: Tensor, y: Tensor, rng: Rng) -> Tensor:
@@ -99,12 +123,12 @@ def local_updates(view: InferenceView, model: Tensor, x: Tensor, y: Tensor, rng:
         return cross_entropy(view.predict(parameters, x), y)
 
     each, draw = vmap(grad(loss)), rng.torch()
-    parameters = model.repeat(len(y), 1)
-    velocity = torch.zeros_like(parameters)
+    moved = torch.zeros(len(y), len(model))
+    velocity = torch.zeros_like(moved)
     for rows in _batches(view, y.shape[1], draw):
-        velocity = view.plan.momentum * velocity + each(parameters, x[:, rows], y[:, rows])
-        parameters = parameters - view.plan.lr * velocity
-    return parameters - model
+        velocity = view.plan.momentum * velocity + each(model + moved, x[:, rows], y[:, rows])
+        moved = moved - view.plan.lr * velocity
+    return moved
 
 
 def _batches(view: InferenceView, size: int, draw: torch.Generator) -> Iterator[Tensor]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedguard.bench.inference.noise import round_noise
 from fedguard.bench.inference.scores import headline, scored
 from fedguard.bench.inference.targets import Target, Targets, joined
 from fedguard.config import Cell
@@ -198,7 +199,7 @@ class Curious:
     @cached_property
     def _shadows(self) -> Shadows:
         initial = self._task.initial_model(self._setup.rng.child("model"))
-        return Shadows.like(self._network, initial, self._setup.training, self._task)
+        return Shadows.like(self._network, initial, self._setup, round_noise(self._setup))
 
     def _given(self, view: InferenceView, rounds: Sequence[Watched], model: Tensor) -> dict[str, Any]:
         """What the attack was given, for the record: without it no figure means anything."""

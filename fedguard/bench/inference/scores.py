@@ -21,7 +21,7 @@ from fedguard.contracts import (
 )
 from fedguard.errors import ContractError
 from fedguard.metrics.labels import label_score
-from fedguard.metrics.membership import auc, membership
+from fedguard.metrics.membership import auc, membership, pooled
 from fedguard.metrics.reconstruction import score as reconstruction_score
 
 #: By goal, the figures that a record's ``score`` holds, and where one target has them.
@@ -34,7 +34,7 @@ HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
         "recovered": ("recovered",),
     },
     "labels": {"label_accuracy": ("accuracy",), "gain": ("gain",)},
-    "membership": {"auc": ("auc", "value"), "tpr": ("tpr_at_1_percent", "value")},
+    "membership": {"auc": ("auc", "value")},
 }
 
 
@@ -73,7 +73,8 @@ def scored(
 def headline(goal: str, found: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The mean over targets of each figure; None where a target has none.
 
-    A property is told of each client; how well, shows over all of them.
+    A property is told of each client; how well, shows over all of them. How many members are found at few false alarms is
+    that of all candidates together.
     """
     if goal == "property":
         scores = torch.tensor([one["score"] for one in found], dtype=torch.float64)
@@ -84,4 +85,8 @@ def headline(goal: str, found: Sequence[Mapping[str, Any]]) -> dict[str, float |
         values = [number_at(one, path) for one in found]
         known = [value for value in values if value is not None]
         figures[name] = math.fsum(known) / len(known) if known and len(known) == len(values) else None
+    if goal == "membership":
+        together = pooled(found)
+        figures["tpr"] = together["tpr_at_1_percent"]["value"]
+        figures["tpr_01"] = together["tpr_at_01_percent"]["value"]
     return figures

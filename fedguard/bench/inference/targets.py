@@ -84,11 +84,15 @@ class Targets:
     def counts(self, target: Target, trusted: bool) -> list[int]:
         """How many examples each client claims; where noise hides how many there are, what is public of it."""
         plan, sizes = self.plan, self._task.sizes
+        final = self._attack.watches == "model"  # it holds what all clients learned in all rounds
         if plan.private is not None and plan.batch_size is not None:
-            expected = plan.batch_size if plan.steps == 1 else round(plan.batch_size / plan.private.sample_rate)
+            one_batch = plan.steps == 1 and not final
+            expected = plan.batch_size if one_batch else round(plan.batch_size / plan.private.sample_rate)
             return [expected] * len(target.clients)
         if trusted:
             usual = round(sum(sizes) / len(sizes))
+            if final:
+                return [usual] * len(target.clients)
             expected = min(plan.batch_size or usual, usual) if plan.steps == 1 else usual
             return [expected] * self._setup.participation.expected
         return [used for client in target.clients if (used := len(self._used(client)))]
@@ -124,12 +128,13 @@ def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Exa
     """Members and others with the same shares of each class, at most so many of either.
 
     A client's labels differ from those of all examples; whoever is asked about both as they are tells them apart by the class
-    alone, which is no membership. Of class c there are ``m_c = min(members, others)`` members, and ``floor(r m_c)`` others,
-    with the largest r that all classes allow.
+    alone, which is no membership. Of class c there are ``m_c = min(members, k others)`` members, where k is how many members
+    there are in all for each other (1 at least), and ``floor(r m_c)`` others, with the largest r that all classes allow.
     """
     classes = sorted(set(members.y.tolist()))
     counts = {c: (int((members.y == c).sum()), int((others.y == c).sum())) for c in classes}
-    kept = {c: min(both) for c, both in counts.items()}
+    times = max(1.0, len(members) / max(1, len(others)))
+    kept = {c: int(min(inside, times * outside)) for c, (inside, outside) in counts.items()}
     ratio = min((counts[c][1] / kept[c] for c in classes if kept[c]), default=0.0)
 
     def drawn(examples: Examples, share: Mapping[int, int], name: str) -> Examples:

@@ -20,7 +20,7 @@ from fedguard.tasks.engines.conv_forms import Blocks, Pixels
 from fedguard.tasks.engines.conv_layers import ConvLayer, ImageWeights, channels_last
 from fedguard.tasks.engines.conv_shapes import ConvShapes
 from fedguard.tasks.engines.dense import joined, loss_signal
-from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters, placed
+from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters, kept_apart, placed
 from fedguard.tasks.engines.parallel import memory_floats, spread
 
 #: Clients in a chunk of a network with few channels: more do not train faster.
@@ -78,7 +78,7 @@ class ConvEngine:
             return 1
         batch = max(work.batches.shape[1] for work in works)
         examples = max(len(work.used) for work in works)
-        copies = 1 + (plan.momentum > 0) + (plan.corrections is not None)
+        copies = 1 + kept_apart(plan) + (plan.corrections is not None)
         floats = (
             copies * dim + 4 * batch * sum(form.floats for form in self._forms) + 3 * examples * self._forms[0].floats
         )

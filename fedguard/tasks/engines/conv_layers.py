@@ -113,11 +113,17 @@ class ImageWeights(ClientWeights):
     def write(self, out: Tensor, rows: Sequence[int], offset: int) -> int:
         weight, bias = self.of(1)
         start, start_bias = self._start[0], self._start[1][0]
+        step = self._step
         end = offset + start.numel()
         channels, height, width = self._image
         into = out[rows[0], offset:end].view(-1, channels, height, width)
-        torch.sub(self._images(weight[0]), self._images(start), out=into)
-        torch.sub(bias[0], start_bias, out=out[rows[0], end : end + len(start_bias)])
+        into_bias = out[rows[0], end : end + len(start_bias)]
+        if step is None:
+            torch.sub(self._images(weight[0]), self._images(start), out=into)
+            torch.sub(bias[0], start_bias, out=into_bias)
+        else:
+            into.copy_(self._images(step[0][0]))
+            into_bias.copy_(step[1][0, 0])
         return end + len(start_bias)
 
     def _images(self, rows: Tensor) -> Tensor:

@@ -121,13 +121,16 @@ class InputLayer:
 
 
 class ClientWeights:
-    """A layer of which each client holds its own copy: weights ``[c, o, i]`` and biases ``[c, 1, o]``."""
+    """A layer of which each client holds its own copy: weights ``[c, o, i]`` and biases ``[c, 1, o]``.
+
+    A single step stays what the weights would move by, and is never added to them (`LocalPlan.one_step`).
+    """
 
     def __init__(self, start: Parameters, count: int, plan: LocalPlan, corrections: Sequence[Parameters]) -> None:
         weight, bias = start
         self._start, self._plan = (weight, bias[None]), plan
         self._held = tuple(part.repeat(count, 1, 1) for part in self._start)
-        self._velocity = tuple(torch.zeros_like(part) for part in self._held) if plan.momentum else None
+        self._velocity = tuple(torch.zeros_like(part) for part in self._held) if kept_apart(plan) else None
         self._corrections: tuple[Tensor, ...] | None = None
         if corrections:
             weights, biases = zip(*corrections, strict=True)
@@ -159,7 +162,7 @@ class ClientWeights:
         return weight, bias[:, 0]
 
     def _moving(self, now: int) -> list[Tensor]:
-        """What a step is added to: the weights, or with momentum what they will move by; without the loss, the rest is done."""
+        """What a step is added to: the weights, or what they will move by; all but the loss has been added."""
         held = [part[:now] for part in self._held]
         moving = held
         if self._velocity is not None:
@@ -171,17 +174,23 @@ class ClientWeights:
         return moving
 
     def _moved(self, moving: list[Tensor]) -> None:
-        if self._velocity is not None:
+        if self._velocity is not None and not self._plan.one_step:
             for part, velocity in zip(self._held, moving, strict=True):
                 part[: len(velocity)].add_(velocity)
 
     def write(self, out: Tensor, rows: Sequence[int], offset: int) -> int:
         """Write what the layer moved by to these rows of ``out`` from a column on, and return the next layer's column."""
         places = placed(rows, out)
-        for held, start in zip(self._held, self._start, strict=True):
-            out[places, offset : offset + start.numel()] = (held - start).flatten(1)
+        for number, start in enumerate(self._start):
+            moved = self._held[number] - start if self._step is None else self._step[number]
+            out[places, offset : offset + start.numel()] = moved.flatten(1)
             offset += start.numel()
         return offset
+
+    @property
+    def _step(self) -> tuple[Tensor, ...] | None:
+        """What the weights and the biases would move by in the only step; None where there are more."""
+        return self._velocity if self._plan.one_step else None
 
 
 class InOrder:
@@ -219,6 +228,11 @@ class InOrder:
             torch.index_select(
                 table, 0, order, out=room if table.shape[1] == room.shape[1] else room[:, : table.shape[1]]
             )
+
+
+def kept_apart(plan: LocalPlan) -> bool:
+    """Whether what the weights move by is held beside them: momentum, or a single step."""
+    return plan.momentum > 0 or plan.one_step
 
 
 def placed(numbers: Sequence[int], beside: Tensor) -> Tensor:

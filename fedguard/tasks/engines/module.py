@@ -35,8 +35,11 @@ class ModuleEngine:
             worker, client = self._worker(), clients[number]
             correction = (plan.corrections or {}).get(client)
             worker.flat.copy_(model)
-            worker.descend(self._parts[client], schedules[number], plan, model, correction)
-            torch.sub(worker.flat, model, out=out[number])
+            if plan.one_step:
+                worker.step(self._parts[client], schedules[number][0], plan, correction, out[number])
+            else:
+                worker.descend(self._parts[client], schedules[number], plan, model, correction)
+                torch.sub(worker.flat, model, out=out[number])
             self._idle.put(worker)
 
         numbers = range(len(clients))
@@ -62,17 +65,22 @@ class _Worker:
         self._parameters = list(self._module.parameters())
         self._weights = [parameter.data for parameter in self._parameters]
 
+    def step(
+        self, examples: Examples, batch: NDArray[np.int64], plan: LocalPlan, correction: Tensor | None, out: Tensor
+    ) -> None:
+        """Write the only step, ``-lr (g + R)``, into ``out``: momentum and the proximal term are 0 at the start."""
+        torch.cat([part.reshape(-1) for part in self._gradient(examples, batch, plan, self.flat)], out=out)
+        if correction is not None:
+            out.add_(correction)
+        out.mul_(-plan.lr)
+
     def descend(
         self, examples: Examples, schedule: NDArray[np.int64], plan: LocalPlan, start: Tensor, correction: Tensor | None
     ) -> None:
         velocity = torch.zeros_like(start)
         moving = self._views(velocity)
         for batch in schedule:
-            rows = torch.from_numpy(batch[batch >= 0]).to(start.device)
-            loss = cross_entropy(self._module(examples.x[rows]), examples.y[rows])
-            change = torch.autograd.grad(loss, self._parameters)
-            if plan.adjust is not None:
-                change = self._views(plan.adjust(self.flat.clone(), start, torch.cat([g.reshape(-1) for g in change])))
+            change = self._gradient(examples, batch, plan, start)
             if plan.momentum:
                 velocity.mul_(plan.momentum)
                 self._pull(velocity, 1.0, plan, start, correction)
@@ -83,6 +91,18 @@ class _Worker:
                 torch._foreach_add_(self._weights, change, alpha=-plan.lr)
             if plan.project is not None:
                 self.flat.copy_(plan.project(self.flat.clone(), start))
+
+    def _gradient(
+        self, examples: Examples, batch: NDArray[np.int64], plan: LocalPlan, start: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Of a batch's mean loss, as the client adjusts it, in the shapes of the parameters."""
+        rows = torch.from_numpy(batch[batch >= 0]).to(start.device)
+        loss = cross_entropy(self._module(examples.x[rows]), examples.y[rows])
+        change = torch.autograd.grad(loss, self._parameters)
+        if plan.adjust is None:
+            return change
+        flat = torch.cat([part.reshape(-1) for part in change])
+        return self._views(plan.adjust(self.flat.clone(), start, flat))
 
     def _pull(self, moving: Tensor, factor: float, plan: LocalPlan, start: Tensor, correction: Tensor | None) -> None:
         """Add ``mu (w - start) + R`` times ``factor``."""

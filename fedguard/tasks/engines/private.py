@@ -65,7 +65,11 @@ class PrivateEngine:
             )
             self._flat.copy_(model)
             self._descend(self._parts[client], schedule, optimizer)
-            torch.sub(self._flat, model, out=row)
+            if plan.one_step:  # its noisy gradient; momentum starts from 0
+                gradients = [parameter.grad.reshape(-1) for parameter in optimizer.params]
+                torch.mul(torch.cat(gradients), -plan.lr, out=row)
+            else:
+                torch.sub(self._flat, model, out=row)
 
     def _descend(self, examples: Examples, schedule: NDArray[np.int64], optimizer: DPOptimizer) -> None:
         with warnings.catch_warnings():  # that the inputs need no gradient
