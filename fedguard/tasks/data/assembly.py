@@ -207,15 +207,12 @@ def _names(
     """The labels in order; class c is the c-th."""
     if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
         raise ConfigError(f"{where}: expected labels of one kind; got {train.dtype} and {test.dtype}.")
-    if classes is None and public is None:
+    if public is not None:
+        names = np.unique(public.y)
+    elif classes is not None:
+        names = np.arange(classes) if isinstance(classes, int) else np.unique(classes)
+    else:
         return _found_names(where, train, test)
-    names = (
-        np.unique(public.y)
-        if public is not None
-        else np.arange(classes)
-        if type(classes) is int
-        else np.unique(classes)
-    )
     if train.dtype.kind == "U":
         names = np.sort(names.astype(str))
     labels = np.concatenate([train, test])

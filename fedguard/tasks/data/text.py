@@ -99,7 +99,7 @@ def windows(
             f"{where}: expected text of more than {window} characters at a stretch in both parts, train and test; there is "
             "none. Lower window."
         )
-    return _numbered(where, *map(joined, parts), characters)
+    return _numbered(where, joined(parts[0]), joined(parts[1]), characters)
 
 
 def tokens(where: str, train: Part, test: Part, characters: str | None = None) -> Dataset:
@@ -123,7 +123,7 @@ def tokens(where: str, train: Part, test: Part, characters: str | None = None) -
         Part(_codes("".join(part.x)).reshape(len(part.x), -1), _codes("".join(part.y)), part.client)
         for part in (train, test)
     ]
-    return _numbered(where, *coded, characters)
+    return _numbered(where, coded[0], coded[1], characters)
 
 
 def _numbered(where: str, train: Part, test: Part, characters: str | None) -> Dataset:
