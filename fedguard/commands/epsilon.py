@@ -88,9 +88,16 @@ def epsilon(
         )
     table = Table("accountant", "epsilon", "", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name, one in beside.items():
-        row = ("-", one) if isinstance(one, str) else (f"{one.value:.3f}", "upper bound" if one.bound else "estimate")
+        row = ("-", one) if isinstance(one, str) else (f"{one.value:.3f}", _kind(name, one))
         table.add_row(name, *map(escape, row))
     console.print(table)
+
+
+def _kind(name: str, found: Epsilon) -> str:
+    from fedguard.privacy.accountants import accountant_named
+
+    other = "" if found.accountant == accountant_named(name).name else f", by {found.accountant.partition(' ')[0]}"
+    return f"upper bound{other}" if found.bound else "estimate"
 
 
 def _entry(

@@ -344,6 +344,13 @@ def test_prv_is_never_above_rdp_and_says_which_of_them_it_is(q, s, steps):
     assert found.accountant.startswith("RDP" if s >= 50 else "PRV")
 
 
+def test_the_command_names_the_bound_that_it_took():
+    arguments = ["--noise-multiplier", "50", "--steps", "10"]
+    said = CliRunner().invoke(app, arguments).output
+    assert re.search(r"prv +0\.00\d +upper bound, by RDP", said) and "accountant: RDP" in said
+    assert "by RDP" not in CliRunner().invoke(app, ["--steps", "100"]).output
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
