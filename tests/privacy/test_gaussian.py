@@ -419,7 +419,7 @@ def test_the_least_noise_without_sampling_is_the_closed_forms():
 
 def test_a_target_out_of_reach_is_refused():
     with pytest.raises(ConfigError, match="out of reach for 10 steps by the accountant prv"):
-        gaussian_noise(epsilon=1e-6, delta=1e-5, sample_rate=1.0, steps=10, sampling="none")
+        gaussian_noise(epsilon=1e-5, delta=1e-9, sample_rate=1.0, steps=10, sampling="none")
     with pytest.raises(ConfigError, match="prv rounds too coarsely below 1e-10"):
         gaussian_noise(epsilon=1.0, delta=1e-11, sample_rate=0.1, steps=10)
     with pytest.raises(ConfigError, match="epsilon: expected a positive number"):
