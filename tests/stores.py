@@ -48,7 +48,7 @@ EVERYTHING = {
         "protocol": [
             {"secure_aggregation": "off"},
             {"secure_aggregation": "full"},
-            {"privacy": {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1.0e-3, "sample_rate": 0.2}},
+            {"privacy": {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1.0e-5, "sample_rate": 0.2}},
         ],
         "clients.malicious": [1, 2],
         "attack": ["none", "ipm(tau=5)", {"name": "fails", "said": HOSTILE}, "robbing_the_fed", "fed_mia"],

@@ -107,6 +107,11 @@ RAISED = {
         {"privacy": {"most_hostile": 4, "may_withhold": 2}}, {"epsilon": 3.0, "noise": "client"},
         ["4 hostile", "epsilon = 3", "2 were reckoned", "protocol.colluding"],
     ),
+    "loose_delta": (
+        {"privacy": {"delta": 1e-4, "units": 1437, "unit": "record", "most_hostile": 0, "may_withhold": 0}},
+        {"epsilon": 3.0, "noise": "client"},
+        ["delta = 0.0001", "1437 records", "7e-05"],
+    ),
     "backdoor_without_baseline": ({"attack_success_clean": None}, {}, ["90.0 %", "subtract"]),
     "target_inputs_counted": ({"attack_success_counts_target": True}, {}, ["90.0 %", "expected none"]),
     "below_chance": ({"final_accuracy": 0.04}, {}, ["4.0 %", "10.0 %"]),

@@ -144,6 +144,25 @@ def test_neighbouring_data_sets_meet_the_same_noise_the_same_steps_and_the_same_
     assert {len(schedule(epochs, size, Rng(0).numpy())) for size in (1, 2, 30, 1000)} == {6}
 
 
+def test_an_example_at_which_a_chosen_model_overflows_adds_nothing_rather_than_give_itself_away():
+    """A malicious server can send weights at which some inputs alone have logits of infinity, and a gradient of NaN."""
+    task, private = deal("softmax", clients=6), plan(q=1.0, steps=1, noise=2.0)
+    whole = task.examples(0)
+    pixels = whole.x.flatten(1)[0].topk(2).indices
+    trap = torch.zeros(task.dim)
+    trap[pixels], trap[64 + pixels] = 3e38, -3e38
+    finite = torch.tensor([bool(task.logits(trap, x[None]).isfinite().all()) for x in whole.x])
+    assert 0 < int(finite.sum()) < len(whole)
+
+    def moved(examples):
+        out = torch.empty(1, task.dim)
+        task.with_examples({0: examples}).local_updates(trap, [0], private, Rng(1), out)
+        return out[0]
+
+    assert moved(whole).isfinite().all()
+    assert torch.allclose(moved(whole), moved(whole[finite.nonzero()[:, 0]]), atol=1e-6)
+
+
 def test_each_example_is_in_each_batch_with_the_same_probability_on_its_own():
     steps, size, q = 3000, 40, 0.15
     batches = schedule(plan(q=q, steps=steps), size, Rng(4).numpy())

@@ -43,6 +43,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "server_shown": shown.names(),
         "unproven": cell.pipeline.unproven(cell.rows, cell.told_rows),
         "root_data": {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None,
+        "preparation": {"origin": cell.data.preparation.origin, "what": cell.data.preparation.what},
         "partition": str(cell.partition),
         "algorithm": config.training.algorithm,
         "secure_aggregation": config.protocol.mode,

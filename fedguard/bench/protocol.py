@@ -11,7 +11,16 @@ from typing import Any
 from fedguard.architectures.masking.decoding import smallest_of_design
 from fedguard.config import Cell
 from fedguard.config.protocol import session
-from fedguard.contracts import AdaptiveClip, ClientNoise, DistributedNoise, GroupTested, RecordNoise, RoundReport, Sight
+from fedguard.contracts import (
+    AdaptiveClip,
+    ClientNoise,
+    DistributedNoise,
+    GroupTested,
+    RecordNoise,
+    RoundReport,
+    Sight,
+    Task,
+)
 from fedguard.metrics.masking import masked
 from fedguard.privacy import record
 from fedguard.privacy.accounting import Epsilon, parallel
@@ -68,7 +77,11 @@ def protocol_in_words(cell: Cell) -> list[str]:
 
 
 def noise_in_words(cell: Cell) -> list[str]:
-    """What each kind of noise hides from whom, and how much of it there is."""
+    """What each kind of noise hides from whom, how much of it there is, and what stands outside of it."""
+    return [f"{line} Examples are prepared by {cell.data.preparation.in_words}." for line in _noise_in_words(cell)]
+
+
+def _noise_in_words(cell: Cell) -> list[str]:
     noise, clients, training = cell.config.protocol.privacy, cell.participation, cell.config.training
     if isinstance(noise, RecordNoise):
         private, steps = record.dp_sgd(noise, training, clients), record.steps_in_a_round(noise, training)
@@ -137,19 +150,26 @@ def sums(cell: Cell, reports: Sequence[RoundReport], hostile: Collection[int]) -
     return {"mode": cell.config.protocol.mode, **found, "parameters": card["session"], "labels": card["labels"]}
 
 
-def privacy_spent(cell: Cell, reports: Sequence[RoundReport], dim: int) -> dict[str, Any] | None:
+def privacy_spent(cell: Cell, reports: Sequence[RoundReport], task: Task) -> dict[str, Any] | None:
     """What the noise proves, with all that it rests on; None without noise.
 
     Returns:
-        epsilon (None where nothing is proven, and why) with its meaning; kind, noise_multiplier and clip, found or given, and
-        what else belongs to the kind of noise.
+        epsilon (None where nothing is proven, and why) with its meaning; units: how many records or clients there are;
+        kind, noise_multiplier and clip, found or given, and what else belongs to the kind of noise.
     """
     noise = cell.config.protocol.privacy
+    if noise == "none":
+        return None
     if isinstance(noise, RecordNoise):
-        return _of_records(cell, noise, reports)
-    if isinstance(noise, ClientNoise):
-        return _of_clients(cell, noise, reports)
-    return _of_sums(cell, noise, reports, dim) if isinstance(noise, DistributedNoise) else None
+        found = _of_records(cell, noise, reports)
+    elif isinstance(noise, ClientNoise):
+        found = _of_clients(cell, noise, reports)
+    else:
+        found = _of_sums(cell, noise, reports, task.dim)
+    found["units"] = sum(task.sizes) if isinstance(noise, RecordNoise) else cell.participation.total
+    if "assumptions" in found:
+        found["assumptions"] = (*found["assumptions"], f"examples are prepared by {cell.data.preparation.in_words}")
+    return found
 
 
 def _proven(kind: str, spent: Epsilon | None) -> dict[str, Any]:
@@ -182,7 +202,7 @@ def _of_records(cell: Cell, noise: RecordNoise, reports: Sequence[RoundReport]) 
         for number, (clip, multiplier) in enumerate(private.levels)
     ]
     return {
-        **_proven("record", parallel(list(spent.values())) if spent else None),
+        **_proven("record", parallel(list(spent.values()), clients.total) if spent else None),
         "mechanism": "dp_sgd",
         "noise_multiplier": min(multiplier for _, multiplier in private.levels),
         "clip": max(clip for clip, _ in private.levels),

@@ -1,7 +1,7 @@
 """What only the data can tell: does this cell's task come together at all?
 
 A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
-weights or noise may not fit the ring. Each
+weights or noise may not fit the ring, a delta may be no promise among so many examples. Each
 distinct task is dealt once, each attack tampers with two examples, its trigger is put to the test set, and a client defends two
 examples, before anything runs. What does not come together is refused with the reason, like what the visibility check refuses.
 
@@ -24,8 +24,9 @@ from fedguard.architectures.masking import masking
 from fedguard.bench.inference.curious import Curious
 from fedguard.bench.trial import colluders, deal, set_up
 from fedguard.config import Cell
-from fedguard.contracts import ROOT, DataView, Setup, Sight, State
+from fedguard.contracts import ROOT, DataView, RecordNoise, Setup, Sight, State
 from fedguard.errors import ConfigError, PreconditionError
+from fedguard.privacy.accounting import check_delta
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.network import flatten
@@ -51,6 +52,9 @@ def _why_not(cell: Cell, seed: int) -> str | None:
         task, _ = deal(cell, seed)
         if cell.config.server.root_data:
             task.examples(ROOT)
+        noise = cell.config.protocol.privacy
+        if isinstance(noise, RecordNoise):
+            check_delta(noise.delta, sum(task.sizes), "record")
         setup = set_up(cell, seed, task)
         masking(setup)
         local_algorithm(setup)

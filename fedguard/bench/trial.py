@@ -234,7 +234,7 @@ def _scores(cell: Cell, seed: int, task: Classification, reports: Sequence[Round
     hostile = colluders(cell, seed) if cell.attack else frozenset()
     result["minority"] = minorities(task, reports, hostile, result["class_accuracy"])
     result["secure_aggregation"] = sums(cell, reports, hostile)
-    result["privacy"] = privacy_spent(cell, reports, task.dim)
+    result["privacy"] = privacy_spent(cell, reports, task)
     return result
 
 

@@ -26,6 +26,9 @@ def epsilon(
     sample_rate: Annotated[float, typer.Option(help="Share of the units that a step expects or takes.")] = 0.01,
     steps: Annotated[int, typer.Option(help="Noisy sums that are released: rounds x local steps for DP-SGD.")] = 1000,
     delta: Annotated[float, typer.Option(help="In (0, 1), well below 1 / number of units.")] = 1e-5,
+    units: Annotated[
+        int | None, typer.Option(min=1, help="How many records or clients there are: delta is held against 1 / n.")
+    ] = None,
     accountant: Annotated[str, typer.Option(metavar="prv|rdp|gdp", help="Who counts; gdp only estimates.")] = "prv",
     unit: Annotated[str, typer.Option(metavar="record|client", help="Whose presence is hidden.")] = "record",
     sampling: Annotated[
@@ -45,10 +48,12 @@ def epsilon(
     An epsilon of records is none of clients, and one of Poisson samples is none of shuffled batches.
     """
     from fedguard.privacy.accountants import ACCOUNTANTS
-    from fedguard.privacy.accounting import OutOfRange, UnsupportedEvent
+    from fedguard.privacy.accounting import OutOfRange, UnsupportedEvent, check_delta
     from fedguard.privacy.calibration import gaussian_noise
     from fedguard.privacy.gaussian import epsilon as spent
 
+    if units is not None:
+        check_delta(delta, units, unit)
     if target is not None:
         noise_multiplier = gaussian_noise(
             epsilon=target,
@@ -75,11 +80,24 @@ def epsilon(
         f"noise multiplier {noise_multiplier:.6g}, sample rate {sample_rate:g}, {steps} steps", highlight=False
     )
     console.print(escape(found.describe()), highlight=False)
+    if units is not None and 10 * delta * units > 1:
+        console.print(
+            f"warning: delta = {delta:g} among {units} {unit}s is above 1 / (10 n) = {1 / (10 * units):.2g}: lower it",
+            style="yellow",
+            highlight=False,
+        )
     table = Table("accountant", "epsilon", "", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name, one in beside.items():
-        row = ("-", one) if isinstance(one, str) else (f"{one.value:.3f}", "upper bound" if one.bound else "estimate")
+        row = ("-", one) if isinstance(one, str) else (f"{one.value:.3f}", _kind(name, one))
         table.add_row(name, *map(escape, row))
     console.print(table)
+
+
+def _kind(name: str, found: Epsilon) -> str:
+    from fedguard.privacy.accountants import accountant_named
+
+    other = "" if found.accountant == accountant_named(name).name else f", by {found.accountant.partition(' ')[0]}"
+    return f"upper bound{other}" if found.bound else "estimate"
 
 
 def _entry(

@@ -168,7 +168,7 @@ class Cell:
                 self.inference, exposure, self.config.observer.server == "malicious", mode, self.trusted_server
             )
             reasons += of_inference
-        reasons += privacy_reasons(self.config.protocol, self.pipeline, self.model)
+        reasons += privacy_reasons(self.config.protocol, self.pipeline, self.model, self.data)
         reasons += algorithm_reasons(
             self.config.training,
             self.participation,
@@ -359,6 +359,7 @@ def plan(document: Document, suite: Suite) -> Plan:
         labels = {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
+    _tuned_apart(suite, [cell for _, cell in positions], document)
     return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), document.folder)
 
 
@@ -394,6 +395,17 @@ def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
             raise ConfigError(
                 f"seeds: expected none of the seeds on which {cell.adversary} chooses; got {sorted(both)}. Take smaller ones."
             )
+
+
+def _tuned_apart(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
+    """What was chosen among trainings on the clients' records tells of these, and an epsilon counts one training alone."""
+    private = any(cell.config.protocol.privacy != "none" for cell in cells)
+    if suite.tuning and suite.tuning.trained_on == "clients" and private:
+        raise ConfigError(
+            f"{document.where(('tuning',))}: the settings were chosen among trainings on the clients' records, and the epsilon "
+            "of protocol.privacy counts one training alone. Tune on public data and declare that (tuning.trained_on: public), "
+            "or leave out tuning or protocol.privacy."
+        )
 
 
 def override(document: Document, settings: Sequence[str]) -> Document:

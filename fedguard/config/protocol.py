@@ -10,6 +10,7 @@ from fedguard.contracts import (
     AdaptiveClip,
     ClientNoise,
     ClientTransform,
+    Data,
     DistributedNoise,
     Groups,
     GroupTested,
@@ -23,6 +24,7 @@ from fedguard.contracts import (
     Training,
 )
 from fedguard.errors import ConfigError, require
+from fedguard.privacy.accounting import check_delta
 from fedguard.privacy.central import central
 from fedguard.privacy.planned import distributed
 from fedguard.secagg.encoding import Encoding
@@ -71,9 +73,14 @@ def session(protocol: Protocol, clients: Participation) -> Parameters:
     return chosen
 
 
-def privacy_reasons(protocol: Protocol, pipeline: Pipeline, model: Model) -> list[str]:
-    """Why the noise does not go with a defense or a model: a line for each reason."""
+def privacy_reasons(protocol: Protocol, pipeline: Pipeline, model: Model, data: Data) -> list[str]:
+    """Why the noise does not go with a defense, a model or the data: a line for each reason."""
     noise, rule, reasons = protocol.privacy, pipeline.rule, []
+    if noise != "none" and data.preparation.origin == "records":
+        reasons.append(
+            f"{data.name} takes {data.preparation.what} from the clients' own records, so that one record changes what all "
+            f"clients train on; no noise hides that, and no epsilon would hold. {data.preparation.mend}"
+        )
     levels = isinstance(noise, RecordNoise) and bool(noise.levels)
     if rule.by_noise and not levels:
         reasons.append(
@@ -187,6 +194,10 @@ def _check_tests(protocol: Protocol, plan: GroupTesting, clients: Participation,
 
 def _check_noise(protocol: Protocol, clients: Participation, training: Training) -> None:
     noise = protocol.privacy
+    if isinstance(
+        noise, DistributedNoise | ClientNoise
+    ):  # of records nobody knows how many there are before the data are read
+        check_delta(noise.delta, clients.total, "client")
     if isinstance(noise, DistributedNoise):
         require(
             noise.noise_multiplier is not None or noise.epsilon is not None,

@@ -279,6 +279,7 @@ class TuningSection(_Section):
         seeds: those tuned on, none of the suite's own.
         budget: settings tried for each defense at most.
         judged_on: which examples the settings were compared on.
+        trained_on: whose records the trainings saw. Those of clients have a cost that no epsilon of the suite counts.
         defenses: what was tried for each.
     """
 
@@ -287,6 +288,7 @@ class TuningSection(_Section):
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     budget: Annotated[int, Field(strict=True, ge=1)]
     judged_on: Literal["test"] = "test"
+    trained_on: Literal["clients", "public"] = "clients"
     defenses: tuple[TunedSection, ...] = ()
 
     @model_validator(mode="after")

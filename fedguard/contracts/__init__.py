@@ -6,7 +6,7 @@
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
     attacks.py         PoisonAttack, Ensemble and their views
     inference.py       InferenceAttack, its view and what it claims
-    tasks.py           Examples, Dataset, Data, Partition, Model, Trigger, Task
+    tasks.py           Examples, Dataset, Data, Preparation, Partition, Model, Trigger, Task
     noise.py           RecordNoise, ClientNoise, DistributedNoise: the noise that is added for privacy
     protocol.py        Protocol: secure aggregation, dropouts, noise
     training.py        Training, and the optimizers of a server
@@ -87,6 +87,7 @@ from fedguard.contracts.tasks import (
     LocalPlan,
     Model,
     Partition,
+    Preparation,
     Task,
     Trigger,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "Pipeline",
     "PoisonAttack",
     "PoisonView",
+    "Preparation",
     "Probe",
     "Probes",
     "Property",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -63,12 +63,46 @@ class Dataset:
         return tuple(self.train.x.shape[1:])
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """From where a source of data knows scale, range, vocabulary and classes, by which it prepares every example.
+
+    Neighbouring data differ in one record of one client. If that record moves a mean, it changes the inputs of all clients,
+    which no noise on sums hides; so there is no epsilon beside what comes from the records.
+
+    Attributes:
+        origin: ``given`` in the suite or the code, ``public``: from examples that need no protection, or ``records``: from
+            the clients' own.
+        what: is prepared by it, a phrase for messages.
+        mend: what to do where an epsilon is wanted and the origin is ``records``, a sentence.
+    """
+
+    origin: Literal["given", "public", "records"]
+    what: str
+    mend: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """``scale, range and classes, which are given``."""
+        words = {"given": "which are given", "public": "which are public", "records": "from the clients' own records"}
+        return f"{self.what}, {words[self.origin]}"
+
+
 class Data(Algorithm):
     """A source of a `Dataset`."""
 
     kind: ClassVar[str] = "data"
     #: Whether it reads what is the user's own, and may change from one run to the next.
     outside: ClassVar[bool] = False
+
+    @property
+    def preparation(self) -> Preparation:
+        """From where it knows what it prepares examples by. Who does not say it is taken to look at the records."""
+        return Preparation(
+            "records",
+            "what prepares the examples",
+            f"If {self.name} takes nothing from the train examples, declare it: override Data.preparation.",
+        )
 
     @abstractmethod
     def load(self) -> Dataset:

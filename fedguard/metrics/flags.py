@@ -235,6 +235,18 @@ def hostile_noise_counted(result: Part, card: Part) -> str | None:
     )
 
 
+def loose_delta(result: Part, card: Part) -> str | None:
+    if said_of(card, "epsilon") is None:
+        return None
+    delta, units, unit = (known(result, f"privacy.{one}") for one in ("delta", "units", "unit"))
+    if 10 * delta * units <= 1:
+        return None
+    return (
+        f"delta = {delta:g} among {units} {unit}s is above 1 / (10 n) = {1 / (10 * units):.2g}: the chance that the promise "
+        "breaks down for one of them is no longer small. Lower delta."
+    )
+
+
 def easy_inversion(result: Part, card: Part) -> str | None:
     if said_of(result, "inference") is None or known(result, "inference.goal") != "reconstruction":
         return None
@@ -323,6 +335,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(13, search_at_boundary),
     Flag(16, epsilon_without_proof),
     Flag(16, hostile_noise_counted),
+    Flag(16, loose_delta),
     Flag(17, backdoor_without_baseline),
     Flag(17, target_inputs_counted),
     Flag(20, below_chance),

@@ -14,6 +14,7 @@ import numpy as np
 from fedguard.errors import UnknownName
 from fedguard.privacy.accounting import (
     Accountant,
+    Epsilon,
     Event,
     OutOfRange,
     RDPAccountant,
@@ -36,7 +37,8 @@ class PRVAccountant(Accountant):
         delta(e) = E[max(0, 1 - exp(e - L))],      L = L_1 + ... + L_T,    L_i = log of the two densities' ratio
 
     A removed unit and an added one have losses of different laws. Opacus composes the removed one's alone; here the larger
-    epsilon of both is taken.
+    epsilon of both is taken. A unit that is replaced has a law of its own. Where the error of the numbers makes the bound
+    larger than that by Rényi divergences, the smaller one counts, and is named.
 
     Source: Gopi, Lee and Wutschitz 2021, "Numerical composition of differential privacy" (NeurIPS); both directions: Zhu,
     Dong and Wang 2022 (AISTATS).
@@ -44,16 +46,23 @@ class PRVAccountant(Accountant):
 
     name = "PRV (opacus; Gopi et al. 2021)"
 
+    def spent(self, events: Sequence[Event], delta: float) -> Epsilon:
+        found = super().spent(events, delta)
+        if any(event.rdp is None for event in events):
+            return found
+        return min(found, RDPAccountant().spent(events, delta), key=lambda one: one.value)
+
     def total(self, events: Sequence[Event], delta: float) -> float:
         from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
 
         if delta < SMALLEST_DELTA:
             raise OutOfRange(f"delta: prv rounds too coarsely below {SMALLEST_DELTA:g}; got {delta:g}. {_USE_RDP}")
-        history = _gaussians(events, "prv")
+        history = _gaussians(events, "prv", replaced=True)
         removed = [PoissonSubsampledGaussianPRV(one.sample_rate, one.noise_multiplier) for one in history]
-        directions = [removed]
-        if any(one.sample_rate < 1 for one in history):  # else both are the same
-            directions.append([_Added(one) for one in removed])
+        laws = [_Replaced(law) if one.replaced else law for law, one in zip(removed, history, strict=True)]
+        directions = [laws]
+        if any(one.sample_rate < 1 and not one.replaced for one in history):  # else both are the same
+            directions.append([law if isinstance(law, _Replaced) else _Added(law) for law in laws])
         with _quiet():
             return max(_composed(losses, list(history.values()), delta) for losses in directions)
 
@@ -77,7 +86,7 @@ class GDPAccountant(Accountant):
             mu = math.hypot(
                 *(
                     compute_mu_poisson(steps=steps, noise_multiplier=one.noise_multiplier, sample_rate=one.sample_rate)
-                    for one, steps in _gaussians(events, "gdp").items()
+                    for one, steps in _gaussians(events, "gdp", replaced=False).items()
                 )
             )
             if not mu < math.sqrt(LARGEST_LOSS):
@@ -124,6 +133,27 @@ class _Added:
         return below
 
 
+class _Replaced:
+    """Privacy loss of a unit that is replaced in a sample of fixed size: the law behind a bound on all hockey-sticks.
+
+        H_a(P', Q') = H_a((1 - q) Q + q P, Q) for a >= 1,    1 - a + a H_(1/a)(P', Q') for a < 1
+
+    With P and Q the releases that surely hold the unit, and the other one in its place, q H_b(P, Q) with b = 1 + (a - 1) / q
+    bounds the divergence of the samples (Balle, Barthe and Gaboardi 2018, Theorem 11), which is the first line; neighbours may
+    change places, hence the second. It is convex, so a pair of releases has it, and that pair dominates under composition
+    (Zhu, Dong and Wang 2022, Theorem 10 and Proposition 30). P[L <= t] = 1 + H' e^t - H at a = e^t: that of a removed unit
+    for t >= 0, that of an added one for t < 0, and what is missing lies at 0.
+    """
+
+    def __init__(self, removed: Any) -> None:
+        self._removed, self._added = removed, _Added(removed)
+        self.sample_rate, self.noise_multiplier = removed.sample_rate, removed.noise_multiplier
+
+    def cdf(self, t: Reals) -> Reals:
+        below: Reals = np.where(t < 0, self._added.cdf(t), self._removed.cdf(t))
+        return below
+
+
 def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
     """Opacus' bound on the epsilon of ``losses``, each so many times; `PRVAccountant.get_epsilon` with given losses."""
     from opacus.accountants.analysis.prv import (
@@ -137,6 +167,8 @@ def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
     errors = {"eps_error": 0.01, "delta_error": delta / 1000}  # opacus' defaults
     try:
         reach = float(compute_safe_domain_size(prvs=losses, max_self_compositions=counts, **errors))
+        if any(isinstance(one, _Replaced) for one in losses):  # opacus reckons with Poisson samples
+            reach = max(reach, _reach(losses, counts, reach, errors["delta_error"] / 4) + 3)
         if not reach < LARGEST_LOSS:
             raise OutOfRange(f"prv: epsilon is too large for it, its bound by rdp being about {reach:.4g}. {_USE_RDP}")
         mesh = 0.01 / math.sqrt(sum(counts) * math.log(12 / errors["delta_error"]) / 2)
@@ -156,17 +188,33 @@ def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
     return max(0.0, epsilon)
 
 
+def _reach(losses: Sequence[Any], counts: list[int], within: float, chance: float) -> float:
+    """What the sum of all losses, each cut to ``within``, exceeds with at most this chance either way: Chernoff's bound."""
+    from scipy.special import logsumexp
+
+    edges = np.linspace(-within, within, 2**14 + 1)
+    masses = [np.diff(one.cdf(edges)).clip(1e-300) for one in losses]
+
+    def bound(power: float) -> float:
+        ends = edges[1:] if power > 0 else edges[:-1]
+        moments = [logsumexp(np.log(mass) + power * ends) for mass in masses]
+        return float((np.dot(counts, moments) - math.log(chance)) / abs(power))
+
+    powers = np.geomspace(0.01, 1000, 40)
+    return max(min(map(bound, powers)), min(map(bound, -powers)))
+
+
 _USE_RDP = "Use the accountant rdp."
 
 
-def _gaussians(events: Sequence[Event], accountant: str) -> Counter[SubsampledGaussian]:
+def _gaussians(events: Sequence[Event], accountant: str, *, replaced: bool) -> Counter[SubsampledGaussian]:
     """How often each kind of step happened."""
     history: Counter[SubsampledGaussian] = Counter()
     for event in events:
-        if event.gaussian is None:
+        if event.gaussian is None or (event.gaussian.replaced and not replaced):
             raise UnsupportedEvent(
                 f"{event.mechanism} with sampling {event.sampling!r}: {accountant} knows the Gaussian mechanism alone, with "
-                "Poisson sampling or none. Use the accountant rdp."
+                f"Poisson sampling{', a fixed number' if replaced else ''} or none. Use the accountant rdp."
             )
         history[event.gaussian] += event.count
     return history

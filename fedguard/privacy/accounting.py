@@ -50,10 +50,12 @@ class SubsampledGaussian:
     Args:
         noise_multiplier: s, standard deviation of the noise divided by what the unit can change.
         sample_rate: q; 1 where the unit always takes part.
+        replaced: whether another unit stands in its place where it is not in the data, so that neighbours change places.
     """
 
     noise_multiplier: float
     sample_rate: float
+    replaced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,32 +193,46 @@ def converted(rdp: Reals, delta: float) -> float:
     return max(0.0, float(value))
 
 
-def parallel(parties: Sequence[Epsilon]) -> Epsilon:
+def check_delta(delta: float, units: int, unit: str) -> None:
+    """Refuse a delta that promises nothing: with delta = 1 / n, to publish one of n units at random would pass.
+
+    Raises:
+        ConfigError: delta is 1 / n or more.
+    """
+    require(
+        delta * units < 1,
+        f"delta: expected less than 1 / {units} = {1 / units:.2g}, for to publish one of {units} {unit}s at random would keep "
+        f"such a promise; got {delta:g}. Lower delta, best below a tenth of that.",
+    )
+
+
+def parallel(spent: Sequence[Epsilon], parties: int) -> Epsilon:
     """What parties with disjoint data spend together: the largest of theirs, since no unit is with two of them.
 
     Their sum would be right for one unit that is with all of them, and says nothing about disjoint ones. Bounds by several
     accountants are bounds alike, and all of these are named.
 
     Args:
-        parties: what each spent on its own data over the whole training.
+        spent: what each kind of party spent on its own data over the whole training.
+        parties: how many they are in all.
 
     Raises:
-        ConfigError: no parties, or figures that do not mean the same.
+        ConfigError: nothing spent, or figures that do not mean the same.
     """
-    require(len(parties) > 0, "parties: expected at least one; got none.")
-    worst = max(parties, key=lambda one: one.value)
-    alike = {replace(one, value=0.0, accountant="", assumptions=()) for one in parties}
+    require(len(spent) > 0, "spent: expected at least one epsilon; got none.")
+    worst = max(spent, key=lambda one: one.value)
+    alike = {replace(one, value=0.0, accountant="", assumptions=()) for one in spent}
     require(
         len(alike) == 1,
-        "parties: expected the same delta, unit, relation, sampling and view for all, and no estimates among bounds; got "
+        "spent: expected the same delta, unit, relation, sampling and view for all, and no estimates among bounds; got "
         f"{'; '.join(sorted(one.describe().partition(' at ')[2].replace(chr(10), ', ') for one in alike))}. "
         "Report each kind by itself.",
     )
-    apart = f"no {worst.unit} is with two of the {len(parties)} parties"
+    apart = (f"no {worst.unit} is with two of the {parties} parties",) if parties > 1 else ()
     return replace(
         worst,
-        accountant=" and ".join(_distinct(one.accountant for one in parties)),
-        assumptions=(*_distinct(text for one in parties for text in one.assumptions), apart),
+        accountant=" and ".join(_distinct(one.accountant for one in spent)),
+        assumptions=(*_distinct(text for one in spent for text in one.assumptions), *apart),
     )
 
 

@@ -5,7 +5,8 @@
 What an epsilon is worth depends on how the units were drawn, and on what neighbouring inputs are:
 
     poisson   each unit on its own with probability q     add/remove    the Rényi divergence is exact (Mironov et al. 2019)
-    fixed     a fixed number without replacement          replace       a bound for whole orders (Wang et al. 2019)
+    fixed     a fixed number without replacement          replace       bounds: of losses (Zhu et al. 2022), of divergences
+                                                                        for whole orders (Wang et al. 2019)
     none      all of them                                 either        exact
     cyclic    by a public schedule, as in epochs          either        no amplification: its own steps in full
 """
@@ -66,12 +67,14 @@ def gaussian_event(
     relation = _checked(noise_multiplier, sample_rate, steps, sampling, unit, relation)
     distance = 2 if relation == "replace" else 1
     rate, count = (1.0, math.ceil(round(sample_rate * steps, 9))) if sampling == "cyclic" else (sample_rate, steps)
-    one = SubsampledGaussian(noise_multiplier=noise_multiplier / distance, sample_rate=rate)
     fixed = sampling == "fixed"
+    one = SubsampledGaussian(
+        noise_multiplier=noise_multiplier / distance, sample_rate=rate, replaced=fixed and rate < 1
+    )
     return Event(
         mechanism="gaussian",
         rdp=partial(fixed_size_rdp if fixed else poisson_rdp, one),
-        gaussian=None if fixed else one,
+        gaussian=one,
         count=count,
         unit=unit,
         relation=relation,

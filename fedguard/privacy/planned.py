@@ -18,9 +18,9 @@ ASSUMPTIONS = (
 )
 
 
-def accountant(sampling: str, delta: float) -> str:
-    """The tightest accountant that knows a sampling and resolves a delta."""
-    return "rdp" if sampling == "fixed" or delta < SMALLEST_DELTA else "prv"
+def accountant(delta: float) -> str:
+    """The tightest accountant that resolves a delta."""
+    return "rdp" if delta < SMALLEST_DELTA else "prv"
 
 
 def spent(events: Sequence[Event], delta: float) -> list[Epsilon]:
@@ -30,7 +30,7 @@ def spent(events: Sequence[Event], delta: float) -> list[Epsilon]:
 
 def _spent(event: Event, delta: float) -> Epsilon:
     try:
-        return accountant_named(accountant(event.sampling, delta)).spent([event], delta)
+        return accountant_named(accountant(delta)).spent([event], delta)
     except OutOfRange:
         return accountant_named("rdp").spent([event], delta)
 
@@ -48,7 +48,7 @@ def least_noise(*, epsilon: float, delta: float, sample_rate: float, steps: int,
         sample_rate=sample_rate,
         steps=steps,
         sampling=sampling,
-        accountant=accountant(sampling, delta),
+        accountant=accountant(delta),
     )
 
 

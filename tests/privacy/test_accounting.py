@@ -257,16 +257,16 @@ def test_the_worst_case_pair_is_enough_for_prv():
 def test_disjoint_parties_spend_the_largest_of_theirs_and_never_the_sum():
     account = accountant_named("prv").spent
     apart = [account([poisson(noise)], 1e-5) for noise in (1.0, 0.8, 2.0)]
-    together = parallel(apart)
+    together = parallel(apart, 20)
     assert together.value == max(one.value for one in apart) == apart[1].value
-    assert "no record is with two of the 3 parties" in together.assumptions
+    assert "no record is with two of the 20 parties" in together.assumptions  # parties, not the kinds of them
     assert set(together.assumptions) > {text for one in apart for text in one.assumptions}
-    assert parallel(apart[:1]).value == apart[0].value
+    assert parallel(apart[:1], 1) == apart[0]  # a single party has nobody to share a record with
 
 
 def test_bounds_by_two_accountants_are_put_together_and_both_named():
     tight, loose = accountant_named("prv").spent([poisson(2.0)], 1e-5), accountant_named("rdp").spent([poisson()], 1e-5)
-    together = parallel([tight, loose])
+    together = parallel([tight, loose], 2)
     assert together.value == loose.value
     assert tight.accountant in together.accountant and loose.accountant in together.accountant
 
@@ -281,7 +281,7 @@ def test_only_what_means_the_same_is_put_together():
         accountant_named("gdp").spent([poisson()], 1e-5),
     ):
         with pytest.raises(ConfigError, match="Report each kind by itself") as caught:
-            parallel([one, other])
+            parallel([one, other], 2)
         assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="at least one"):
-        parallel([])
+        parallel([], 1)

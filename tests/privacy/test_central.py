@@ -142,14 +142,14 @@ REFERENCE = {"total": 1000, "per_round": 50}
 
 
 def test_the_same_cohort_costs_far_more_when_its_size_is_fixed():
-    """1.68 by Poisson sampling, and about 14 for a fixed number by Rényi divergences, for z = 1.2, 100 rounds, delta 5e-4."""
+    """1.68 by Poisson sampling; a fixed number costs 8.1 at least, and 8.99 is proven, for z = 1.2, 100 rounds, delta 5e-4."""
     mechanism = CentralDP(noise_multiplier=1.2, expected=50, clip=1.0)
     poisson = mechanism.spent(Participation(**REFERENCE, sampling="poisson"), 100, 5e-4)
     assert poisson.value == pytest.approx(1.68, abs=0.02)
     assert (poisson.unit, poisson.relation, poisson.view) == ("client", "add/remove", "the published models")
     fixed = mechanism.spent(Participation(**REFERENCE, sampling="fixed"), 100, 5e-4)
-    assert fixed.relation == "replace" and 8 < fixed.value < 14.5
-    assert "RDP" in fixed.accountant and "PRV" in poisson.accountant
+    assert fixed.relation == "replace" and 8.1 < fixed.value < 9.0
+    assert "PRV" in fixed.accountant and "PRV" in poisson.accountant
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 30])

@@ -276,9 +276,79 @@ def test_the_bound_holds_for_every_small_data_set(n, k):
     assert (worst > poisson).all()  # the curve of Poisson sampling would be no bound here
 
 
-def test_drawing_all_is_drawing_without_sampling():
-    replaced = epsilon(2.0, 1.0, 5, accountant="rdp", sampling="none", relation="replace").value
-    assert epsilon(2.0, 1.0, 5, accountant="rdp", sampling="fixed").value == pytest.approx(replaced)
+def replaced_law(s, q):
+    from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
+
+    from fedguard.privacy.accountants import _Replaced
+
+    return _Replaced(PoissonSubsampledGaussianPRV(q, s / 2))  # a replaced unit moves the sum by 2
+
+
+@pytest.mark.parametrize(("n", "k"), [(3, 2), (4, 1), (5, 2)])
+def test_the_law_of_a_replaced_unit_bounds_every_hockey_stick_of_every_small_data_set(n, k):
+    """delta(e) = int_e^inf exp(e - t) P[L > t] dt, at negative e too, as composition needs; one neighbour attains it."""
+    s, x, t = 1.5, np.linspace(-25, 25, 20_001), np.linspace(-12, 12, 48_001)
+    law = replaced_law(s, k / n)
+    with np.errstate(all="ignore"):
+        above = 1 - law.cdf(t)
+
+    def density_of(values):
+        return sum(density(x, sum(chosen), s) for chosen in combinations(values, k)) / math.comb(n, k)
+
+    attained = []
+    for e in (-2.0, -0.5, -0.05, 0.05, 0.3, 1.0, 2.0):
+        after = t >= e
+        proven = np.trapezoid(np.exp(e - t[after]) * above[after], t[after])
+        for others in product((-1, 1), repeat=n - 1):
+            for one, other in ((1, -1), (-1, 1), (0, 1), (1, 0)):
+                p, q = density_of((one, *others)), density_of((other, *others))
+                truth = np.trapezoid(np.maximum(p - math.exp(e) * q, 0), x)
+                assert truth <= proven + 1e-4
+                attained.append(e > 0 and truth > 0 and truth > proven - 1e-4)
+    assert any(attained)
+
+
+@pytest.mark.parametrize(
+    ("q", "s", "steps", "delta"), [(0.05, 10.0, 300, 1e-5), (0.05, 1.2, 100, 5e-4), (0.2, 2.0, 5, 1e-5)]
+)
+def test_a_fixed_number_costs_no_less_than_its_worst_neighbours_and_no_more_than_by_divergences(q, s, steps, delta):
+    """All others at -C and one moved from C to -C, or back: these two pairs exist, so their epsilons bound from below."""
+    below = max(composed([(q, s / 2, steps)], delta, added=added) for added in (False, True))
+    found, by_rdp = (epsilon(s, q, steps, delta, name, sampling="fixed") for name in ("prv", "rdp"))
+    assert below <= found.value <= min(1.25 * below, by_rdp.value)
+    assert found.accountant.startswith("PRV")
+
+
+def test_three_hundred_steps_of_a_fixed_number_by_three_bounds():
+    """q = 0.05, s = 10, T = 300, delta = 1e-5: 2.382 by Wang et al.'s Theorem 9, 1.507 by their Theorem 27 (dp-accounting 0.6)."""
+    setting = {"noise_multiplier": 10.0, "sample_rate": 0.05, "steps": 300, "sampling": "fixed"}
+    assert epsilon(**setting, accountant="rdp").value == pytest.approx(2.382, abs=1e-3)
+    assert epsilon(**setting).value == pytest.approx(0.687, abs=1e-3) and 0.687 < 1.507
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+def test_drawing_all_is_drawing_without_sampling(accountant):
+    replaced = epsilon(2.0, 1.0, 5, accountant=accountant, sampling="none", relation="replace").value
+    assert epsilon(2.0, 1.0, 5, accountant=accountant, sampling="fixed").value == pytest.approx(replaced)
+
+
+# --- of two bounds the smaller one ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("q", "s", "steps"), [(0.01, 50.0, 10), (1.0, 200.0, 1), (0.01, 1.0, 1000), (0.1, 4.0, 3)])
+def test_prv_is_never_above_rdp_and_says_which_of_them_it_is(q, s, steps):
+    by_rdp, found = epsilon(s, q, steps, 1e-5, "rdp"), epsilon(s, q, steps, 1e-5)
+    assert found.value <= by_rdp.value and found.bound
+    assert found.accountant.startswith("PRV" if found.value < by_rdp.value else "RDP")
+    assert composed([(q, s, steps)], 1e-5) <= found.value + 1e-4
+    assert found.accountant.startswith("RDP" if s >= 50 else "PRV")
+
+
+def test_the_command_names_the_bound_that_it_took():
+    arguments = ["--noise-multiplier", "50", "--steps", "10"]
+    said = CliRunner().invoke(app, arguments).output
+    assert re.search(r"prv +0\.00\d +upper bound, by RDP", said) and "accountant: RDP" in said
+    assert "by RDP" not in CliRunner().invoke(app, ["--steps", "100"]).output
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -312,10 +382,9 @@ def test_what_does_not_go_together_is_refused(changes, reason):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["prv", "gdp"])
-def test_no_exact_curve_is_claimed_for_a_fixed_number(name):
+def test_no_estimate_is_made_for_a_fixed_number():
     with pytest.raises(UnsupportedEvent, match="Use the accountant rdp"):
-        epsilon(sampling="fixed", accountant=name)
+        epsilon(sampling="fixed", accountant="gdp")
 
 
 def test_a_records_epsilon_is_not_a_clients():
@@ -350,7 +419,7 @@ def test_the_least_noise_without_sampling_is_the_closed_forms():
 
 def test_a_target_out_of_reach_is_refused():
     with pytest.raises(ConfigError, match="out of reach for 10 steps by the accountant prv"):
-        gaussian_noise(epsilon=1e-3, delta=1e-5, sample_rate=1.0, steps=10, sampling="none")
+        gaussian_noise(epsilon=1e-5, delta=1e-9, sample_rate=1.0, steps=10, sampling="none")
     with pytest.raises(ConfigError, match="prv rounds too coarsely below 1e-10"):
         gaussian_noise(epsilon=1.0, delta=1e-11, sample_rate=0.1, steps=10)
     with pytest.raises(ConfigError, match="epsilon: expected a positive number"):
@@ -392,7 +461,7 @@ def test_the_command_finds_noise_and_speaks_json():
     assert found["accountants"]["prv"]["value"] < found["value"]
     assert found["accountants"]["gdp"]["bound"] is False
     refused = json.loads(CliRunner().invoke(app, ["--sampling", "fixed", "--accountant", "rdp", "--json"]).output)
-    assert "refused" in refused["accountants"]["prv"]
+    assert "refused" in refused["accountants"]["gdp"]
 
 
 def test_help_loads_neither_torch_nor_opacus():

@@ -68,6 +68,6 @@ def test_a_level_out_of_range_of_one_accountant_leaves_the_others_theirs():
     alone = spent(RecordNoise(**settings, noise_multiplier=2.0), training, ALL, dict.fromkeys(range(6), 10))
     assert found[0].value == alone[0].value and found[0].accountant.startswith("PRV")
     assert found[1].value > 100 and found[1].accountant.startswith("RDP")
-    together = parallel(list(found.values()))
+    together = parallel(list(found.values()), 6)
     assert together.value == found[1].value
     assert "PRV" in together.accountant and "RDP" in together.accountant

@@ -81,6 +81,7 @@ class Proposal:
         """
         matrix = laid_out.suite.matrix
         _require_axes(document, matrix)
+        _require_no_epsilon(document, laid_out)
         if budget < 1:
             raise ConfigError(f"budget: expected at least 1 setting of each defense; got {budget}.")
         tuned_on, held_out = _split(document, matrix["attack"], attacks)
@@ -205,6 +206,15 @@ def tuned_file(document: Document, name: str, out: str | Path | None, force: boo
 
 def _unwritable(file: Path, why: str) -> ConfigError:
     return ConfigError(f"{file}: cannot be written: {why}.")
+
+
+def _require_no_epsilon(document: Document, laid_out: Plan) -> None:
+    if any(cell.config.protocol.privacy != "none" for _, cell in laid_out.positions):
+        raise ConfigError(
+            f"{document.where(('protocol',))}: each setting that is tried is one more training on the clients' records, and "
+            "the epsilon of protocol.privacy counts one alone. Tune on public data without it (--set protocol.privacy=none), "
+            "then declare tuning.trained_on: public in the suite that has it."
+        )
 
 
 def _require_axes(document: Document, matrix: Mapping[str, Any]) -> None:

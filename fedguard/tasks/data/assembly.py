@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedguard.contracts import Dataset, Examples
+from fedguard.contracts import Dataset, Examples, Preparation
 from fedguard.errors import ConfigError, require
 from fedguard.tasks.own import oneline
 
@@ -28,6 +28,19 @@ class Part:
         return Part(self.x[rows], self.y[rows], None if self.client is None else self.client[rows])
 
 
+@dataclass(frozen=True)
+class Scale:
+    """By what inputs are standardised: mean and deviation of each column, float64, and the range that comes of it."""
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    value_range: tuple[float, float]
+
+
+#: The number of classes ``0 ... C-1``, or their names; numbers may be written as texts.
+Classes: TypeAlias = int | tuple[str, ...]
+
+
 def joined(parts: Sequence[Part]) -> Part:
     """The examples of all parts, one after the other; each knows its clients."""
     return Part(
@@ -42,11 +55,16 @@ def assembled(
     *,
     share: float = 0.2,
     value_range: tuple[float, float] | None = None,
+    scale: Scale | None = None,
+    classes: Classes | None = None,
+    public: Part | None = None,
     characters: int | None = None,
 ) -> Dataset:
     """The data set behind the arrays.
 
-    Labels are numbered in sorted order if they are texts; numbers have to be 0 ... C-1 as they are.
+    Labels are numbered in sorted order if they are texts; numbers have to be 0 ... C-1 as they are. What the data set is
+    prepared by comes from the examples themselves unless it is given, or taken from ``public`` ones (see
+    `fedguard.contracts.Preparation`).
 
     Args:
         where: for messages: the file, or the name of the data.
@@ -54,6 +72,9 @@ def assembled(
             alike.
         value_range: of the inputs; without one, each column is standardised with mean and deviation of the train part, and
             the range is what the train part then spans.
+        scale: by which columns are standardised instead; inputs beyond its range are cut to it.
+        classes: that there are, whether or not there are examples of each.
+        public: examples from which ``scale`` and ``classes`` are taken; they are neither trained on nor tested on.
         characters: for text, how many characters there are: so many classes, of which some may have no example.
 
     Raises:
@@ -69,11 +90,17 @@ def assembled(
                 f"{where}: expected test inputs of the train inputs' shape {list(train.x.shape[1:])}; "
                 f"got {list(test.x.shape[1:])}."
             )
-    names = np.arange(characters) if characters else _classes(where, train.y, test.y)
+    if public is not None:
+        _check(f"{where}, public part", public)
+        scale = _scale_of(public.x)
+    names = np.arange(characters) if characters else _names(where, train.y, test.y, classes, public)
     owners = _owners(train, test)
     if value_range is None:
-        inputs = _standardised(where, train.x, test.x)
-        value_range = float(np.float32(inputs[0].min())), float(np.float32(inputs[0].max()))
+        used = scale or _scale_of(train.x)
+        inputs = _standardised(where, used, train.x, test.x)
+        value_range = float(np.float32(used.value_range[0])), float(np.float32(used.value_range[1]))
+        if scale is not None:
+            inputs = inputs[0].clip(*value_range), inputs[1].clip(*value_range)
     else:
         inputs = train.x, test.x
         _within(where, value_range, inputs)
@@ -86,6 +113,15 @@ def assembled(
         for x, part in zip(inputs, (train, test), strict=True)
     ]
     return Dataset(parts[0], parts[1], len(names), value_range, characters is not None)
+
+
+def check_classes(owner: str, classes: Classes | None) -> None:
+    """Raise `ConfigError` where there cannot be these classes."""
+    names = classes if isinstance(classes, tuple) else range(2 if classes is None else classes)
+    require(
+        len(set(names)) == len(names) >= 2,
+        f"{owner}: classes: expected their number, or their names, two or more different ones; got {classes}.",
+    )
 
 
 def check_test(owner: str, share: float) -> None:
@@ -109,13 +145,30 @@ def found(path: str | Path, what: str) -> Path:
     return path
 
 
-def pixels(where: str, *parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Whole numbers of 0 ... 255 as [0, 1]; where all parts are in [0, 1] already, they are left."""
+def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Pixels of 0 ... ``largest`` as [0, 1]. That is given, for one bright pixel must not dim the images of others."""
     low, high = (function([float(function(x)) for x in parts if x.size] or [0.0]) for function in (np.min, np.max))
-    if not (low >= 0 and high <= 255):  # NaN too
-        raise ConfigError(f"{where}: expected pixels in 0 ... 255 or in [0, 1]; got {low:g} to {high:g}.")
-    images = [x.astype(np.float32) for x in parts]
-    return tuple(x / 255 if high > 1 else x for x in images)
+    if not (low >= 0 and high <= largest):  # NaN too
+        raise ConfigError(
+            f"{where}: expected pixels in 0 ... {largest:g}; got {low:g} to {high:g}. Set largest to what a pixel may be."
+        )
+    if high <= 1 < largest:
+        raise ConfigError(
+            f"{where}: expected pixels in 0 ... {largest:g}; none is above 1. If they are in [0, 1] already, set largest: 1."
+        )
+    return tuple(x.astype(np.float32) / np.float32(largest) for x in parts)
+
+
+def prepared(
+    value_range: tuple[float, float] | None, classes: Classes | None, public: str | None = None, mend: str = ""
+) -> Preparation:
+    """Of inputs that are standardised, and classes that are counted, unless range and classes are given or public."""
+    if public is not None:
+        return Preparation("public", f"scale, range and classes of {Path(public).name}")
+    if value_range is None or classes is None:
+        missing = ["scale and range"] * (value_range is None) + ["classes"] * (classes is None)
+        return Preparation("records", " and ".join(missing), f"Give value_range and classes{mend}.")
+    return Preparation("given", f"inputs in [{value_range[0]:g}, {value_range[1]:g}], classes")
 
 
 def shaped(where: str, x: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
@@ -148,10 +201,36 @@ def _check(where: str, part: Part) -> None:
             raise ConfigError(f"{where}: expected finite {what}; some are NaN or infinite. Fill or drop them.")
 
 
-def _classes(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
+def _names(
+    where: str, train: NDArray[Any], test: NDArray[Any], classes: Classes | None, public: Part | None
+) -> NDArray[Any]:
     """The labels in order; class c is the c-th."""
     if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
         raise ConfigError(f"{where}: expected labels of one kind; got {train.dtype} and {test.dtype}.")
+    if public is not None:
+        names = np.unique(public.y)
+    elif classes is not None:
+        names = np.arange(classes) if isinstance(classes, int) else np.unique(classes)
+    else:
+        return _found_names(where, train, test)
+    if train.dtype.kind == "U":
+        names = np.sort(names.astype(str))
+    labels = np.concatenate([train, test])
+    alike = (names.dtype.kind == "U") == (labels.dtype.kind == "U")
+    unknown = np.setdiff1d(labels, names) if alike else labels
+    if len(names) < 2 or len(unknown):
+        got = f"label {unknown[0]!s}" if len(unknown) else f"{len(names)} classes"
+        raise ConfigError(f"{where}: expected labels among the classes {_few(names)}, two or more; got {got}.")
+    _check_seen(where, train, test)
+    return names
+
+
+def _few(names: NDArray[Any]) -> str:
+    shown = ", ".join(map(str, names[:3]))
+    return f"{shown} ... {names[-1]}" if len(names) > 4 else ", ".join(map(str, names))
+
+
+def _found_names(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     names = np.unique(np.concatenate([train, test]))
     if len(names) < 2:
         raise ConfigError(f"{where}: expected at least two classes; got {names.tolist()}.")
@@ -162,12 +241,16 @@ def _classes(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any
                 f"{where}: expected labels 0 ... C-1; got {len(names)} different ones from {names[0]} to {names[-1]}, with "
                 f"{names[odd[0]]} in the place of {odd[0]}. Number the classes without gaps, or name them by texts: 'c1'."
             )
+    _check_seen(where, train, test)
+    return names
+
+
+def _check_seen(where: str, train: NDArray[Any], test: NDArray[Any]) -> None:
     unseen = np.setdiff1d(test, train)
     if len(unseen):
         raise ConfigError(
             f"{where}: expected train examples of each class; class {unseen[0]} is in the test part alone."
         )
-    return names
 
 
 def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
@@ -186,17 +269,28 @@ def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
     return part[train], part[test]
 
 
+def _scale_of(x: NDArray[Any]) -> Scale:
+    """Mean and deviation column by column; one that never changes becomes 0."""
+    x = x.astype(np.float64)
+    low, high, mean, deviation = x.min(0), x.max(0), x.mean(0), x.std(0)
+    constant = (low == high) | (deviation == 0)  # 0 too where squares are too small for a number
+    mean, deviation = np.where(constant, x[0], mean), np.where(constant, 1, deviation)
+    return Scale(mean, deviation, (float(((low - mean) / deviation).min()), float(((high - mean) / deviation).max())))
+
+
 def _standardised(
-    where: str, train: NDArray[Any], test: NDArray[Any]
+    where: str, scale: Scale, train: NDArray[Any], test: NDArray[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Less the train part's mean and over its deviation, column by column; one that never changes is 0 in the train part."""
+    """Less the mean and over the deviation, column by column."""
+    if scale.mean.shape != train.shape[1:]:
+        raise ConfigError(
+            f"{where}: expected inputs of the shape {list(scale.mean.shape)} that the public ones have; got "
+            f"{list(train.shape[1:])}."
+        )
     train, test = train.astype(np.float64), test.astype(np.float64)
-    mean, deviation = train.mean(0), train.std(0)
-    constant = (train.min(0) == train.max(0)) | (deviation == 0)  # 0 too where squares are too small for a number
-    mean, deviation = np.where(constant, train[0], mean), np.where(constant, 1, deviation)
     for part in (train, test):  # in place: there may be gigabytes of them
-        np.subtract(part, mean, out=part)
-        np.divide(part, deviation, out=part)
+        np.subtract(part, scale.mean, out=part)
+        np.divide(part, scale.deviation, out=part)
         if max(-part.min(), part.max()) > np.finfo(np.float32).max:
             raise ConfigError(
                 f"{where}: a column's values differ by too much to be standardised. Rescale it or drop it."

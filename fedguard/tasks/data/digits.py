@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.tasks.data.assembly import Part, assembled
 
 
@@ -15,8 +15,12 @@ class Digits(Data):
     name = "digits"
     source = "Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI 1998; in scikit-learn"
 
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation("given", "pixels of 0 ... 16, 10 classes")
+
     def load(self) -> Dataset:
         from sklearn.datasets import load_digits
 
         x, y = load_digits(return_X_y=True)
-        return assembled("digits", Part(x.reshape(-1, 1, 8, 8) / 16, y), share=360, value_range=(0.0, 1.0))
+        return assembled("digits", Part(x.reshape(-1, 1, 8, 8) / 16, y), share=360, value_range=(0.0, 1.0), classes=10)

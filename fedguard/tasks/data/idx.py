@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
-from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Part, assembled, found, pixels
+from fedguard.contracts import Data, Dataset, Preparation
+from fedguard.errors import ConfigError, require
+from fedguard.tasks.data.assembly import Part, assembled, check_classes, found, pixels
 from fedguard.tasks.own import oneline
 
 #: By the third byte of the header.
@@ -34,6 +34,8 @@ class IDX(Data):
 
     Args:
         folder: that holds the files.
+        largest: what a pixel may be, by which all are divided.
+        classes: their number; without it, as many as there are labels.
     """
 
     name = "idx"
@@ -41,6 +43,18 @@ class IDX(Data):
     outside = True
 
     folder: str
+    largest: float = 255.0
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.largest > 0, f"idx: largest: expected a positive number; got {self.largest}.")
+        check_classes(self.name, self.classes)
+
+    @property
+    def preparation(self) -> Preparation:
+        if self.classes is None:
+            return Preparation("records", "the number of classes", "Give classes.")
+        return Preparation("given", f"pixels of 0 ... {self.largest:g}, {self.classes} classes")
 
     def load(self) -> Dataset:
         folder = found(self.folder, "folder")
@@ -48,8 +62,8 @@ class IDX(Data):
         images = [_values(_file(folder, part, "images"), "images [N, height, width]", (3, 4)) for part in parts]
         labels = [_values(_file(folder, part, "labels"), "labels [N]", (1,)) for part in parts]
         images = [values[:, None] if values.ndim == 3 else values for values in images]
-        train, test = map(Part, pixels(str(folder), *images), labels)
-        return assembled(str(folder), train, test, value_range=(0.0, 1.0))
+        train, test = map(Part, pixels(str(folder), self.largest, *images), labels)
+        return assembled(str(folder), train, test, value_range=(0.0, 1.0), classes=self.classes)
 
 
 def read(file: Path) -> NDArray[Any]:

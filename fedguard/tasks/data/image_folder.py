@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, MissingExtra, require
 from fedguard.tasks.data.assembly import Part, assembled, check_test, found
 from fedguard.tasks.own import oneline
@@ -43,6 +43,10 @@ class ImageFolder(Data):
     def __post_init__(self) -> None:
         require(min(self.size) >= 1, f"image_folder: size: expected at least 1 x 1; got {list(self.size)}.")
         check_test(self.name, self.test)
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation("given", "pixels of 8 or 16 bits, classes by their folders")
 
     def load(self) -> Dataset:
         folder = found(self.folder, "folder")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
-from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Part, assembled, found, joined, shaped
-from fedguard.tasks.data.text import tokens
+from fedguard.contracts import Data, Dataset, Preparation
+from fedguard.errors import ConfigError, require
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, found, joined, prepared, shaped
+from fedguard.tasks.data.text import check_characters, tokens
 from fedguard.tasks.own import oneline
 
 
@@ -29,6 +29,8 @@ class LEAF(Data):
         folder: that holds ``train`` and ``test``.
         shape: of an input of numbers, such as ``[1, 28, 28]``.
         value_range: smallest and largest value of an input of numbers; without one, columns are standardised.
+        classes: of numbers: how many, or their names; without them, as many as there are labels.
+        characters: those that texts may hold; a text with another one is left out. Without them, those of the train part.
     """
 
     name = "leaf"
@@ -38,15 +40,30 @@ class LEAF(Data):
     folder: str
     shape: tuple[int, ...] | None = None
     value_range: tuple[float, float] | None = None
+    classes: Classes | None = None
+    characters: str | None = None
+
+    def __post_init__(self) -> None:
+        check_classes(self.name, self.classes)
+        check_characters(self.name, self.characters)
+
+    @property
+    def preparation(self) -> Preparation:
+        if self.characters is not None:
+            return Preparation("given", "the vocabulary")
+        return prepared(self.value_range, self.classes, mend=", or of texts the characters")
 
     def load(self) -> Dataset:
         folder = found(self.folder, "folder")
         train, test = _read(folder / "train"), _read(folder / "test")
         if "U" in (train.x.dtype.kind, test.x.dtype.kind):
-            return tokens(str(folder), train, test)
+            return tokens(str(folder), train, test, self.characters)
         if self.shape is not None:
             train, test = (Part(shaped(str(folder), one.x, self.shape), one.y, one.client) for one in (train, test))
-        return assembled(str(folder), train, test, value_range=self.value_range)
+        require(
+            self.characters is None, f"{folder}: characters: expected texts; got inputs that are numbers. Leave it out."
+        )
+        return assembled(str(folder), train, test, value_range=self.value_range, classes=self.classes)
 
 
 def _read(folder: Path) -> Part:

@@ -11,9 +11,9 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, check_test, found, prepared
 from fedguard.tasks.own import oneline
 
 WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
@@ -30,6 +30,8 @@ class NPZ(Data):
     Args:
         file: the file.
         value_range: smallest and largest value of an input, such as ``[0, 1]``; without one, columns are standardised.
+        classes: their number, or their names; without them, as many as there are labels.
+        public: another such file, of examples that need no protection: mean, deviation, range and classes are taken from it.
         test: the share of the examples kept for testing, if the file has no test part.
     """
 
@@ -39,19 +41,40 @@ class NPZ(Data):
 
     file: str
     value_range: tuple[float, float] | None = None
+    classes: Classes | None = None
+    public: str | None = None
     test: float = 0.2
 
     def __post_init__(self) -> None:
+        check_classes(self.name, self.classes)
         check_test(self.name, self.test)
+
+    @property
+    def preparation(self) -> Preparation:
+        return prepared(self.value_range, self.classes, self.public, ", or public examples")
 
     def load(self) -> Dataset:
         path = found(self.file, "file")
-        arrays = _read(path)
-        if "x_train" in arrays:
-            train = Part(arrays["x_train"], arrays["y_train"], arrays.get("client_train"))
-            return assembled(str(path), train, Part(arrays["x_test"], arrays["y_test"]), value_range=self.value_range)
-        part = Part(arrays["x"], arrays["y"], arrays.get("client"))
-        return assembled(str(path), part, share=self.test, value_range=self.value_range)
+        train, test = _parts(path)
+        public = None if self.public is None else _parts(found(self.public, "file"))[0]
+        return assembled(
+            str(path),
+            train,
+            test,
+            share=self.test,
+            value_range=self.value_range,
+            classes=self.classes,
+            public=public,
+        )
+
+
+def _parts(path: Path) -> tuple[Part, Part | None]:
+    """The train examples and those for testing, if the file has them."""
+    arrays = _read(path)
+    if "x_train" in arrays:
+        test = Part(arrays["x_test"], arrays["y_test"])
+        return Part(arrays["x_train"], arrays["y_train"], arrays.get("client_train")), test
+    return Part(arrays["x"], arrays["y"], arrays.get("client")), None
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, MissingExtra, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test, pixels, shaped
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, check_test, pixels, prepared, shaped
 from fedguard.tasks.own import oneline
 
 
@@ -24,7 +24,9 @@ class OpenML(Data):
     Args:
         dataset: its name there.
         version: which of its versions.
-        shape: of an input, for images: then values are pixels in 0 ... 255. Without one, columns are standardised.
+        shape: of an input, for images: then values are pixels. Without one, columns are standardised.
+        largest: what a pixel may be, by which all are divided.
+        classes: their number, or their names; without them, as many as there are labels.
         test: the share of the examples kept for testing.
     """
 
@@ -34,20 +36,32 @@ class OpenML(Data):
     dataset: str
     version: int = 1
     shape: tuple[int, ...] | None = None
+    largest: float = 255.0
+    classes: Classes | None = None
     test: float = 0.2
 
     def __post_init__(self) -> None:
         require(self.version >= 1, f"openml: version: expected at least 1; got {self.version}.")
+        require(self.largest > 0, f"openml: largest: expected a positive number; got {self.largest}.")
+        check_classes(self.name, self.classes)
         check_test(self.name, self.test)
+
+    @property
+    def preparation(self) -> Preparation:
+        if self.shape is None:
+            mend = "Keep the data in an .npz file: npz takes value_range and classes, or public examples."
+            return Preparation("records", "scale, range and classes", mend)
+        pixel_range = 0.0, 1.0
+        return prepared(pixel_range, self.classes)
 
     def load(self) -> Dataset:
         where = f"openml:{self.dataset}"
         x, y = self._fetched(where)
         if self.shape is None:
-            return assembled(where, Part(x, y), share=self.test)
-        (images,) = pixels(where, x)
+            return assembled(where, Part(x, y), share=self.test, classes=self.classes)
+        (images,) = pixels(where, self.largest, x)
         x = shaped(where, images, self.shape)
-        return assembled(where, Part(x, y), share=self.test, value_range=(0.0, 1.0))
+        return assembled(where, Part(x, y), share=self.test, value_range=(0.0, 1.0), classes=self.classes)
 
     def _fetched(self, where: str) -> tuple[NDArray[Any], NDArray[Any]]:
         from sklearn.datasets import fetch_openml

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import require
 from fedguard.tasks.data.text import check_windows, windows
 
@@ -31,6 +31,10 @@ class PythonTopics(Data):
     def __post_init__(self) -> None:
         check_windows(self.name, self.window, self.stride)
         require(self.topics >= 1, f"python_topics: topics: expected at least 1; got {self.topics}.")
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation("records", "the vocabulary", "Take the data text or leaf with characters given.")
 
     def load(self) -> Dataset:
         from pydoc_data.topics import topics

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import require
 from fedguard.rng import Rng
 from fedguard.tasks.data.assembly import Part, assembled
@@ -45,6 +45,14 @@ class Synthetic(Data):
         require(self.clients >= 1, f"synthetic: clients: expected at least 1; got {self.clients}.")
         require(self.largest >= 50, f"synthetic: largest: expected at least 50 examples; got {self.largest}.")
         require(self.seed >= 0, f"synthetic: seed: expected 0 or more; got {self.seed}.")
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(
+            "records",
+            "the range of the inputs and which classes there are",
+            "Take other data, such as npz with both given.",
+        )
 
     def load(self) -> Dataset:
         parts = [self.client(number) for number in range(self.clients)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, MissingExtra, UnknownName
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found
+from fedguard.tasks.data.assembly import Part, assembled, check_test, found, prepared
 from fedguard.tasks.own import oneline
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Table(Data):
         file: the file.
         label: the column that holds the label.
         client: the column that names the natural client of each row, for the partition ``natural``; it is no feature.
+        public: another such file, of rows that need no protection: mean, deviation, range, categories and classes are taken
+            from it.
         test: the share of the rows kept for testing.
     """
 
@@ -43,28 +46,55 @@ class Table(Data):
     file: str
     label: str
     client: str | None = None
+    public: str | None = None
     test: float = 0.2
 
     def __post_init__(self) -> None:
         check_test(self.name, self.test)
 
+    @property
+    def preparation(self) -> Preparation:
+        if self.public is None:
+            what = "scale, range, categories and classes"
+            return Preparation("records", what, "Give public: a file of rows that need no protection.")
+        return prepared(None, None, self.public)
+
     def load(self) -> Dataset:
-        path = found(self.file, "file")
-        frame = _frame(path)
-        beside = [self.label, *([self.client] if self.client else [])]
-        for column in beside:
-            if column not in frame.columns:
-                raise UnknownName("column", column, map(str, frame.columns), str(path))
-        for name in frame.columns:
-            empty = np.flatnonzero(frame[name].isna())
-            if len(empty):
-                raise ConfigError(
-                    f"{path}: expected a value in each row; column {str(name)!r} has none in {len(empty)}, first in row "
-                    f"{empty[0] + 1} below the header. Empty, NA, null, None and nan are none. Fill or drop them."
-                )
+        path, beside = found(self.file, "file"), [self.label, *([self.client] if self.client else [])]
+        frame = _complete(path, beside)
         client = frame[self.client].astype(str).to_numpy(str) if self.client else None
-        x = _features(path, frame.drop(columns=beside))
-        return assembled(str(path), Part(x, _labels(frame[self.label]), client), share=self.test)
+        labels, features = _labels(frame[self.label]), frame.drop(columns=beside)
+        if self.public is None:
+            return assembled(str(path), Part(_features(path, features), labels, client), share=self.test)
+        other = found(self.public, "file")
+        shown = _complete(other, [self.label])
+        known = shown.drop(columns=beside, errors="ignore")
+        return assembled(
+            str(path),
+            Part(_features(path, features, known), labels, client),
+            share=self.test,
+            public=Part(_features(other, known), _labels(shown[self.label])),
+        )
+
+
+def _complete(path: Path, beside: Iterable[str]) -> pd.DataFrame:
+    """The table, which has the columns ``beside`` and a value in each cell.
+
+    Raises:
+        UnknownName, ConfigError: one of them is missing.
+    """
+    frame = _frame(path)
+    for column in beside:
+        if column not in frame.columns:
+            raise UnknownName("column", column, map(str, frame.columns), str(path))
+    for name in frame.columns:
+        empty = np.flatnonzero(frame[name].isna())
+        if len(empty):
+            raise ConfigError(
+                f"{path}: expected a value in each row; column {str(name)!r} has none in {len(empty)}, first in row "
+                f"{empty[0] + 1} below the header. Empty, NA, null, None and nan are none. Fill or drop them."
+            )
+    return frame
 
 
 def _frame(path: Path) -> pd.DataFrame:
@@ -104,23 +134,40 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise ConfigError(f"{path}: expected columns that are separated by commas; the header is {names[0]!r}.")
 
 
-def _features(path: Path, frame: pd.DataFrame) -> NDArray[np.float64]:
-    """float64 ``[N, features]``: numbers as they are, texts as indicators."""
+def _features(path: Path, frame: pd.DataFrame, like: pd.DataFrame | None = None) -> NDArray[np.float64]:
+    """float64 ``[N, features]``: numbers as they are, texts as indicators of the categories that ``like`` has, or the frame."""
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if frame.columns.empty:
         raise ConfigError(f"{path}: expected columns beside that of the label; got none.")
+    if like is not None and list(like.columns) != list(frame.columns):
+        raise ConfigError(f"{path}: expected the public rows' columns {_few(like.columns)}; got {_few(frame.columns)}.")
     columns: list[pd.DataFrame] = []
     for name in frame.columns:
-        column = frame[name]
-        if is_numeric_dtype(column) or is_bool_dtype(column):
+        column, known = frame[name], frame[name] if like is None else like[name]
+        if is_numeric_dtype(known) or is_bool_dtype(known):
+            if not (is_numeric_dtype(column) or is_bool_dtype(column)):
+                raise ConfigError(
+                    f"{path}: expected numbers in column {str(name)!r}, as in the public rows; got texts."
+                )
             columns.append(column.to_frame())
-        else:
-            texts = column.astype(str)
+            continue
+        texts, categories = column.astype(str), sorted(known.astype(str).unique())
+        if like is None:
             _check_texts(path, str(name), texts)
-            columns.append(pd.get_dummies(texts, prefix=str(name)))
+        elif len(unseen := sorted(set(texts) - set(categories))):
+            raise ConfigError(
+                f"{path}: expected the public rows' categories in column {str(name)!r}; got {unseen[0]!r} as well. Add a "
+                "public row with it."
+            )
+        columns.append(pd.get_dummies(pd.Categorical(texts, categories), prefix=str(name)))
     return pd.concat(columns, axis=1).to_numpy(np.float64)
+
+
+def _few(columns: Iterable[Any]) -> str:
+    names = [str(one) for one in columns]
+    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
 
 def _check_texts(path: Path, name: str, texts: pd.Series[Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset
+from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, require
 from fedguard.tasks.data.assembly import Part, assembled, check_test, found, joined
 from fedguard.tasks.own import oneline
@@ -29,6 +29,7 @@ class Text(Data):
         window: characters in an input.
         stride: characters from one window to the next.
         test: the share of each paragraph kept for testing.
+        characters: those that the text may hold; a window with another one is left out. Without them, those of the train part.
     """
 
     name = "text"
@@ -39,10 +40,18 @@ class Text(Data):
     window: int = 32
     stride: int = 4
     test: float = 0.2
+    characters: str | None = None
 
     def __post_init__(self) -> None:
         check_windows(self.name, self.window, self.stride)
         check_test(self.name, self.test)
+        check_characters(self.name, self.characters)
+
+    @property
+    def preparation(self) -> Preparation:
+        if self.characters is None:
+            return Preparation("records", "the vocabulary", "Give characters.")
+        return Preparation("given", "the vocabulary")
 
     def load(self) -> Dataset:
         path = found(self.file, "file")
@@ -52,7 +61,16 @@ class Text(Data):
             )  # what a byte order mark begins with is no character of the text
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: expected a text in UTF-8: {oneline(error)}.") from None
-        return windows(str(path), re.split(r"\n\s*\n", content), self.window, self.stride, self.test)
+        documents = re.split(r"\n\s*\n", content)
+        return windows(str(path), documents, self.window, self.stride, self.test, self.characters)
+
+
+def check_characters(owner: str, characters: str | None) -> None:
+    """Raise `ConfigError` where these characters are no vocabulary."""
+    require(
+        characters is None or len(set(characters)) >= 2,
+        f"{owner}: characters: expected two different ones or more; got {characters!r}.",
+    )
 
 
 def check_windows(owner: str, window: int, stride: int) -> None:
@@ -61,7 +79,9 @@ def check_windows(owner: str, window: int, stride: int) -> None:
     require(stride >= 1, f"{owner}: stride: expected at least 1 character; got {stride}.")
 
 
-def windows(where: str, documents: Iterable[str], window: int, stride: int, test: float) -> Dataset:
+def windows(
+    where: str, documents: Iterable[str], window: int, stride: int, test: float, characters: str | None = None
+) -> Dataset:
     """The windows of some documents, each a natural client.
 
     Raises:
@@ -79,13 +99,13 @@ def windows(where: str, documents: Iterable[str], window: int, stride: int, test
             f"{where}: expected text of more than {window} characters at a stretch in both parts, train and test; there is "
             "none. Lower window."
         )
-    return _numbered(where, *map(joined, parts))
+    return _numbered(where, joined(parts[0]), joined(parts[1]), characters)
 
 
-def tokens(where: str, train: Part, test: Part) -> Dataset:
+def tokens(where: str, train: Part, test: Part, characters: str | None = None) -> Dataset:
     """Texts of one length as numbers of characters, in the order of Unicode; a label is a character's number as well.
 
-    The classes are the characters of the train part. A test example with another one is left out.
+    The classes are the characters that are given, else those of the train part. An example with another one is left out.
 
     Raises:
         ConfigError: texts of different lengths, labels that are no characters, no test example left.
@@ -103,15 +123,17 @@ def tokens(where: str, train: Part, test: Part) -> Dataset:
         Part(_codes("".join(part.x)).reshape(len(part.x), -1), _codes("".join(part.y)), part.client)
         for part in (train, test)
     ]
-    return _numbered(where, *coded)
+    return _numbered(where, coded[0], coded[1], characters)
 
 
-def _numbered(where: str, train: Part, test: Part) -> Dataset:
+def _numbered(where: str, train: Part, test: Part, characters: str | None) -> Dataset:
     """The data set of code points ``[N, length]``, each followed by one ``[N]``."""
-    known = np.union1d(train.x, train.y)
+    known = np.union1d(train.x, train.y) if characters is None else np.unique(_codes(characters))
     if len(known) < 2:
         raise ConfigError(f"{where}: expected at least two different characters; got {chr(known[0])!r} alone.")
-    test = test[np.flatnonzero(np.isin(test.x, known).all(1) & np.isin(test.y, known))]
+    train, test = (
+        part[np.flatnonzero(np.isin(part.x, known).all(1) & np.isin(part.y, known))] for part in (train, test)
+    )
     parts = [
         Part(np.searchsorted(known, part.x), np.searchsorted(known, part.y), part.client) for part in (train, test)
     ]

@@ -84,7 +84,19 @@ class PrivateEngine:
 
 
 class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
-    """That of Opacus, which wants generator and gradients on one device: elsewhere the noise is drawn here and moved there."""
+    """That of Opacus, which wants generator and gradients on one device: elsewhere the noise is drawn here and moved there.
+
+    An example whose gradient is not finite adds nothing. No factor clips it, and an update of NaN would tell that it is there;
+    a malicious server can choose a model at which it alone overflows.
+    """
+
+    def clip_and_accumulate(self) -> None:
+        samples = self.grad_samples
+        if len(samples[0]):
+            odd = ~torch.stack([one.flatten(1).isfinite().all(1) for one in samples]).all(0)
+            for one in samples:
+                one[odd] = 0
+        super().clip_and_accumulate()
 
     def add_noise(self) -> None:
         if self.params[0].device.type == "cpu":
