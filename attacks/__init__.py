@@ -104,6 +104,7 @@ PROTOCOL = {
     "second_request": "fedguard.attacks.protocol.second_request:SecondRequest",
     "key_substitution": "fedguard.attacks.protocol.key_substitution:KeySubstitution",
     "replay": "fedguard.attacks.protocol.replay:Replay",
+    "retry": "fedguard.attacks.protocol.retry:Retry",
     "withheld_shares": "fedguard.attacks.protocol.withheld_shares:WithheldShares",
     "weak_parameters": "fedguard.attacks.protocol.weak_parameters:WeakParameters",
     "model_per_client": "fedguard.attacks.protocol.model_per_client:ModelPerClient",

@@ -16,14 +16,14 @@ from fedguard.attacks.protocol.means.relay import Peer, Relay
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.directory import GRAPH, Directory
+from fedguard.secagg.directory import Directory
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.graph import neighbours
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Advertise, Hello, Message, pack, signed, unpack
 from fedguard.secagg.parameters import Parameters, sparse, tails
-from fedguard.secagg.session import Policy, session_id
+from fedguard.secagg.session import Policy
 from fedguard.secagg.shamir import combine
 from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ServerState
@@ -31,6 +31,7 @@ from fedguard.secagg.transitions import ServerState
 #: With it, the ring of a `NonceDirectory` of all clients puts colluders on 11 of the 12 places around an honest one. Found
 #: once for all sessions, by counting up: 41 million rings, two and a half minutes on one core.
 NONCE = (1099553026520).to_bytes(32, "little")
+_GRAPH = b"FedGuard/secagg/v1/graph"
 
 
 class SmallRing(Settings):
@@ -48,13 +49,13 @@ class NonceDirectory(Directory):
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        seed = hashlib.sha256(GRAPH + self.nonce).digest()
+        seed = hashlib.sha256(_GRAPH + self.nonce).digest()
         return neighbours(seed, tuple(self.entries), self.config.degree)
 
     @classmethod
     def of(cls, directory: Directory, nonce: bytes) -> NonceDirectory:
         """The same clients and keys, on another graph."""
-        return cls(directory.sid, directory.config, directory.round, directory.entries, nonce)
+        return cls(directory.proposal, directory.config, directory.round, directory.entries, nonce)
 
 
 class NonceGraphClient(Client):
@@ -132,9 +133,7 @@ class GraphGrinding(ProtocolAttack):
         complete = replace(arena.config, degree=arena.parameters.clients - 1)
         yield "the complete graph at the same threshold", Relay(arena.server(config=complete), _peers(arena))
 
-        server = arena.server()
-        server._nonce = NONCE
-        server.sid = session_id(arena.config, arena.round, arena.model_hash, NONCE, arena.roster)
+        server = arena.server(nonce=NONCE)
         relay = Relay(server, _peers(arena))
         relay.step()
         server._directory = NonceDirectory.of(server._directory, NONCE)
@@ -157,7 +156,7 @@ class GraphGrinding(ProtocolAttack):
         client, entries = received.header.sender, {v: entry for v, (entry, _) in server._advertised.items()}
         for _ in range(self.tries):
             entries[client] = replace(received.message, mask_key=arena.entropy(SECRET_BYTES))
-            around = _around(arena, Directory(server.sid, arena.config, arena.round, entries))
+            around = _around(arena, Directory(server.proposal, arena.config, arena.round, entries))
             found.update(around.values())
             if max(around.values()) >= arena.config.threshold:
                 break

@@ -15,7 +15,7 @@ from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Packet
-from fedguard.secagg.session import Config, Policy, Roster, session_id
+from fedguard.secagg.session import Config, Policy, Roster, proposal_id
 from fedguard.secagg.shamir import PRIME, split
 from fedguard.secagg.transitions import CLIENT, TRUSTING_CLIENT, ClientState
 
@@ -32,6 +32,10 @@ class Client:
         model_hash: 32 bytes, of the model that it received.
         vector: from the session id, its input: uint32 or uint64 ``[length]``. It is asked once, when the input is masked.
         entropy: where its keys, its self-mask and its shares come from.
+
+    Attributes:
+        proposal: the identifier of what was proposed, once it is accepted.
+        sid: that of the session, once everybody's keys are there.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class Client:
         vector: Callable[[bytes], RingVector],
         entropy: Entropy = system,
     ) -> None:
-        self.id, self.state, self.sid = id, ClientState.NEW, b""
+        self.id, self.state, self.proposal, self.sid = id, ClientState.NEW, b"", b""
         self._identity, self._roster, self._policy = identity, roster, policy
         self._round, self._model_hash, self._entropy = round, model_hash, entropy
         self._table = CLIENT if policy.attested else TRUSTING_CLIENT
@@ -85,7 +89,7 @@ class Client:
             sender = "the server" if header.sender == codec.SERVER else f"client {header.sender}"
             message = f"expected the server in round {self._round}; got {sender} in round {header.round}"
             raise self._error(errors.ReplayOrWrongRound, message)
-        if self.sid and (header.sid, header.suite) != (self.sid, self._config.suite):
+        if self.proposal and header != self._header(header.phase, codec.SERVER):
             raise self._error(errors.ReplayOrWrongRound, "a message of another session")
         if (self.state, header.phase) not in self._table:
             awaited = [phase for state, phase in self._table if state is self.state]
@@ -102,10 +106,10 @@ class Client:
             raise self._error(errors.MalformedMessage, str(error)) from None
         if refusal := self._policy.refuses(config, len(self._roster)):
             raise self._error(errors.PolicyViolation, refusal)
-        sid = session_id(config, self._round, self._model_hash, hello.nonce, self._roster)
-        if (header.sid, header.suite) != (sid, config.suite):
+        proposal = proposal_id(config, self._round, self._model_hash, hello.nonce, self._roster)
+        if (header.sid, header.suite) != (proposal, config.suite):
             raise self._error(errors.ModelMismatch, "the server holds another model, configuration or roster")
-        self.sid, self._config = sid, config
+        self.proposal, self._config = proposal, config
         self._table = CLIENT if config.attested else TRUSTING_CLIENT
         self._encryption = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
         self._mask = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
@@ -117,7 +121,8 @@ class Client:
         """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
         self._check_keys(roster)
         entries = {client: entry for client, entry, _ in roster.entries}
-        self._directory = Directory(self.sid, self._config, self._round, entries)
+        self._directory = Directory(self.proposal, self._config, self._round, entries)
+        self.sid = self._directory.sid
         self._check_enough(entries, "advertised keys", self._config.members)
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
@@ -130,7 +135,7 @@ class Client:
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
-        return messages.Share(self._directory.hash, keys.seed_commitment(self.sid, self.id, self._seed), packets)
+        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _check_keys(self, roster: messages.Roster) -> None:
         if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:
@@ -178,7 +183,7 @@ class Client:
         """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         place = directory.neighbours[u].index(self.id)
-        root = merkle.climb(packet.leaf(delivery.seed, directory.hash), place, delivery.path)
+        root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
         if not self._is_signed(u, Phase.SHARE, root, delivery.signature):
             raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it")
         key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
@@ -286,7 +291,8 @@ class Client:
         return keys.verified(self._roster.identities[client], signature, content)
 
     def _header(self, phase: Phase, sender: int) -> Header:
-        return Header(self._config.suite, phase, self.sid, self._round, sender)
+        named = self.proposal if phase <= Phase.ROSTER else self.sid
+        return Header(self._config.suite, phase, named, self._round, sender)
 
     def _error(self, kind: type[errors.ProtocolError], message: str, party: int | None = None) -> errors.ProtocolError:
         return kind(f"client {self.id}, {self.state.value}", message, party)

@@ -2,6 +2,8 @@
 
     header = version u8, suite u8, phase u8, sid 32, round u32, sender u32       all little-endian
 
+where sid names the proposal up to the roster of fresh keys, and from there on the session (`Directory.sid`).
+
 Sets of clients travel as bit maps over the roster: no order, no duplicates.
 """
 

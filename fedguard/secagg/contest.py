@@ -194,14 +194,21 @@ class Arena:
         self.identity(client)
         return self._client(client, round, self.model_hash, None, kind=kind)
 
-    def server(self, *, round: int = 1, config: Config | None = None, model_hash: bytes | None = None) -> Server:
-        """A server that follows the protocol, as far as it is left to."""
+    def server(
+        self,
+        *,
+        round: int = 1,
+        config: Config | None = None,
+        model_hash: bytes | None = None,
+        nonce: bytes | None = None,
+    ) -> Server:
+        """A server that follows the protocol, as far as it is left to; with a ``nonce``, one that it did not draw."""
         return Server(
             config or self.config,
             self.roster,
             round=round,
             model_hash=model_hash or self.model_hash,
-            entropy=self.entropy,
+            entropy=self.entropy if nonce is None else lambda count: nonce,
         )
 
     def _client(

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedguard.secagg.entropy import Entropy, system
 
-MASK = b"FedGuard/secagg/v1/mask"
-SELF = b"FedGuard/secagg/v1/self"
-SHARE = b"FedGuard/secagg/v1/share"
-SEED = b"FedGuard/secagg/v1/seed"
-SHARED = b"FedGuard/secagg/v1/shared"
+MASK = b"FedGuard/secagg/v2/mask"
+SELF = b"FedGuard/secagg/v2/self"
+SHARE = b"FedGuard/secagg/v2/share"
+SEED = b"FedGuard/secagg/v2/seed"
+SHARED = b"FedGuard/secagg/v2/shared"
 
 SECRET_BYTES = 32
 _NONCE = bytes(12)

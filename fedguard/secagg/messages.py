@@ -32,7 +32,7 @@ from fedguard.secagg.session import CONFIG_BYTES
 
 #: A hash of a masked vector, and the signature over it.
 PROOF_BYTES = 32 + SIGNATURE_BYTES
-_SIGNED = b"FedGuard/secagg/v1/signed"
+_SIGNED = b"FedGuard/secagg/v2/signed"
 
 
 def masked_digest(shared_hash: bytes, vector_hash: bytes) -> bytes:
@@ -131,30 +131,29 @@ class Packet:
     def unpack(cls, data: bytes) -> Packet:
         return cls(data[:-64], data[-64:-32], data[-32:])
 
-    def leaf(self, seed: bytes, directory: bytes) -> bytes:
-        """The leaf of the tree that its owner signs, from its commitment to b and the hash of the keys it was shown."""
-        return merkle.leaf(self.pack() + seed + directory)
+    def leaf(self, seed: bytes) -> bytes:
+        """The leaf of the tree that its owner signs, from its commitment to b."""
+        return merkle.leaf(self.pack() + seed)
 
 
 @dataclass(frozen=True)
 class Share(Message):
-    """R1, client: the hash of all keys that it was shown, a commitment to b, and a packet for each neighbour by id."""
+    """R1, client: a commitment to b, and a packet for each neighbour by id."""
 
     phase: ClassVar = Phase.SHARE
-    directory: bytes
     seed: bytes
     packets: tuple[Packet, ...]
 
     def body(self) -> bytes:
-        return self.directory + self.seed + pack_many([packet.pack() for packet in self.packets])
+        return self.seed + pack_many([packet.pack() for packet in self.packets])
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        return cls(reader.take(32), reader.take(32), tuple(map(Packet.unpack, reader.many(Packet.BYTES))))
+        return cls(reader.take(32), tuple(map(Packet.unpack, reader.many(Packet.BYTES))))
 
     def leaves(self) -> list[bytes]:
         """What `digest` is the root over."""
-        return [packet.leaf(self.seed, self.directory) for packet in self.packets]
+        return [packet.leaf(self.seed) for packet in self.packets]
 
     def digest(self) -> bytes:
         """The root of a tree over the packets, so that each neighbour can check its own packet alone."""

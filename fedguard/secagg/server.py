@@ -12,7 +12,7 @@ from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Received
-from fedguard.secagg.session import Config, Roster, session_id
+from fedguard.secagg.session import Config, Roster, proposal_id
 from fedguard.secagg.shamir import PRIME, combine
 from fedguard.secagg.transitions import SERVER as TABLE
 from fedguard.secagg.transitions import TRUSTED_SERVER, ServerState
@@ -28,6 +28,8 @@ class Server:
         entropy: where the session's nonce comes from.
 
     Attributes:
+        proposal: the identifier of what it proposes.
+        sid: that of the session, once all keys are there.
         shared: U2, the clients whose shares it has.
         included: U3, the clients whose input is in the sum.
         total: the sum of the inputs of U3 in the ring, once the state is DONE.
@@ -39,7 +41,8 @@ class Server:
     ) -> None:
         self.config, self.state, self._roster, self._round = config, ServerState.ADVERTISING, roster, round
         self._nonce, self._model_hash = entropy(32), model_hash
-        self.sid = session_id(config, round, model_hash, self._nonce, roster)
+        self.proposal = proposal_id(config, round, model_hash, self._nonce, roster)
+        self.sid = b""
         self.shared: frozenset[int] = frozenset()
         self.included: frozenset[int] = frozenset()
         self.total: RingVector | None = None
@@ -120,8 +123,9 @@ class Server:
         content = messages.signed(header, message)
         if not keys.verified(self._roster.identities[client], received.signature, content):
             raise self._error(errors.BadSignature, f"the message is not signed by client {client}")
-        if (header.sid, header.suite, header.round) != (self.sid, self.config.suite, self._round):
-            raise self._error(errors.ReplayOrWrongRound, f"client {client} answers another session")
+        if header != self._header(header.phase, client):
+            message = f"client {client} answers another session, or was shown other keys"
+            raise self._error(errors.ReplayOrWrongRound, message)
         if isinstance(message, messages.Advertise) and message.model_hash != self._model_hash:
             raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
         if header.phase < phase or client in self.heard:
@@ -147,15 +151,14 @@ class Server:
         """R0 -> all keys to all who advertised."""
         self._expected = self._enough(self._advertised, "advertised keys", self.config.members)
         entries = {client: entry for client, (entry, _) in sorted(self._advertised.items())}
-        self._directory = Directory(self.sid, self.config, self._round, entries)
+        self._directory = Directory(self.proposal, self.config, self._round, entries)
+        self.sid = self._directory.sid
         roster = messages.Roster(tuple((client, *self._advertised[client]) for client in entries))
         return dict.fromkeys(entries, roster)
 
     def _keep_shares(self, received: Received) -> None:
         assert isinstance(received.message, messages.Share)
         client, got = received.header.sender, len(received.message.packets)
-        if received.message.directory != self._directory.hash:
-            raise self._error(errors.RosterTampered, f"client {client} was shown other keys")
         if got != len(self._directory.neighbours[client]):
             raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
         self._shares[client] = received.message, received.signature
@@ -275,10 +278,14 @@ class Server:
         return frozenset(clients)
 
     def _message(self, message: Message) -> bytes:
-        return messages.pack(Header(self.config.suite, message.phase, self.sid, self._round, SERVER), message)
+        return messages.pack(self._header(message.phase, SERVER), message)
+
+    def _header(self, phase: Phase, sender: int) -> Header:
+        named = self.proposal if phase <= Phase.ROSTER else self.sid
+        return Header(self.config.suite, phase, named, self._round, sender)
 
     def _error(self, kind: type[errors.ProtocolError], message: str, party: int | None = None) -> errors.ProtocolError:
         return kind(f"the server was {self.state.value}", message, party)
 
     def __repr__(self) -> str:
-        return f"<Server of session {self.sid.hex()[:8]}, {self.state.value}>"
+        return f"<Server of session {(self.sid or self.proposal).hex()[:8]}, {self.state.value}>"

@@ -1,4 +1,4 @@
-"""What the parties of one round agree on beforehand, and the identifier that binds every message and key to it."""
+"""What the parties of one round agree on beforehand, and the identifier of what was agreed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fedguard.errors import require
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.parameters import Parameters
 
-VERSION = 1
+VERSION = 2
 #: Suite number -> bytes of an AES key: AES-128-CTR masks, or AES-256-CTR masks.
 SUITES = {1: 16, 2: 32}
-_SESSION = b"FedGuard/secagg/v1/session"
+_PROPOSAL = b"FedGuard/secagg/v2/proposal"
 _CONFIG = struct.Struct("<BBIIIII?32s")
 
 
@@ -202,11 +202,12 @@ class Policy:
         return None
 
 
-def session_id(config: Config, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
-    """sid = SHA-256(label, version, configuration, round, model hash, server nonce, identities): 32 bytes.
+def proposal_id(config: Config, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
+    """SHA-256(label, version, configuration, round, model hash, server nonce, identities): 32 bytes.
 
-    Each party computes it from what it holds itself, so that parties with different models share no key.
+    Each party computes it from what it holds itself, so that parties with different models share no key. It names what is
+    agreed on before anybody has made a key; with all fresh keys it becomes the session's identifier (`Directory.sid`).
     """
     head = struct.pack("<BII", VERSION, round, len(roster))
-    parts = (_SESSION, head, config.pack(), model_hash, nonce, *roster.identities)
+    parts = (_PROPOSAL, head, config.pack(), model_hash, nonce, *roster.identities)
     return hashlib.sha256(b"".join(parts)).digest()
