@@ -102,6 +102,7 @@ PROTOCOL = {
     "split_survivors": "fedguard.attacks.protocol.split_survivors:SplitSurvivors",
     "split_survivors_trusting": "fedguard.attacks.protocol.split_survivors_trusting:SplitSurvivorsTrusting",
     "second_request": "fedguard.attacks.protocol.second_request:SecondRequest",
+    "race": "fedguard.attacks.protocol.race:Race",
     "key_substitution": "fedguard.attacks.protocol.key_substitution:KeySubstitution",
     "replay": "fedguard.attacks.protocol.replay:Replay",
     "retry": "fedguard.attacks.protocol.retry:Retry",

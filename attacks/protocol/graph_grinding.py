@@ -23,7 +23,7 @@ from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Advertise, Hello, Message, pack, signed, unpack
 from fedguard.secagg.parameters import Parameters, sparse, tails
-from fedguard.secagg.session import Policy
+from fedguard.secagg.session import Config, Policy
 from fedguard.secagg.shamir import combine
 from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ServerState
@@ -131,7 +131,7 @@ class GraphGrinding(ProtocolAttack):
     def _ways(self, arena: Arena, figures: dict[str, float]) -> Iterator[tuple[str, Relay]]:
         """Sessions as far as the graph is settled, each with fresh parties."""
         complete = replace(arena.config, degree=arena.parameters.clients - 1)
-        yield "the complete graph at the same threshold", Relay(arena.server(config=complete), _peers(arena))
+        yield "the complete graph at the same threshold", Relay(arena.server(config=complete), _peers(arena, complete))
 
         server = arena.server(nonce=NONCE)
         relay = Relay(server, _peers(arena))
@@ -155,7 +155,9 @@ class GraphGrinding(ProtocolAttack):
         assert isinstance(received.message, Advertise)
         client, entries = received.header.sender, {v: entry for v, (entry, _) in server._advertised.items()}
         for _ in range(self.tries):
-            entries[client] = replace(received.message, mask_key=arena.entropy(SECRET_BYTES))
+            drawn = arena.entropy(SECRET_BYTES)
+            point = drawn[:-1] + bytes([drawn[-1] & 0x7F])  # below 2^255, as clients insist
+            entries[client] = replace(received.message, mask_key=point)
             around = _around(arena, Directory(server.proposal, arena.config, arena.round, entries))
             found.update(around.values())
             if max(around.values()) >= arena.config.threshold:
@@ -195,12 +197,12 @@ class GraphGrinding(ProtocolAttack):
         }
 
 
-def _peers(arena: Arena) -> dict[int, Peer]:
-    """The honest, and colluders that go along with any proposal."""
+def _peers(arena: Arena, config: Config | None = None) -> dict[int, Peer]:
+    """The honest, and colluders that go along with a proposal."""
     peers: dict[int, Peer] = {**arena.parties()}
     for client in arena.colluders:
         peers[client] = accomplice = arena.accomplice(client)
-        accomplice._policy = Policy()
+        accomplice._policy = Policy.like(config or arena.config)
     return peers
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection
+from threading import Lock
 from typing import NoReturn
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 
 from fedguard.errors import ConfigError, ContractError
@@ -50,6 +52,7 @@ class Client:
         vector: Callable[[bytes], RingVector],
         entropy: Entropy = system,
     ) -> None:
+        self._answering = Lock()
         self.id, self.state, self.proposal, self.sid = id, ClientState.NEW, b"", b""
         self._identity, self._roster, self._policy = identity, roster, policy
         self._round, self._model_hash, self._entropy = round, model_hash, entropy
@@ -60,17 +63,41 @@ class Client:
     def receive(self, data: bytes) -> bytes:
         """The answer to a message of the server.
 
+        One at a time: what another thread brings meanwhile, or the input's own callback, is refused. Errors leave here
+        without the local variables of the frames that they came through.
+
         Raises:
             IllegalMessage: it does not belong here; the state stays as it was.
             ProtocolAbort: somebody cheats or failed; the secrets are wiped, and the client answers no more.
         """
+        if not self._answering.acquire(blocking=False):
+            raise self._error(errors.AlreadyAnswered, "a message while another one is being answered")
         try:
-            received = messages.unpack(data)
+            return self._answer(data)
+        except BaseException as error:
+            errors.forget_locals(error)
+            raise
+        finally:
+            self._answering.release()
+
+    def close(self) -> None:
+        """Give the session up, if it is not over: the secrets are wiped."""
+        with self._answering:
+            self._wipe()
+            if self.state is not ClientState.DONE:
+                self.state = ClientState.ABORTED
+
+    def _answer(self, data: bytes) -> bytes:
+        """Header and length are judged before the body is read."""
+        try:
+            header = codec.read_header(data)
+            action, after = self._transition(header)
+            most = messages.longest(header.phase, self._config, len(self._roster)) if self.proposal else None
+            received = messages.unpack(data, most).message
         except codec.Unreadable as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
-        action, after = self._transition(received.header)
         try:
-            answer: Message = getattr(self, f"_{action}")(received.header, received.message)
+            answer: Message = getattr(self, f"_{action}")(header, received)
         except errors.IllegalMessage:
             raise
         except BaseException:
@@ -128,10 +155,12 @@ class Client:
         for v in neighbours:
             advertised = entries[v]
             try:
-                agreed = self._encryption.agree(advertised.encryption_key), self._mask.agree(advertised.mask_key)
+                self._agreed[v] = (
+                    self._encryption.agree(advertised.encryption_key),
+                    self._mask.agree(advertised.mask_key),
+                )
             except ValueError:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
-            self._agreed[v] = agreed
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
@@ -149,6 +178,9 @@ class Client:
                 raise self._error(errors.ModelMismatch, message, client if signed else None)
             if not signed:  # the server may have made it up: that names nobody
                 raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it")
+            if not (keys.canonical(entry.encryption_key) and keys.canonical(entry.mask_key)):
+                message = f"client {client} advertised a key that is not in its canonical form, below 2^255 - 19"
+                raise self._error(errors.BadPublicKey, message, client)
         public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
         if len(set(public)) < len(public):
             raise self._error(errors.RosterTampered, "one public key stands in two places")
@@ -203,12 +235,12 @@ class Client:
 
     def _input(self) -> RingVector:
         """A copy of the input, which is to be masked in place."""
-        vector = self._vector(self.sid)
+        vector, expected = self._vector(self.sid), f"{self._config.dtype} [{self._config.length}]"
+        if not isinstance(vector, np.ndarray):
+            raise ContractError(f"client {self.id}: expected an input of {expected}; got {type(vector).__name__}.")
         if vector.dtype != self._config.dtype or vector.shape != (self._config.length,):
-            raise ContractError(
-                f"client {self.id}: expected an input of {self._config.dtype} [{self._config.length}]; "
-                f"got {vector.dtype} {list(vector.shape)}."
-            )
+            got = f"{vector.dtype} {list(vector.shape)}"
+            raise ContractError(f"client {self.id}: expected an input of {expected}; got {got}.")
         return vector.copy()
 
     def _self_mask(self) -> tuple[bytes, int]:
@@ -304,7 +336,9 @@ class Client:
                 pair.wipe()
         seed: bytearray = getattr(self, "_seed", bytearray())
         seed[:] = bytes(len(seed))
-        self._agreed: dict[int, tuple[bytes, bytes]] = {}
+        for secret in (secret for agreed in getattr(self, "_agreed", {}).values() for secret in agreed):
+            secret[:] = bytes(len(secret))
+        self._agreed: dict[int, tuple[bytearray, bytearray]] = {}
         self._vector = _spent
         if not keep_shares:
             for share in (share for shares in getattr(self, "_held", {}).values() for share in shares):

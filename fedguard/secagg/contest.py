@@ -161,6 +161,7 @@ class Arena:
         policy: Policy | None = None,
         idle: bool = False,
         noise: Noise | None = None,
+        meanwhile: Callable[[int], None] | None = None,
     ) -> dict[int, Party]:
         """The honest clients, fresh for one session; their inputs are the same in all sessions but for the noise.
 
@@ -169,10 +170,12 @@ class Arena:
             policy: what they insist on; by default the parameters that they were told.
             idle: whether the inputs are zeros, as after training that moves nothing: no gradient, or no step.
             noise: what each adds to its input in this session, drawn from the arena's entropy.
+            meanwhile: is called with a client's id while that one prepares its input: the server may speak to it then.
         """
         return {
             client: Party(
-                self._client(client, round, model_hash or self.model_hash, policy, idle, noise), self.complaints
+                self._client(client, round, model_hash or self.model_hash, policy, idle, noise, meanwhile=meanwhile),
+                self.complaints,
             )
             for client in self.honest
         }
@@ -220,6 +223,7 @@ class Arena:
         idle: bool = False,
         noise: Noise | None = None,
         kind: type[Client] | None = None,
+        meanwhile: Callable[[int], None] | None = None,
     ) -> Client:
         vector = self.config.zeros() if idle else self._inputs[client]
         if noise is not None:
@@ -231,7 +235,7 @@ class Arena:
             policy or Policy.like(self.config),
             round=round,
             model_hash=model_hash,
-            vector=partial(lambda vector, sid: vector, vector),
+            vector=partial(_prepared, vector, partial(meanwhile, client) if meanwhile else None),
             entropy=self.entropy,
         )
 
@@ -241,6 +245,13 @@ class Arena:
         for client in clients:
             total += self._inputs[client]
         return total
+
+
+def _prepared(vector: RingVector, meanwhile: Callable[[], None] | None, _: bytes) -> RingVector:
+    """An input, in the time that it takes."""
+    if meanwhile is not None:
+        meanwhile()
+    return vector
 
 
 class ProtocolAttack(Algorithm):

@@ -24,11 +24,12 @@ from fedguard.secagg.codec import (
     Phase,
     Reader,
     Unreadable,
+    clients_bytes,
     pack_clients,
     pack_many,
     read_header,
 )
-from fedguard.secagg.session import CONFIG_BYTES
+from fedguard.secagg.session import CONFIG_BYTES, Config
 
 #: A hash of a masked vector, and the signature over it.
 PROOF_BYTES = 32 + SIGNATURE_BYTES
@@ -323,13 +324,37 @@ def pack(header: Header, message: Message, signature: bytes = b"") -> bytes:
     return b"".join((header.pack(), message.body(), signature))
 
 
-def unpack(data: bytes) -> Received:
-    """The message behind its bytes.
+def longest(phase: Phase, config: Config, clients: int) -> int:
+    """Bytes that are read of a message: twice the longest honest one, so that what is a bit too long still names its sender."""
+    near, signature = min(config.degree, clients - 1), SIGNATURE_BYTES
+    some, one_packet = 4 + clients_bytes(clients), 4 + Packet.BYTES + 32 + signature + 4 + 32 * near.bit_length()
+    body = {
+        Phase.HELLO: CONFIG_BYTES + 32,
+        Phase.ADVERTISE: Advertise.BYTES,
+        Phase.ROSTER: 4 + clients * (4 + Advertise.BYTES + signature),
+        Phase.SHARE: 32 + 4 + near * Packet.BYTES,
+        Phase.SHARES: some + 4 + near * one_packet,
+        Phase.MASKED: 32 + 8 + config.length * config.ring // 8,
+        Phase.SURVIVORS: some + 4 + near * PROOF_BYTES,
+        Phase.ATTEST: 2 * 32,
+        Phase.QUORUM: some + 4 + clients * signature,
+        Phase.UNMASK: 4 + near * SHARE_BYTES,
+    }[phase]
+    return 2 * (HEADER_BYTES + body + signature)
+
+
+def unpack(data: bytes, most: int | None = None) -> Received:
+    """The message behind its bytes, in time that grows with their number.
+
+    Args:
+        most: bytes that it may have.
 
     Raises:
         Unreadable: any other bytes; there is one form only.
     """
     header, view = read_header(data), memoryview(data)
+    if most is not None and len(view) > most:
+        raise Unreadable(f"expected at most {most} bytes of {header.phase.name}; got {len(view)}")
     end = len(view) - (0 if header.sender == SERVER else SIGNATURE_BYTES)
     if end < HEADER_BYTES:
         raise Unreadable("no signature")

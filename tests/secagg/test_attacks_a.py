@@ -2,6 +2,7 @@
 
 import pytest
 from fedguard.attacks.protocol.key_substitution import LOW_ORDER, KeySubstitution
+from fedguard.attacks.protocol.race import Race
 from fedguard.attacks.protocol.replay import Replay
 from fedguard.attacks.protocol.retry import Retry
 from fedguard.attacks.protocol.second_request import SecondRequest
@@ -21,6 +22,7 @@ STOPPED = {
     SurvivorAndDropped: {"MalformedMessage", "AlreadyAnswered"},
     SplitSurvivors: {"InconsistentSurvivors", "PolicyViolation"},
     SecondRequest: {"AlreadyAnswered"},
+    Race: {"AlreadyAnswered", "InconsistentSurvivors", "BadSurvivorSet"},
     KeySubstitution: {"BadSignature", "RosterTampered", "BadPublicKey"},
     Replay: {"ReplayOrWrongRound", "InconsistentSurvivors", "BadSignature", "ShareDecryptError"},
     Retry: {"InconsistentSurvivors"},
@@ -52,7 +54,7 @@ def test_it_opens_an_input_of_a_client_with_a_planted_weakness(attack, seed):
 
 
 def test_numbers_and_names():
-    assert [attack.number for attack in STOPPED] == [1, 2, 3, 4, 5, 5, 6, 7]
+    assert [attack.number for attack in STOPPED] == [1, 2, 3, 3, 4, 5, 5, 6, 7]
     assert not any(attack.outside for attack in STOPPED) and SplitSurvivorsTrusting.outside
 
 

@@ -289,7 +289,7 @@ def test_policy_violation(weaker, why):
 
 def test_policy_violation_by_a_roster_that_is_too_small():
     run = Round()
-    run.clients[0] = run.client(0, policy=Policy(members=5))
+    run.clients[0] = run.client(0, policy=dataclasses.replace(Policy.like(run.config), members=5))
     assert "members: expected at least 5" in fails(run, lambda s, r, data: data, 0, errors.PolicyViolation).message
 
 
@@ -588,7 +588,7 @@ def test_malformed_messages_leave_a_client_as_it_was():
             run.clients[0].receive(data)
         assert run.clients[0].state is ClientState.NEW
     with pytest.raises(errors.MalformedMessage):
-        run.server.receive(hello[:50])
+        run.server.receive(run.client(0).receive(hello)[:50])
     assert (run.run().server.total == run.sum(range(4))).all()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 from fedguard.attacks.protocol.means.relay import Peer, tried
@@ -38,13 +38,17 @@ class HostileServer:
         config: Config | None = None,
         policy: Policy | None = None,
         nonce: bytes | None = None,
+        meanwhile: Callable[[int], None] | None = None,
     ) -> None:
         self.server = arena.server(round=round, config=config, nonce=nonce)
         self.config, self.arena, self.round = self.server.config, arena, round
         self.accomplices = {client: arena.accomplice(client, round=round) for client in arena.colluders}
         for accomplice in self.accomplices.values():
             accomplice._policy = Policy.like(self.config)
-        self.peers: dict[int, Peer] = {**arena.parties(round=round, policy=policy), **self.accomplices}
+        self.peers: dict[int, Peer] = {
+            **arena.parties(round=round, policy=policy, meanwhile=meanwhile),
+            **self.accomplices,
+        }
         self.told: dict[int, frozenset[int]] = {}
         self.masked: dict[int, RingVector] = {}
         self.proofs: dict[int, bytes] = {}
