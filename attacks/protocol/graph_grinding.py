@@ -16,14 +16,14 @@ from fedguard.attacks.protocol.means.relay import Peer, Relay
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.directory import GRAPH, Directory
+from fedguard.secagg.directory import Directory
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.graph import neighbours
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Advertise, Hello, Message, pack, signed, unpack
 from fedguard.secagg.parameters import Parameters, sparse, tails
-from fedguard.secagg.session import Policy, session_id
+from fedguard.secagg.session import Config, Policy
 from fedguard.secagg.shamir import combine
 from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ServerState
@@ -31,6 +31,7 @@ from fedguard.secagg.transitions import ServerState
 #: With it, the ring of a `NonceDirectory` of all clients puts colluders on 11 of the 12 places around an honest one. Found
 #: once for all sessions, by counting up: 41 million rings, two and a half minutes on one core.
 NONCE = (1099553026520).to_bytes(32, "little")
+_GRAPH = b"FedGuard/secagg/v1/graph"
 
 
 class SmallRing(Settings):
@@ -48,13 +49,13 @@ class NonceDirectory(Directory):
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        seed = hashlib.sha256(GRAPH + self.nonce).digest()
+        seed = hashlib.sha256(_GRAPH + self.nonce).digest()
         return neighbours(seed, tuple(self.entries), self.config.degree)
 
     @classmethod
     def of(cls, directory: Directory, nonce: bytes) -> NonceDirectory:
         """The same clients and keys, on another graph."""
-        return cls(directory.sid, directory.config, directory.round, directory.entries, nonce)
+        return cls(directory.proposal, directory.config, directory.round, directory.entries, nonce)
 
 
 class NonceGraphClient(Client):
@@ -130,11 +131,9 @@ class GraphGrinding(ProtocolAttack):
     def _ways(self, arena: Arena, figures: dict[str, float]) -> Iterator[tuple[str, Relay]]:
         """Sessions as far as the graph is settled, each with fresh parties."""
         complete = replace(arena.config, degree=arena.parameters.clients - 1)
-        yield "the complete graph at the same threshold", Relay(arena.server(config=complete), _peers(arena))
+        yield "the complete graph at the same threshold", Relay(arena.server(config=complete), _peers(arena, complete))
 
-        server = arena.server()
-        server._nonce = NONCE
-        server.sid = session_id(arena.config, arena.round, arena.model_hash, NONCE, arena.roster)
+        server = arena.server(nonce=NONCE)
         relay = Relay(server, _peers(arena))
         relay.step()
         server._directory = NonceDirectory.of(server._directory, NONCE)
@@ -156,8 +155,10 @@ class GraphGrinding(ProtocolAttack):
         assert isinstance(received.message, Advertise)
         client, entries = received.header.sender, {v: entry for v, (entry, _) in server._advertised.items()}
         for _ in range(self.tries):
-            entries[client] = replace(received.message, mask_key=arena.entropy(SECRET_BYTES))
-            around = _around(arena, Directory(server.sid, arena.config, arena.round, entries))
+            drawn = arena.entropy(SECRET_BYTES)
+            point = drawn[:-1] + bytes([drawn[-1] & 0x7F])  # below 2^255, as clients insist
+            entries[client] = replace(received.message, mask_key=point)
+            around = _around(arena, Directory(server.proposal, arena.config, arena.round, entries))
             found.update(around.values())
             if max(around.values()) >= arena.config.threshold:
                 break
@@ -196,12 +197,12 @@ class GraphGrinding(ProtocolAttack):
         }
 
 
-def _peers(arena: Arena) -> dict[int, Peer]:
-    """The honest, and colluders that go along with any proposal."""
+def _peers(arena: Arena, config: Config | None = None) -> dict[int, Peer]:
+    """The honest, and colluders that go along with a proposal."""
     peers: dict[int, Peer] = {**arena.parties()}
     for client in arena.colluders:
         peers[client] = accomplice = arena.accomplice(client)
-        accomplice._policy = Policy()
+        accomplice._policy = Policy.like(config or arena.config)
     return peers
 
 

@@ -111,11 +111,12 @@ class _Middle:
         """Show the victim a roster in which some entries are others; return what it says."""
         entries = {**self.advertised, **forged}
         self.directory = Directory(
-            self.server.server.sid,
+            self.server.server.proposal,
             self.server.config,
             self.server.round,
             {c: entry for c, (entry, _) in entries.items()},
         )
+        self.server.server.sid = self.directory.sid
         roster = messages.Roster(tuple((client, *entries[client]) for client in sorted(entries)))
         answer = self.server.ask(self.victim, roster)
         if answer is not None:

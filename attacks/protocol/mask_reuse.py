@@ -10,7 +10,6 @@ from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.entropy import expanded
-from fedguard.secagg.server import Server
 from fedguard.secagg.transitions import ServerState
 
 
@@ -28,9 +27,9 @@ class MaskReuse(ProtocolAttack):
 
         (x + masks) - (0 + masks) = x
 
-    Round, model and nonce are the same, hence the session id, and with it all that is derived from the clients' secrets.
-    If those are kept, so are the masks, and the difference of two masked inputs is that of the inputs. The server also
-    shows the clients of the second session the keys of the first.
+    Round, model and nonce are the same, hence all that the session is named by but the clients' fresh keys. If those are
+    kept, so are the masks, and the difference of two masked inputs is that of the inputs. The server also shows the clients
+    of a third session the keys of the first.
     """
 
     name = "mask_reuse"
@@ -45,7 +44,7 @@ class MaskReuse(ProtocolAttack):
         first.step()
         old_keys = first.mail
         first.run(ServerState.ATTESTING)
-        server = self._again(arena, first.server)
+        server = arena.server(nonce=first.server._nonce)
         second = Relay(server, self._peers(arena, idle=True)).run(ServerState.ATTESTING)
         kept = [client for client in arena.honest if _mask_key(first, client) == _mask_key(second, client)]
         sums = {frozenset({client}): first.masked[client] - second.masked[client] for client in arena.honest}
@@ -63,12 +62,6 @@ class MaskReuse(ProtocolAttack):
 
     def _peers(self, arena: Arena, *, idle: bool) -> dict[int, Peer]:
         return {**arena.parties(idle=idle), **{client: arena.accomplice(client) for client in arena.colluders}}
-
-    def _again(self, arena: Arena, before: Server) -> Server:
-        """A server of the same session."""
-        server = arena.server()
-        server._nonce, server.sid = before._nonce, before.sid
-        return server
 
 
 def _mask_key(relay: Relay, client: int) -> bytes:

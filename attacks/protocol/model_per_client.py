@@ -90,7 +90,7 @@ class ModelPerClient(ProtocolAttack):
                 claimed = arena.model_hash if deceit == "with the true model's hash" else received.message.model_hash
                 if with_victim or deceit != "left out":
                     entries.append((client, replace(received.message, model_hash=claimed), received.signature))
-            header = Header(arena.config.suite, Phase.ROSTER, true.sid, arena.round, SERVER)
+            header = Header(arena.config.suite, Phase.ROSTER, true.proposal, arena.round, SERVER)
             _, fate = tried(peers[victim], pack(header, Roster(tuple(entries))))
             story.append(f"a session for each model, the others' keys {deceit}: client {victim}: {fate}")
         return story

@@ -28,7 +28,7 @@ class Obliging(Client):
     """Planted: it writes its input with as many bits as the server asks for, and has never heard of a budget."""
 
     def _advertise(self, header: Header, hello: Hello) -> Message:
-        self._policy = replace(self._policy, context=None)
+        self._policy = replace(self._policy, context=Config.unpack(hello.config).context)
         return super()._advertise(header, hello)
 
     def _input(self) -> RingVector:

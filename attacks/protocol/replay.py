@@ -11,6 +11,7 @@ from fedguard.secagg import messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.directory import Directory
 from fedguard.secagg.messages import Delivery
 
 
@@ -39,8 +40,8 @@ class Replay(ProtocolAttack):
     number: ClassVar[int] = 5
     by = "both"
     stopped_by = (
-        "the session id, in every signature and every key; shares that open only from their owner to their holder, "
-        "with the keys of all as associated data"
+        "the session id, which contains all fresh keys, in every signature and every key; shares that open only from their "
+        "owner to their holder"
     )
     weak = SignsForAllSessions
 
@@ -113,7 +114,8 @@ def _session(arena: Arena, victim: int) -> list[str]:
     first = HostileServer(arena)
     entries: dict[int, tuple[int, messages.Advertise, bytes]] = {}
     packets: dict[int, Delivery] = {}
-    for server, dropped in ((first, others[: len(others) // 2]), (_again(first), others[len(others) // 2 :])):
+    second, third = (HostileServer(arena, nonce=first.server._nonce) for _ in range(2))
+    for server, dropped in ((first, others[: len(others) // 2]), (second, others[len(others) // 2 :])):
         mail = server.share(server.advertise())
         server.mask(mail)
         staying = server.server.shared - set(dropped)
@@ -122,23 +124,19 @@ def _session(arena: Arena, victim: int) -> list[str]:
         known = [client for client in dropped if server.secret(client, KEY) is not None]
         entries |= {client: (client, *server.server._advertised[client]) for client in known}
         packets |= {delivery.owner: delivery for delivery in mail[victim].deliveries if delivery.owner in known}
-    third = _again(first)
     third.advertise()
     entries = {client: (client, *entry) for client, entry in third.server._advertised.items()} | entries
     third.ask(victim, messages.Roster(tuple(entry for _, entry in sorted(entries.items()))))
     keys = third.fates[victim]
+    shown = Directory(
+        third.server.proposal, third.config, third.round, {c: entry for c, (_, entry, _) in sorted(entries.items())}
+    )
+    third.server.sid = shown.sid
     third.ask(victim, messages.Shares(frozenset([victim, *packets]), tuple(packets[u] for u in sorted(packets))))
     return [
         f"the same nonce again, with old keys of clients {sorted(packets)}, whose mask keys were opened: client {victim} "
         f"{keys}; with the packets that they made for it then: {third.fates[victim]}"
     ]
-
-
-def _again(session: HostileServer) -> HostileServer:
-    """A session with the nonce of another one, and so with its id."""
-    server = HostileServer(session.arena, round=session.round)
-    server.server._nonce, server.server.sid = session.server._nonce, session.server.sid
-    return server
 
 
 def _shares(arena: Arena, victim: int) -> list[str]:
@@ -170,6 +168,4 @@ def _copied(server: HostileServer, victim: int, colluder: int) -> messages.Share
     """The victim's packets, in the order in which the colluder's would stand."""
     near, share = server.server._directory.neighbours, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}
-    return messages.Share(
-        share.directory, share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder])
-    )
+    return messages.Share(share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder]))

@@ -72,7 +72,8 @@ class SecretSearch(ProtocolAttack):
     number: ClassVar[int] = 19
     by = "server"
     stopped_by = (
-        "secrets have no repr and no stored form, no error quotes them, and they are wiped when they have served"
+        "secrets have no repr and no stored form, no error or its traceback quotes them, and they are wiped when they have "
+        "served"
     )
     weak = Talkative
     clients: ClassVar[int] = 6
@@ -193,7 +194,7 @@ class Opened:
                 self.mask_secrets[client] = piece
             if public == entry.encryption_key:
                 for v in self._directory.neighbours[client]:
-                    self._try_agreed(keys.KeyPair(piece).agree(self._directory.entries[v].encryption_key))
+                    self._try_agreed(bytes(keys.KeyPair(piece).agree(self._directory.entries[v].encryption_key)))
 
     def _try_agreed(self, piece: bytes) -> None:
         """As what two clients agreed on to encrypt their shares."""

@@ -11,16 +11,22 @@ from fedguard.attacks.protocol.split_survivors import split
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import Identity
-from fedguard.secagg.session import Policy, Roster
+from fedguard.secagg.session import Config, Policy, Roster
 from fedguard.secagg.simulation import Settings
+
+
+class Anything(Policy):
+    """Refuses nothing."""
+
+    def refuses(self, config: Config, clients: int) -> str | None:
+        return None
 
 
 class NoPolicy(Client):
     """Planted: it agrees to whatever the server proposes."""
 
     def __init__(self, id: int, identity: Identity, roster: Roster, policy: Policy, **facts: Any) -> None:
-        anything = Policy(members=1, threshold=1, quorum=0, attested=False)
-        super().__init__(id, identity, roster, anything, **facts)
+        super().__init__(id, identity, roster, Anything(**vars(policy)), **facts)
 
 
 #: What opens an input, if it is accepted.

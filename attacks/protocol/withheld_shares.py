@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer, quorum
+from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
 
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client
@@ -57,10 +56,10 @@ class WithheldShares(ProtocolAttack):
 
         far = [client for client in arena.honest if client not in {v for u in near[victim] for v in (u, *near[u])}]
         few, none, named = far[:3]
-        packets[few] = _withheld(packets[few], near[few][threshold - 1 :])
-        packets[none] = _withheld(packets[none], near[none])
+        packets[few] = withheld(packets[few], near[few][threshold - 1 :])
+        packets[none] = withheld(packets[none], near[none])
         packets[named] = replace(packets[named], deliveries=packets[named].deliveries[1:])
-        packets[victim] = _withheld(packets[victim], unseen)
+        packets[victim] = withheld(packets[victim], unseen)
         server.mask(packets)
         everybody = server.server.shared
         included = everybody - {*kept, few, none, named}
@@ -85,9 +84,3 @@ class WithheldShares(ProtocolAttack):
             "neighbours_that_refuse": len(refusing),
         }
         return Claim(sums={} if opened is None else {frozenset({victim}): opened}, figures=figures, story=story)
-
-
-def _withheld(packets: messages.Shares, owners: Collection[int]) -> messages.Shares:
-    """The same without these owners, who are not said to have shared either."""
-    left = tuple(delivery for delivery in packets.deliveries if delivery.owner not in owners)
-    return messages.Shares(packets.shared - set(owners), left)

@@ -18,6 +18,7 @@ from fedguard.contracts import (
     GroupTested,
     RecordNoise,
     RoundReport,
+    SessionSize,
     Sight,
     Task,
 )
@@ -100,7 +101,7 @@ def _noise_in_words(cell: Cell) -> list[str]:
             f"and {clip}{bands}."
         ]
     if isinstance(noise, DistributedNoise):
-        size = cell.config.protocol.session(clients.expected, clients.most)
+        size = _size(cell)
         amount = "as much as it takes" if noise.noise_multiplier is None else f"z = {noise.noise_multiplier:.4g}"
         bound = f" for epsilon = {noise.epsilon:g} at delta = {noise.delta:g}" if noise.epsilon is not None else ""
         return [
@@ -246,6 +247,12 @@ def _of_clients(cell: Cell, noise: ClientNoise, reports: Sequence[RoundReport]) 
     }
 
 
+def _size(cell: Cell) -> SessionSize:
+    """Of a session with the cell's hostile clients, who add no noise."""
+    clients, hostile = cell.participation, cell.hostile if cell.attack else 0
+    return cell.config.protocol.session(clients.expected, clients.most, hostile)
+
+
 def _of_sums(cell: Cell, noise: DistributedNoise, reports: Sequence[RoundReport], dim: int) -> dict[str, Any]:
     """What the sums tell of one client.
 
@@ -254,7 +261,7 @@ def _of_sums(cell: Cell, noise: DistributedNoise, reports: Sequence[RoundReport]
         counted on; most_hostile: how many stood in one sum indeed.
     """
     protocol = cell.config.protocol
-    size = protocol.session(cell.participation.expected, cell.participation.most)
+    size = _size(cell)
     rounds = [one.masked.contributors for one in reports if one.masked and one.masked.contributors is not None]
     scale = Encoding(**dataclasses.asdict(protocol.fixed_point)).scale
     planned = cell.config.training.rounds
@@ -268,7 +275,7 @@ def _of_sums(cell: Cell, noise: DistributedNoise, reports: Sequence[RoundReport]
         "rounds": len(rounds),
         "expected_contributors": size.honest,
         "contributors": min(rounds, default=None),
-        "may_withhold": size.colluders,
+        "may_withhold": size.withholding,
         "most_hostile": max((len(one.hostile & set(row)) for one in reports for row in one.behind), default=0),
     }
 

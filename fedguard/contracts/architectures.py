@@ -123,7 +123,8 @@ class MaskedRound:
         survivors: number of clients whose update is in a sum.
         anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None
             where it has none.
-        contributors: the fewest clients in a sum who surely added their share of any noise: all but those that may collude.
+        contributors: the fewest clients in a sum who surely added their share of any noise: all but those that may collude
+            and the hostile ones.
         error: length of (decoded mean - true mean of the same clients' updates) over that of the true one; None where
             there is no sum, or the true mean is zero. Over groups, the root of the sums of squares.
         clipped: the share of the honest updates' coordinates that the encoding cut.

@@ -125,13 +125,21 @@ class SessionSize:
         expected: number of clients; of the smallest group, where there are several.
         most: the most that it may have.
         colluders: A, those of a round that may collude with the server; all of them may sit in one group.
-        honest: how many are expected to stay and not to collude.
+        honest: how many are expected to stay, and neither to collude nor to be hostile: they surely add their noise.
+        hostile: those of a round that attack the training; all of them may sit in one group. Nothing says that they are
+            among the colluders.
     """
 
     expected: int
     most: int
     colluders: int
     honest: int
+    hostile: int = 0
+
+    @property
+    def withholding(self) -> int:
+        """How many may add no noise: colluders and hostile clients together, as if nobody were both."""
+        return self.colluders + self.hostile
 
     @property
     def colluding(self) -> float:
@@ -224,12 +232,18 @@ class Protocol:
         """A, the number of n clients that may collude with the server."""
         return math.floor(self.colluding * n + 1e-9)
 
-    def session(self, expected: int, most: int) -> SessionSize:
-        """The size of a session, or of a group's, in rounds of ``expected`` and at most ``most`` clients."""
+    def session(self, expected: int, most: int, hostile: int = 0) -> SessionSize:
+        """The size of a session, or of a group's, in rounds of ``expected`` and at most ``most`` clients.
+
+        Args:
+            hostile: how many of all clients attack the training.
+        """
+        hostile = min(hostile, most)
         groups = self.secure_aggregation.groups if isinstance(self.secure_aggregation, Groups) else 1
         return SessionSize(
             expected=expected // groups,
             most=-(-most // groups),
             colluders=self.colluders(expected),
-            honest=math.floor(expected // groups * (1 - self.dropout.rate) + 1e-9) - self.colluders(expected),
+            honest=math.floor(expected // groups * (1 - self.dropout.rate) + 1e-9) - self.colluders(expected) - hostile,
+            hostile=hostile,
         )

@@ -3,8 +3,9 @@
     z_u = R(S clip(x_u, C)) + N_u          clip to L2 norm C, scale, conditional rounding, integer noise; then the masks
 
 Of k honest contributors with noise scale sigma each, the sum has noise of about sqrt(k) sigma against a sensitivity of a
-little over S C. A client that drops out takes its noise along, and a colluder may never have added its own; so each round
-is charged with the contributors that are left. `calibration.minimum` says with how few of them it must abort.
+little over S C. A client that drops out takes its noise along, and a colluder or hostile client may never have added its
+own; so each round is charged with the contributors that are left. `calibration.minimum` says with how few of them it must
+abort.
 
 The norm of what is released is checked on the integers, so no rounding of floats touches the guarantee, and an orthogonal
 rotation may come before: it leaves the norm alone. A sum that wraps around the ring is spoiled but no less private, for

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection
+from threading import Lock
 from typing import NoReturn
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 
 from fedguard.errors import ConfigError, ContractError
@@ -15,7 +17,7 @@ from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Packet
-from fedguard.secagg.session import Config, Policy, Roster, session_id
+from fedguard.secagg.session import Config, Policy, Roster, proposal_id
 from fedguard.secagg.shamir import PRIME, split
 from fedguard.secagg.transitions import CLIENT, TRUSTING_CLIENT, ClientState
 
@@ -32,6 +34,10 @@ class Client:
         model_hash: 32 bytes, of the model that it received.
         vector: from the session id, its input: uint32 or uint64 ``[length]``. It is asked once, when the input is masked.
         entropy: where its keys, its self-mask and its shares come from.
+
+    Attributes:
+        proposal: the identifier of what was proposed, once it is accepted.
+        sid: that of the session, once everybody's keys are there.
     """
 
     def __init__(
@@ -46,7 +52,8 @@ class Client:
         vector: Callable[[bytes], RingVector],
         entropy: Entropy = system,
     ) -> None:
-        self.id, self.state, self.sid = id, ClientState.NEW, b""
+        self._answering = Lock()
+        self.id, self.state, self.proposal, self.sid = id, ClientState.NEW, b"", b""
         self._identity, self._roster, self._policy = identity, roster, policy
         self._round, self._model_hash, self._entropy = round, model_hash, entropy
         self._table = CLIENT if policy.attested else TRUSTING_CLIENT
@@ -56,17 +63,41 @@ class Client:
     def receive(self, data: bytes) -> bytes:
         """The answer to a message of the server.
 
+        One at a time: what another thread brings meanwhile, or the input's own callback, is refused. Errors leave here
+        without the local variables of the frames that they came through.
+
         Raises:
             IllegalMessage: it does not belong here; the state stays as it was.
             ProtocolAbort: somebody cheats or failed; the secrets are wiped, and the client answers no more.
         """
+        if not self._answering.acquire(blocking=False):
+            raise self._error(errors.AlreadyAnswered, "a message while another one is being answered")
         try:
-            received = messages.unpack(data)
+            return self._answer(data)
+        except BaseException as error:
+            errors.forget_locals(error)
+            raise
+        finally:
+            self._answering.release()
+
+    def close(self) -> None:
+        """Give the session up, if it is not over: the secrets are wiped."""
+        with self._answering:
+            self._wipe()
+            if self.state is not ClientState.DONE:
+                self.state = ClientState.ABORTED
+
+    def _answer(self, data: bytes) -> bytes:
+        """Header and length are judged before the body is read."""
+        try:
+            header = codec.read_header(data)
+            action, after = self._transition(header)
+            most = messages.longest(header.phase, self._config, len(self._roster)) if self.proposal else None
+            received = messages.unpack(data, most).message
         except codec.Unreadable as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
-        action, after = self._transition(received.header)
         try:
-            answer: Message = getattr(self, f"_{action}")(received.header, received.message)
+            answer: Message = getattr(self, f"_{action}")(header, received)
         except errors.IllegalMessage:
             raise
         except BaseException:
@@ -85,7 +116,7 @@ class Client:
             sender = "the server" if header.sender == codec.SERVER else f"client {header.sender}"
             message = f"expected the server in round {self._round}; got {sender} in round {header.round}"
             raise self._error(errors.ReplayOrWrongRound, message)
-        if self.sid and (header.sid, header.suite) != (self.sid, self._config.suite):
+        if self.proposal and header != self._header(header.phase, codec.SERVER):
             raise self._error(errors.ReplayOrWrongRound, "a message of another session")
         if (self.state, header.phase) not in self._table:
             awaited = [phase for state, phase in self._table if state is self.state]
@@ -102,10 +133,10 @@ class Client:
             raise self._error(errors.MalformedMessage, str(error)) from None
         if refusal := self._policy.refuses(config, len(self._roster)):
             raise self._error(errors.PolicyViolation, refusal)
-        sid = session_id(config, self._round, self._model_hash, hello.nonce, self._roster)
-        if (header.sid, header.suite) != (sid, config.suite):
+        proposal = proposal_id(config, self._round, self._model_hash, hello.nonce, self._roster)
+        if (header.sid, header.suite) != (proposal, config.suite):
             raise self._error(errors.ModelMismatch, "the server holds another model, configuration or roster")
-        self.sid, self._config = sid, config
+        self.proposal, self._config = proposal, config
         self._table = CLIENT if config.attested else TRUSTING_CLIENT
         self._encryption = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
         self._mask = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
@@ -117,20 +148,23 @@ class Client:
         """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
         self._check_keys(roster)
         entries = {client: entry for client, entry, _ in roster.entries}
-        self._directory = Directory(self.sid, self._config, self._round, entries)
+        self._directory = Directory(self.proposal, self._config, self._round, entries)
+        self.sid = self._directory.sid
         self._check_enough(entries, "advertised keys", self._config.members)
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
             advertised = entries[v]
             try:
-                agreed = self._encryption.agree(advertised.encryption_key), self._mask.agree(advertised.mask_key)
+                self._agreed[v] = (
+                    self._encryption.agree(advertised.encryption_key),
+                    self._mask.agree(advertised.mask_key),
+                )
             except ValueError:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
-            self._agreed[v] = agreed
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
-        return messages.Share(self._directory.hash, keys.seed_commitment(self.sid, self.id, self._seed), packets)
+        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _check_keys(self, roster: messages.Roster) -> None:
         if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:
@@ -144,6 +178,9 @@ class Client:
                 raise self._error(errors.ModelMismatch, message, client if signed else None)
             if not signed:  # the server may have made it up: that names nobody
                 raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it")
+            if not (keys.canonical(entry.encryption_key) and keys.canonical(entry.mask_key)):
+                message = f"client {client} advertised a key that is not in its canonical form, below 2^255 - 19"
+                raise self._error(errors.BadPublicKey, message, client)
         public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
         if len(set(public)) < len(public):
             raise self._error(errors.RosterTampered, "one public key stands in two places")
@@ -178,7 +215,7 @@ class Client:
         """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         place = directory.neighbours[u].index(self.id)
-        root = merkle.climb(packet.leaf(delivery.seed, directory.hash), place, delivery.path)
+        root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
         if not self._is_signed(u, Phase.SHARE, root, delivery.signature):
             raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it")
         key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
@@ -198,12 +235,12 @@ class Client:
 
     def _input(self) -> RingVector:
         """A copy of the input, which is to be masked in place."""
-        vector = self._vector(self.sid)
+        vector, expected = self._vector(self.sid), f"{self._config.dtype} [{self._config.length}]"
+        if not isinstance(vector, np.ndarray):
+            raise ContractError(f"client {self.id}: expected an input of {expected}; got {type(vector).__name__}.")
         if vector.dtype != self._config.dtype or vector.shape != (self._config.length,):
-            raise ContractError(
-                f"client {self.id}: expected an input of {self._config.dtype} [{self._config.length}]; "
-                f"got {vector.dtype} {list(vector.shape)}."
-            )
+            got = f"{vector.dtype} {list(vector.shape)}"
+            raise ContractError(f"client {self.id}: expected an input of {expected}; got {got}.")
         return vector.copy()
 
     def _self_mask(self) -> tuple[bytes, int]:
@@ -286,7 +323,8 @@ class Client:
         return keys.verified(self._roster.identities[client], signature, content)
 
     def _header(self, phase: Phase, sender: int) -> Header:
-        return Header(self._config.suite, phase, self.sid, self._round, sender)
+        named = self.proposal if phase <= Phase.ROSTER else self.sid
+        return Header(self._config.suite, phase, named, self._round, sender)
 
     def _error(self, kind: type[errors.ProtocolError], message: str, party: int | None = None) -> errors.ProtocolError:
         return kind(f"client {self.id}, {self.state.value}", message, party)
@@ -298,7 +336,9 @@ class Client:
                 pair.wipe()
         seed: bytearray = getattr(self, "_seed", bytearray())
         seed[:] = bytes(len(seed))
-        self._agreed: dict[int, tuple[bytes, bytes]] = {}
+        for secret in (secret for agreed in getattr(self, "_agreed", {}).values() for secret in agreed):
+            secret[:] = bytes(len(secret))
+        self._agreed: dict[int, tuple[bytearray, bytearray]] = {}
         self._vector = _spent
         if not keep_shares:
             for share in (share for shares in getattr(self, "_held", {}).values() for share in shares):

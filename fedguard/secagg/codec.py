@@ -2,6 +2,8 @@
 
     header = version u8, suite u8, phase u8, sid 32, round u32, sender u32       all little-endian
 
+where sid names the proposal up to the roster of fresh keys, and from there on the session (`Directory.sid`).
+
 Sets of clients travel as bit maps over the roster: no order, no duplicates.
 """
 
@@ -94,10 +96,10 @@ class Reader:
         return tuple(data[i : i + size] for i in range(0, len(data), size))
 
     def clients(self) -> frozenset[int]:
-        bits = int.from_bytes(data := self.take(self.number()), "little")
+        data = self.take(self.number())
         if data and not data[-1]:
             raise Unreadable("a bit map that is not in its shortest form")
-        return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
+        return frozenset(8 * i + bit for i, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1)
 
     def end(self) -> None:
         if self._at != len(self._data):
@@ -111,9 +113,15 @@ def pack_many(pieces: Collection[bytes]) -> bytes:
 
 def pack_clients(clients: Collection[int]) -> bytes:
     """A bit map in its shortest form, with its length."""
-    bits = sum(1 << client for client in clients)
-    data = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    data = bytearray(clients_bytes(max(clients, default=-1) + 1))
+    for client in clients:
+        data[client // 8] |= 1 << client % 8
     return len(data).to_bytes(4, "little") + data
+
+
+def clients_bytes(count: int) -> int:
+    """Bytes of a bit map over ``count`` clients, without its length."""
+    return (count + 7) // 8
 
 
 def set_hash(clients: Collection[int]) -> bytes:
@@ -123,6 +131,8 @@ def set_hash(clients: Collection[int]) -> bytes:
 
 def read_header(data: bytes) -> Header:
     """The header alone. Raises `Unreadable`."""
+    if not isinstance(data, bytes):
+        raise Unreadable(f"expected bytes; got {type(data).__name__}")
     if len(data) < HEADER_BYTES:
         raise Unreadable(f"expected at least {HEADER_BYTES} bytes; got {len(data)}")
     version, suite, number, sid, round, sender = _HEADER.unpack_from(data)

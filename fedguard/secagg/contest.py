@@ -161,6 +161,7 @@ class Arena:
         policy: Policy | None = None,
         idle: bool = False,
         noise: Noise | None = None,
+        meanwhile: Callable[[int], None] | None = None,
     ) -> dict[int, Party]:
         """The honest clients, fresh for one session; their inputs are the same in all sessions but for the noise.
 
@@ -169,10 +170,12 @@ class Arena:
             policy: what they insist on; by default the parameters that they were told.
             idle: whether the inputs are zeros, as after training that moves nothing: no gradient, or no step.
             noise: what each adds to its input in this session, drawn from the arena's entropy.
+            meanwhile: is called with a client's id while that one prepares its input: the server may speak to it then.
         """
         return {
             client: Party(
-                self._client(client, round, model_hash or self.model_hash, policy, idle, noise), self.complaints
+                self._client(client, round, model_hash or self.model_hash, policy, idle, noise, meanwhile=meanwhile),
+                self.complaints,
             )
             for client in self.honest
         }
@@ -194,14 +197,21 @@ class Arena:
         self.identity(client)
         return self._client(client, round, self.model_hash, None, kind=kind)
 
-    def server(self, *, round: int = 1, config: Config | None = None, model_hash: bytes | None = None) -> Server:
-        """A server that follows the protocol, as far as it is left to."""
+    def server(
+        self,
+        *,
+        round: int = 1,
+        config: Config | None = None,
+        model_hash: bytes | None = None,
+        nonce: bytes | None = None,
+    ) -> Server:
+        """A server that follows the protocol, as far as it is left to; with a ``nonce``, one that it did not draw."""
         return Server(
             config or self.config,
             self.roster,
             round=round,
             model_hash=model_hash or self.model_hash,
-            entropy=self.entropy,
+            entropy=self.entropy if nonce is None else lambda count: nonce,
         )
 
     def _client(
@@ -213,6 +223,7 @@ class Arena:
         idle: bool = False,
         noise: Noise | None = None,
         kind: type[Client] | None = None,
+        meanwhile: Callable[[int], None] | None = None,
     ) -> Client:
         vector = self.config.zeros() if idle else self._inputs[client]
         if noise is not None:
@@ -224,7 +235,7 @@ class Arena:
             policy or Policy.like(self.config),
             round=round,
             model_hash=model_hash,
-            vector=partial(lambda vector, sid: vector, vector),
+            vector=partial(_prepared, vector, partial(meanwhile, client) if meanwhile else None),
             entropy=self.entropy,
         )
 
@@ -234,6 +245,13 @@ class Arena:
         for client in clients:
             total += self._inputs[client]
         return total
+
+
+def _prepared(vector: RingVector, meanwhile: Callable[[], None] | None, _: bytes) -> RingVector:
+    """An input, in the time that it takes."""
+    if meanwhile is not None:
+        meanwhile()
+    return vector
 
 
 class ProtocolAttack(Algorithm):

@@ -13,8 +13,8 @@ from fedguard.secagg.graph import neighbours
 from fedguard.secagg.messages import Advertise
 from fedguard.secagg.session import Config
 
-GRAPH = b"FedGuard/secagg/v1/graph"
-ROSTER = b"FedGuard/secagg/v1/roster"
+SESSION = b"FedGuard/secagg/v2/session"
+GRAPH = b"FedGuard/secagg/v2/graph"
 
 
 @dataclass(frozen=True)
@@ -22,27 +22,33 @@ class Directory:
     """Who advertised which keys in a session, and the graph that follows.
 
     Attributes:
+        proposal: the identifier of what was agreed before (`proposal_id`).
         entries: by client id, in ascending order.
     """
 
-    sid: bytes
+    proposal: bytes
     config: Config
     round: int
     entries: Mapping[int, Advertise]
 
     @cached_property
-    def hash(self) -> bytes:
-        """SHA-256 over all entries: 32 bytes."""
+    def sid(self) -> bytes:
+        """The session's identifier: SHA-256(label, proposal, every client's fresh keys), 32 bytes.
+
+        Every signature and every key after the roster depends on it. Since each client finds keys in it that it has just
+        made, no two of its sessions have the same one, whatever the server repeats; and parties that were shown different
+        keys share no session.
+        """
         packed = (struct.pack("<I", client) + entry.body() for client, entry in self.entries.items())
-        return hashlib.sha256(ROSTER + b"".join(packed)).digest()
+        return hashlib.sha256(SESSION + self.proposal + b"".join(packed)).digest()
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
         """The neighbours of each client, in ascending order.
 
-        The graph is drawn from the session id and all fresh keys, and so is known to nobody before the keys are.
+        The graph is drawn from the session id, and so from all fresh keys: nobody knows it before they are.
         """
-        seed = hashlib.sha256(GRAPH + self.sid + self.hash).digest()
+        seed = hashlib.sha256(GRAPH + self.sid).digest()
         return neighbours(seed, tuple(self.entries), self.config.degree)
 
     def encryption(self, client: int) -> tuple[int, bytes]:
@@ -54,9 +60,9 @@ class Directory:
         return client, self.entries[client].mask_key
 
     def share_header(self, sender: int, receiver: int) -> bytes:
-        """What is authenticated with an encrypted share: version, suite, session, round, phase, both ends, all keys."""
+        """What is authenticated with an encrypted share: version, suite, session, round, phase, both ends."""
         header = Header(self.config.suite, Phase.SHARE, self.sid, self.round, sender)
-        return header.pack() + struct.pack("<I", receiver) + self.hash
+        return header.pack() + struct.pack("<I", receiver)
 
     def among(self, client: int, others: Collection[int]) -> list[int]:
         """The neighbours of a client that are in a set, in ascending order."""

@@ -15,6 +15,7 @@ Source: Bonawitz et al. 2017 (sums in a ring), Suresh et al. 2017 (stochastic ro
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,8 +77,14 @@ class Encoding:
     largest_weight: int = 1
 
     def __post_init__(self) -> None:
+        require(isinstance(self.bits, int | np.integer), f"bits: expected a whole number; got {self.bits!r}.")
         require(2 <= self.bits <= _MOST_BITS, f"bits: expected from 2 to {_MOST_BITS}; got {self.bits}.")
         require(0 < self.clip < math.inf, f"clip: expected a positive number; got {self.clip}.")
+        fine = self.steps / sys.float_info.max
+        require(
+            self.clip > fine,
+            f"clip: expected more than {fine:.3g}, or a step is finer than a float64; got {self.clip}.",
+        )
         require(self.ring in (32, 64), f"ring: expected 32 or 64 bits; got {self.ring}.")
         require(self.largest_weight >= 1, f"largest_weight: expected at least 1; got {self.largest_weight}.")
 
@@ -101,6 +108,11 @@ class Encoding:
         Raises:
             OverflowBudgetError: it could; says what would do.
         """
+        if clients * self.largest_weight > sys.float_info.max / self.clip:
+            raise OverflowBudgetError(
+                f"clip: the sum of {clients} clients with weights up to {self.largest_weight} and numbers up to "
+                f"{self.clip:.3g} is more than a float64 holds. Lower clip."
+            )
         room, largest = 2 ** (self.ring - 1) - 1, max(self.steps + 1, self.largest_weight)
         needed = clients * largest + noise_tail
         if needed <= room:

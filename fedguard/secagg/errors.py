@@ -24,6 +24,8 @@ Every message names the state in which it was raised, and the party to blame whe
 
 from __future__ import annotations
 
+import traceback
+
 from fedguard.errors import FedGuardError
 
 
@@ -42,6 +44,18 @@ class ProtocolError(FedGuardError):
     def __reduce__(self) -> tuple[type[ProtocolError], tuple[str, str, int | None]]:
         """For copies, which would call the class with the whole text otherwise."""
         return type(self), (self.state, self.message, self.party)
+
+
+def forget_locals(error: BaseException) -> None:
+    """Clear the local variables of all frames that an error has come through, and those behind it.
+
+    They hold keys, shares and inputs, and crash reports quote them. Files and lines stay.
+    """
+    behind: list[BaseException | None] = [error]
+    for one in behind:  # grows while it is walked through
+        if one is not None:
+            traceback.clear_frames(one.__traceback__)
+            behind += [other for other in (one.__cause__, one.__context__) if other not in behind]
 
 
 class IllegalMessage(ProtocolError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from functools import lru_cache
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -19,13 +19,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedguard.secagg.entropy import Entropy, system
 
-MASK = b"FedGuard/secagg/v1/mask"
-SELF = b"FedGuard/secagg/v1/self"
-SHARE = b"FedGuard/secagg/v1/share"
-SEED = b"FedGuard/secagg/v1/seed"
-SHARED = b"FedGuard/secagg/v1/shared"
+MASK = b"FedGuard/secagg/v2/mask"
+SELF = b"FedGuard/secagg/v2/self"
+SHARE = b"FedGuard/secagg/v2/share"
+SEED = b"FedGuard/secagg/v2/seed"
+SHARED = b"FedGuard/secagg/v2/shared"
 
 SECRET_BYTES = 32
+#: Bytes that are kept secret; in a bytearray they can be wiped.
+Secret: TypeAlias = bytes | bytearray
 _NONCE = bytes(12)
 
 
@@ -68,14 +70,14 @@ class KeyPair:
         self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(secret)
         self.public = self._key.public_key().public_bytes_raw()
 
-    def agree(self, public: bytes) -> bytes:
-        """X25519: 32 bytes that both owners of the two key pairs can compute.
+    def agree(self, public: bytes) -> bytearray:
+        """X25519: 32 bytes that both owners of the two key pairs can compute, in a form that can be wiped.
 
         Raises:
             ValueError: ``public`` is a point of low order, with which everybody agrees on zero.
         """
         assert self._key is not None, "the key was wiped"
-        return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+        return bytearray(self._key.exchange(X25519PublicKey.from_public_bytes(public)))
 
     def wipe(self) -> None:
         """Forget the secret, as far as Python can: our copy is overwritten, the library's is let go."""
@@ -89,6 +91,11 @@ class KeyPair:
         raise TypeError("no private key is pickled.")
 
 
+def canonical(public: bytes) -> bool:
+    """Whether an X25519 key is the one number below 2^255 - 19 that stands for its point: others of it would pass as new."""
+    return int.from_bytes(public, "little") < 2**255 - 19
+
+
 def usable(public: bytes) -> bool:
     """Whether a secret can be agreed with the owner of this key: it is no point of low order."""
     try:
@@ -98,18 +105,18 @@ def usable(public: bytes) -> bool:
     return True
 
 
-def pairwise_mask_key(sid: bytes, agreed: bytes, one: tuple[int, bytes], other: tuple[int, bytes], size: int) -> bytes:
+def pairwise_mask_key(sid: bytes, agreed: Secret, one: tuple[int, bytes], other: tuple[int, bytes], size: int) -> bytes:
     """The AES key of the mask between two clients, each given as (id, public mask key): the same for both."""
     (lo, key_lo), (hi, key_hi) = sorted((one, other))
     return _derived(sid, agreed, MASK + _ids(lo, hi) + key_lo + key_hi, size)
 
 
-def self_mask_key(sid: bytes, seed: bytes | bytearray, client: int, size: int) -> bytes:
+def self_mask_key(sid: bytes, seed: Secret, client: int, size: int) -> bytes:
     """The AES key of the mask that a client adds for itself, from its 32-byte seed b."""
-    return _derived(sid, bytes(seed), SELF + _ids(client), size)
+    return _derived(sid, seed, SELF + _ids(client), size)
 
 
-def share_key(sid: bytes, agreed: bytes, sender: tuple[int, bytes], receiver: tuple[int, bytes]) -> AESGCM:
+def share_key(sid: bytes, agreed: Secret, sender: tuple[int, bytes], receiver: tuple[int, bytes]) -> AESGCM:
     """The AEAD under which ``sender`` hands shares to ``receiver``, each given as (id, public encryption key).
 
     One key per direction and session, used once: so the nonce may be zero.
@@ -128,7 +135,7 @@ def decrypt_share(key: AESGCM, cipher: bytes, header: bytes) -> bytes:
     return key.decrypt(_NONCE, cipher, header)
 
 
-def seed_commitment(sid: bytes, client: int, seed: bytes | bytearray) -> bytes:
+def seed_commitment(sid: bytes, client: int, seed: Secret) -> bytes:
     """SHA-256 that binds a client to its self-mask seed, which is uniform and so stays hidden."""
     return hashlib.sha256(SEED + sid + _ids(client) + bytes(seed)).digest()
 
@@ -142,5 +149,5 @@ def _ids(*clients: int) -> bytes:
     return struct.pack(f"<{len(clients)}I", *clients)
 
 
-def _derived(sid: bytes, material: bytes, info: bytes, size: int) -> bytes:
+def _derived(sid: bytes, material: Secret, info: bytes, size: int) -> bytes:
     return HKDF(SHA256(), size, sid, info).derive(material)

@@ -24,15 +24,16 @@ from fedguard.secagg.codec import (
     Phase,
     Reader,
     Unreadable,
+    clients_bytes,
     pack_clients,
     pack_many,
     read_header,
 )
-from fedguard.secagg.session import CONFIG_BYTES
+from fedguard.secagg.session import CONFIG_BYTES, Config
 
 #: A hash of a masked vector, and the signature over it.
 PROOF_BYTES = 32 + SIGNATURE_BYTES
-_SIGNED = b"FedGuard/secagg/v1/signed"
+_SIGNED = b"FedGuard/secagg/v2/signed"
 
 
 def masked_digest(shared_hash: bytes, vector_hash: bytes) -> bytes:
@@ -131,30 +132,29 @@ class Packet:
     def unpack(cls, data: bytes) -> Packet:
         return cls(data[:-64], data[-64:-32], data[-32:])
 
-    def leaf(self, seed: bytes, directory: bytes) -> bytes:
-        """The leaf of the tree that its owner signs, from its commitment to b and the hash of the keys it was shown."""
-        return merkle.leaf(self.pack() + seed + directory)
+    def leaf(self, seed: bytes) -> bytes:
+        """The leaf of the tree that its owner signs, from its commitment to b."""
+        return merkle.leaf(self.pack() + seed)
 
 
 @dataclass(frozen=True)
 class Share(Message):
-    """R1, client: the hash of all keys that it was shown, a commitment to b, and a packet for each neighbour by id."""
+    """R1, client: a commitment to b, and a packet for each neighbour by id."""
 
     phase: ClassVar = Phase.SHARE
-    directory: bytes
     seed: bytes
     packets: tuple[Packet, ...]
 
     def body(self) -> bytes:
-        return self.directory + self.seed + pack_many([packet.pack() for packet in self.packets])
+        return self.seed + pack_many([packet.pack() for packet in self.packets])
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        return cls(reader.take(32), reader.take(32), tuple(map(Packet.unpack, reader.many(Packet.BYTES))))
+        return cls(reader.take(32), tuple(map(Packet.unpack, reader.many(Packet.BYTES))))
 
     def leaves(self) -> list[bytes]:
         """What `digest` is the root over."""
-        return [packet.leaf(self.seed, self.directory) for packet in self.packets]
+        return [packet.leaf(self.seed) for packet in self.packets]
 
     def digest(self) -> bytes:
         """The root of a tree over the packets, so that each neighbour can check its own packet alone."""
@@ -324,13 +324,37 @@ def pack(header: Header, message: Message, signature: bytes = b"") -> bytes:
     return b"".join((header.pack(), message.body(), signature))
 
 
-def unpack(data: bytes) -> Received:
-    """The message behind its bytes.
+def longest(phase: Phase, config: Config, clients: int) -> int:
+    """Bytes that are read of a message: twice the longest honest one, so that what is a bit too long still names its sender."""
+    near, signature = min(config.degree, clients - 1), SIGNATURE_BYTES
+    some, one_packet = 4 + clients_bytes(clients), 4 + Packet.BYTES + 32 + signature + 4 + 32 * near.bit_length()
+    body = {
+        Phase.HELLO: CONFIG_BYTES + 32,
+        Phase.ADVERTISE: Advertise.BYTES,
+        Phase.ROSTER: 4 + clients * (4 + Advertise.BYTES + signature),
+        Phase.SHARE: 32 + 4 + near * Packet.BYTES,
+        Phase.SHARES: some + 4 + near * one_packet,
+        Phase.MASKED: 32 + 8 + config.length * config.ring // 8,
+        Phase.SURVIVORS: some + 4 + near * PROOF_BYTES,
+        Phase.ATTEST: 2 * 32,
+        Phase.QUORUM: some + 4 + clients * signature,
+        Phase.UNMASK: 4 + near * SHARE_BYTES,
+    }[phase]
+    return 2 * (HEADER_BYTES + body + signature)
+
+
+def unpack(data: bytes, most: int | None = None) -> Received:
+    """The message behind its bytes, in time that grows with their number.
+
+    Args:
+        most: bytes that it may have.
 
     Raises:
         Unreadable: any other bytes; there is one form only.
     """
     header, view = read_header(data), memoryview(data)
+    if most is not None and len(view) > most:
+        raise Unreadable(f"expected at most {most} bytes of {header.phase.name}; got {len(view)}")
     end = len(view) - (0 if header.sender == SERVER else SIGNATURE_BYTES)
     if end < HEADER_BYTES:
         raise Unreadable("no signature")

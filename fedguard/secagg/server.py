@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
 
 import numpy as np
 
+from fedguard.errors import require
 from fedguard.secagg import codec, errors, keys, merkle, messages
 from fedguard.secagg.codec import SERVER, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Received
-from fedguard.secagg.session import Config, Roster, session_id
+from fedguard.secagg.session import Config, Roster, proposal_id
 from fedguard.secagg.shamir import PRIME, combine
 from fedguard.secagg.transitions import SERVER as TABLE
 from fedguard.secagg.transitions import TRUSTED_SERVER, ServerState
@@ -27,7 +30,12 @@ class Server:
         model_hash: 32 bytes, of the model that it sent out.
         entropy: where the session's nonce comes from.
 
+    Raises:
+        ConfigError: a configuration that does not fit so many clients.
+
     Attributes:
+        proposal: the identifier of what it proposes.
+        sid: that of the session, once all keys are there.
         shared: U2, the clients whose shares it has.
         included: U3, the clients whose input is in the sum.
         total: the sum of the inputs of U3 in the ring, once the state is DONE.
@@ -37,9 +45,13 @@ class Server:
     def __init__(
         self, config: Config, roster: Roster, *, round: int, model_hash: bytes, entropy: Entropy = system
     ) -> None:
+        unfit = config.unfit(len(roster))
+        require(unfit is None, f"{unfit}.")
+        self._busy = Lock()
         self.config, self.state, self._roster, self._round = config, ServerState.ADVERTISING, roster, round
         self._nonce, self._model_hash = entropy(32), model_hash
-        self.sid = session_id(config, round, model_hash, self._nonce, roster)
+        self.proposal = proposal_id(config, round, model_hash, self._nonce, roster)
+        self.sid = b""
         self.shared: frozenset[int] = frozenset()
         self.included: frozenset[int] = frozenset()
         self.total: RingVector | None = None
@@ -60,8 +72,14 @@ class Server:
 
     @property
     def awaits(self) -> Phase:
-        """The kind of message that clients are to send in this state."""
-        return self._table[self.state][0]
+        """The kind of message that clients are to send in this state. Raises `AlreadyAnswered` at the end."""
+        return self._row[0]
+
+    @property
+    def _row(self) -> tuple[Phase, str, str, ServerState]:
+        if self.state not in self._table:
+            raise self._error(errors.AlreadyAnswered, "the session is over")
+        return self._table[self.state]
 
     @property
     def heard(self) -> Collection[int]:
@@ -76,52 +94,71 @@ class Server:
         return heard.get(self.state, ())
 
     def receive(self, data: bytes) -> None:
-        """Take a client's message.
+        """Take a client's message. Threads take turns.
 
         Raises:
             IllegalMessage: it does not belong here.
             ProtocolAbort: it proves that its sender cheats or fails. Either way the state stays as it was, and unless a
                 better message comes, the sender counts as dropped.
         """
-        try:
-            received = messages.unpack(data)
-        except codec.Unreadable as error:
-            raise self._error(errors.MalformedMessage, str(error)) from None
-        if self.state not in self._table:
-            raise self._error(errors.AlreadyAnswered, "the session is over")
-        _, action, _, _ = self._table[self.state]
-        self._check(received)
-        getattr(self, f"_{action}")(received)
+        with self._alone():
+            try:
+                header = codec.read_header(data)
+                _, action, _, _ = self._row
+                self._check_header(header)
+                most = messages.longest(header.phase, self.config, len(self._roster))
+                received = messages.unpack(data, most)
+            except codec.Unreadable as error:
+                raise self._error(errors.MalformedMessage, str(error)) from None
+            self._check(received)
+            getattr(self, f"_{action}")(received)
 
     def close(self) -> dict[int, bytes]:
         """End a state with those who have answered, and say what to send to whom. Empty at the end, when `total` is there.
 
         Raises:
             TooFewSurvivors, BadSecret: the round cannot be finished; nothing but the error comes out of it.
+            AlreadyAnswered: the session is over.
         """
-        _, _, action, after = self._table[self.state]
-        try:
-            replies: Mapping[int, Message] = getattr(self, f"_{action}")()
-        except errors.ProtocolError:
-            self.state = ServerState.ABORTED
-            raise
-        self.state = after
-        return {client: self._message(reply) for client, reply in replies.items()}
+        with self._alone():
+            _, _, action, after = self._row
+            try:
+                replies: Mapping[int, Message] = getattr(self, f"_{action}")()
+            except BaseException:
+                self.state = ServerState.ABORTED
+                raise
+            self.state = after
+            return {client: self._message(reply) for client, reply in replies.items()}
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time; errors leave without the local variables of the frames that they came through."""
+        with self._busy:
+            try:
+                yield
+            except BaseException as error:
+                errors.forget_locals(error)
+                raise
+
+    def _check_header(self, header: Header) -> None:
+        """Whether a message belongs to this session, before more than its header is read: that names nobody of the roster."""
+        client = header.sender
+        if client not in self._roster:
+            raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
+        if header != self._header(header.phase, client):
+            message = f"client {client} answers another session, or was shown other keys"
+            raise self._error(errors.ReplayOrWrongRound, message)
 
     def _check(self, received: Received) -> None:
-        """Whether a message belongs to this session and state, and is signed by who sent it.
+        """Whether a message of this session belongs to this state, and is signed by who sent it.
 
         What is not signed anybody can make up, and what was signed for another moment anybody can repeat: that names nobody.
         """
-        header, phase = received.header, self._table[self.state][0]
+        header, phase = received.header, self.awaits
         client, message = header.sender, received.message
-        if client not in self._roster:
-            raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
         content = messages.signed(header, message)
         if not keys.verified(self._roster.identities[client], received.signature, content):
             raise self._error(errors.BadSignature, f"the message is not signed by client {client}")
-        if (header.sid, header.suite, header.round) != (self.sid, self.config.suite, self._round):
-            raise self._error(errors.ReplayOrWrongRound, f"client {client} answers another session")
         if isinstance(message, messages.Advertise) and message.model_hash != self._model_hash:
             raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
         if header.phase < phase or client in self.heard:
@@ -136,6 +173,9 @@ class Server:
         if entry.config_hash != self.config.hash():
             raise self._error(errors.ModelMismatch, f"client {client} holds another configuration", client)
         fresh = {entry.encryption_key, entry.mask_key}
+        if not all(map(keys.canonical, fresh)):
+            message = f"client {client} advertises a key that is not in its canonical form, below 2^255 - 19"
+            raise self._error(errors.BadPublicKey, message, client)
         if not all(map(keys.usable, fresh)):
             raise self._error(errors.BadPublicKey, f"client {client} advertises a point of low order", client)
         if len(fresh) < 2 or fresh & self._public:  # whoever reads along can be faster with a copy: that names nobody
@@ -147,15 +187,14 @@ class Server:
         """R0 -> all keys to all who advertised."""
         self._expected = self._enough(self._advertised, "advertised keys", self.config.members)
         entries = {client: entry for client, (entry, _) in sorted(self._advertised.items())}
-        self._directory = Directory(self.sid, self.config, self._round, entries)
+        self._directory = Directory(self.proposal, self.config, self._round, entries)
+        self.sid = self._directory.sid
         roster = messages.Roster(tuple((client, *self._advertised[client]) for client in entries))
         return dict.fromkeys(entries, roster)
 
     def _keep_shares(self, received: Received) -> None:
         assert isinstance(received.message, messages.Share)
         client, got = received.header.sender, len(received.message.packets)
-        if received.message.directory != self._directory.hash:
-            raise self._error(errors.RosterTampered, f"client {client} was shown other keys")
         if got != len(self._directory.neighbours[client]):
             raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
         self._shares[client] = received.message, received.signature
@@ -275,10 +314,14 @@ class Server:
         return frozenset(clients)
 
     def _message(self, message: Message) -> bytes:
-        return messages.pack(Header(self.config.suite, message.phase, self.sid, self._round, SERVER), message)
+        return messages.pack(self._header(message.phase, SERVER), message)
+
+    def _header(self, phase: Phase, sender: int) -> Header:
+        named = self.proposal if phase <= Phase.ROSTER else self.sid
+        return Header(self.config.suite, phase, named, self._round, sender)
 
     def _error(self, kind: type[errors.ProtocolError], message: str, party: int | None = None) -> errors.ProtocolError:
         return kind(f"the server was {self.state.value}", message, party)
 
     def __repr__(self) -> str:
-        return f"<Server of session {self.sid.hex()[:8]}, {self.state.value}>"
+        return f"<Server of session {(self.sid or self.proposal).hex()[:8]}, {self.state.value}>"

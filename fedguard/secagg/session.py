@@ -1,4 +1,4 @@
-"""What the parties of one round agree on beforehand, and the identifier that binds every message and key to it."""
+"""What the parties of one round agree on beforehand, and the identifier of what was agreed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedguard.errors import require
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.parameters import Parameters
 
-VERSION = 1
+VERSION = 2
 #: Suite number -> bytes of an AES key: AES-128-CTR masks, or AES-256-CTR masks.
 SUITES = {1: 16, 2: 32}
-_SESSION = b"FedGuard/secagg/v1/session"
-_CONFIG = struct.Struct("<BBIIIII?32s")
+_PROPOSAL = b"FedGuard/secagg/v2/proposal"
+_CONFIG = struct.Struct("<BBIIIIIB32s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,9 @@ class Config:
             struct.error: another number of bytes.
         """
         suite, ring, length, members, degree, threshold, quorum, attested, context = _CONFIG.unpack(data)
+        require(
+            attested in (0, 1), f"attested: expected 0 or 1; got {attested}."
+        )  # another byte would be a second form
         return cls(
             suite=suite,
             ring=ring,
@@ -111,9 +114,15 @@ class Config:
             degree=degree,
             threshold=threshold,
             quorum=quorum,
-            attested=attested,
+            attested=bool(attested),
             context=context,
         )
+
+    def unfit(self, clients: int) -> str | None:
+        """Why no graph can be drawn among so many clients, or None."""
+        if self.degree < clients - 1 and self.degree % 2:
+            return f"degree: expected an even number of neighbours, or all {clients - 1} others; got {self.degree}"
+        return None
 
     def hash(self) -> bytes:
         """SHA-256 of the canonical form."""
@@ -144,26 +153,29 @@ class Roster:
 class Policy:
     """What a client insists on, whatever the server proposes.
 
+    What is safe depends on how many clients there are and how many of them may collude, so that nothing that decides it has a
+    default: `Policy.like` takes it from a configuration that was made for them (`Config.of`).
+
     Args:
         members, threshold, quorum: the least that it accepts.
-        degree: the number of neighbours that it wants, no other; None accepts any. More of them may bring a threshold of
-            colluders around it, with fewer the graph is cut more easily.
-        length: of its input; None accepts any.
+        degree: the number of neighbours that it wants, no other. More of them may bring a threshold of colluders around
+            it, with fewer the graph is cut more easily.
+        length: of its input.
+        context: the encoding that it will use.
         suite: the weakest suite.
         ring: the smallest ring, in bits.
         attested: whether it insists on the consistency round.
-        context: the encoding that it will use; None accepts any.
     """
 
-    members: int = 3
-    threshold: int = 2
-    quorum: int = 2
-    degree: int | None = None
-    length: int | None = None
+    members: int
+    threshold: int
+    quorum: int
+    degree: int
+    length: int
+    context: bytes
     suite: int = 1
     ring: int = 32
     attested: bool = True
-    context: bytes | None = None
 
     @classmethod
     def like(cls, config: Config) -> Policy:
@@ -191,22 +203,23 @@ class Policy:
         ):
             if got < least:
                 return f"{name}: expected at least {least}; the server proposes {got}"
-        if self.degree is not None and config.degree != self.degree:
+        if config.degree != self.degree:
             return f"degree: expected {self.degree} neighbours; the server proposes {config.degree}"
-        if self.length is not None and config.length != self.length:
+        if config.length != self.length:
             return f"length: expected {self.length} ring elements; the server proposes {config.length}"
         if self.attested and not config.attested:
             return "expected the consistency round; the server proposes to leave it out"
-        if self.context is not None and config.context != self.context:
+        if config.context != self.context:
             return "the server proposes another encoding than this client's"
-        return None
+        return config.unfit(clients)
 
 
-def session_id(config: Config, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
-    """sid = SHA-256(label, version, configuration, round, model hash, server nonce, identities): 32 bytes.
+def proposal_id(config: Config, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
+    """SHA-256(label, version, configuration, round, model hash, server nonce, identities): 32 bytes.
 
-    Each party computes it from what it holds itself, so that parties with different models share no key.
+    Each party computes it from what it holds itself, so that parties with different models share no key. It names what is
+    agreed on before anybody has made a key; with all fresh keys it becomes the session's identifier (`Directory.sid`).
     """
     head = struct.pack("<BII", VERSION, round, len(roster))
-    parts = (_SESSION, head, config.pack(), model_hash, nonce, *roster.identities)
+    parts = (_PROPOSAL, head, config.pack(), model_hash, nonce, *roster.identities)
     return hashlib.sha256(b"".join(parts)).digest()

@@ -172,6 +172,8 @@ class Federation:
                 watch(event, data)
 
         error = _drive(server, parties, silent, seen)
+        for one in parties:
+            one.close()
         return Outcome(
             server.sid,
             config,
@@ -197,6 +199,8 @@ def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
     for step, dropped in drop.items():
         if step not in STEPS:
             raise UnknownName("step of the protocol", step, STEPS)
+        listed = isinstance(dropped, Collection) and not isinstance(dropped, str | bytes)
+        require(listed, f"drop: expected a list of clients at {step!r}; got {dropped!r}.")
         strangers = sorted(set(dropped) - set(clients))
         require(not strangers, f"drop: clients {strangers} do not take part.")
         for place, client in enumerate(clients):
@@ -215,7 +219,7 @@ def _drive(server: Server, parties: Sequence[Client], silent: Mapping[int, Phase
         try:
             mail = server.close()
         except ProtocolError as error:
-            return error
+            return error.with_traceback(None)  # its frames lead to the clients
     return None
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.errors import InputError, require
-from fedguard.secagg.encoding import Encoding, RoundingError
+from fedguard.secagg.encoding import Encoding, OverflowBudgetError, RoundingError
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.simulation import Drop, Event, Federation, Settings
+
+#: The largest number of the inputs is at least that: then a step of it, however many bits, is one of a float64.
+_SMALLEST = 2.0**-970
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ class SecureSum:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """``sum / weight``."""
+        """``sum / weight``. Raises `InputError` where all survivors have weight 0."""
+        if self.weight == 0:
+            raise InputError("mean: the weights of all survivors are 0, and there is no mean of nothing.")
         return self.sum / self.weight
 
 
@@ -61,21 +67,30 @@ def secure_sum(
     """Sum the rows of ``inputs`` so that nobody sees one of them: see `fedguard.secure_sum`.
 
     Raises:
-        InputError: not a matrix of finite numbers, or weights that are no whole numbers from 0.
-        ConfigError: too few clients, an unknown step, or sums that do not fit the ring.
+        InputError: not a matrix of finite numbers, numbers too large or too small for the encoding, or weights that are no
+            whole numbers from 0.
+        ConfigError: too few clients, or an unknown step.
+        OverflowBudgetError: sums that might not fit the ring.
         ProtocolError: too many clients dropped out.
     """
     settings = settings or Settings()
-    if inputs.ndim != 2 or 0 in inputs.shape or inputs.dtype.kind not in "fiub" or not np.isfinite(inputs).all():
+    inputs = np.asarray(inputs)
+    with np.errstate(over="ignore"):  # what a float64 does not hold is refused
+        fits = inputs.ndim == 2 and 0 not in inputs.shape and inputs.dtype.kind in "fiub"
+        rows = inputs.astype(np.float64) if fits else np.array(np.nan)
+    if not np.isfinite(rows).all():
         raise InputError(f"inputs: expected finite numbers [n, d]; got {inputs.dtype} {list(inputs.shape)}.")
     clients, dim = inputs.shape
-    claimed = [1] * clients if weights is None else [int(weight) for weight in weights]
-    if len(claimed) != clients or min(claimed) < 0 or (weights is not None and list(weights) != claimed):
-        raise InputError(f"weights: expected {clients} whole numbers from 0; got {weights}.")
-    whole = inputs.dtype.kind != "f"
-    encoding = _encoding(inputs, max(1, *claimed), clip, bits, rotate, settings.ring, whole)
-    encoding.check(clients)
-    rows = inputs.astype(np.float64)
+    claimed, whole = _weights(weights, clients), inputs.dtype.kind != "f"
+    if whole:
+        require(
+            clip is None and bits is None and not rotate and max(claimed) <= 1,
+            "inputs: whole numbers are summed as they are. Pass floats for weights, clip, bits or rotate.",
+        )
+        encoding = _of_whole(inputs, settings.ring)
+    else:
+        encoding = _of_real(rows, max(1, *claimed), clip, bits, rotate, settings.ring)
+        encoding.check(clients)
 
     def vector(client: int, sid: bytes) -> RingVector:
         return encoding.encode(rows[client], weight=claimed[client], seed=sid, entropy=entropy)
@@ -87,7 +102,7 @@ def secure_sum(
         raise outcome.error or AssertionError("a round without sum and without error")
     total, weight = encoding.decode(outcome.total, dim=dim, seed=outcome.sid)
     return SecureSum(
-        total.round().astype(np.int64) if whole else total,
+        outcome.total[:-1].astype(np.int64 if settings.ring == 64 else np.int32).astype(np.int64) if whole else total,
         weight,
         outcome.included,
         RoundingError(0.0, 0.0, 0.0) if whole else encoding.error(len(outcome.included), dim),
@@ -98,25 +113,52 @@ def secure_sum(
     )
 
 
-def _encoding(
-    inputs: NDArray[Any], heaviest: int, clip: float | None, bits: int | None, rotate: bool, ring: int, whole: bool
+def _weights(weights: Sequence[int] | None, clients: int) -> list[int]:
+    """The weights, one for each client."""
+    if weights is None:
+        return [1] * clients
+    try:
+        claimed = [int(weight) for weight in weights]
+        right = len(claimed) == clients and min(claimed) >= 0 and claimed == list(weights)
+    except (TypeError, ValueError, OverflowError):  # words, NaN, infinity
+        right = False
+    if not right:
+        raise InputError(f"weights: expected {clients} whole numbers from 0; got {weights}.")
+    return claimed
+
+
+def _of_whole(inputs: NDArray[Any], ring: int) -> Encoding:
+    """One step per unit, and room for the sum of ``n`` numbers as large as the largest; in whole numbers, which do not wrap."""
+    largest, clients = max(int(inputs.max()), -int(inputs.min()), 1), len(inputs)
+    most = min((2 ** (ring - 1) - 1) // clients - 1, 2**52 - 1)
+    if largest > most:
+        raise OverflowBudgetError(
+            f"inputs: expected whole numbers up to {most} in size, so that the sum of {clients} fits a ring of {ring} bits and "
+            f"each a float64; got {largest}. Mend: {'' if ring == 64 else 'set ring: 64, or '}scale the inputs down."
+        )
+    bits = largest.bit_length() + 1
+    return Encoding(bits=max(2, bits), clip=2 ** (max(2, bits) - 1) - 1, ring=ring)
+
+
+def _of_real(
+    rows: NDArray[np.float64], heaviest: int, clip: float | None, bits: int | None, rotate: bool, ring: int
 ) -> Encoding:
     """As exact as the ring allows. A clip that is not given is the smallest power of two that cuts nothing."""
-    room = (2 ** (ring - 1) - 1) // len(inputs)
-    if whole:
-        given = clip is not None or bits is not None or rotate or heaviest > 1
-        require(
-            not given, "inputs: whole numbers are summed as they are. Pass floats for weights, clip, bits or rotate."
-        )
-        bits = int(np.abs(inputs.astype(np.int64)).max()).bit_length() + 1
-        return Encoding(bits=max(2, bits), clip=2 ** (max(2, bits) - 1) - 1, ring=ring)
-    largest = float(np.linalg.norm(inputs, axis=1).max() if rotate else np.abs(inputs).max())
-    fitting = 2.0 ** math.ceil(math.log2(largest)) if largest > 0 else 1.0
-    most = min(53, max(2, room.bit_length()))
-    return Encoding(
-        bits=most if bits is None else bits,
-        clip=fitting if clip is None else clip,
-        rotate=rotate,
-        ring=ring,
-        largest_weight=heaviest,
-    )
+    room = (2 ** (ring - 1) - 1) // len(rows)
+    bits = min(53, max(2, room.bit_length())) if bits is None else bits
+    if clip is None:
+        largest = float(np.abs(rows).max())
+        if rotate and largest > 0:  # a rotated row may have its length in one coordinate, whose square could overflow
+            largest *= float(np.linalg.norm(rows / largest, axis=1).max())
+        if not math.isfinite(largest) or Fraction(largest) * len(rows) * heaviest > 2**1023:
+            raise InputError(
+                f"inputs: expected numbers, and with rotate rows, whose weighted sum is no longer than {2.0**1023:.3g}, for "
+                f"float64; got {len(rows)} rows, with weights up to {heaviest}, of up to {largest:.3g}. Scale them down."
+            )
+        if 0 < largest < _SMALLEST:
+            raise InputError(
+                f"inputs: expected {_SMALLEST:.3g} or more in the largest number, or a step is finer than a float64; got "
+                f"{largest:.3g}. Scale them up."
+            )
+        clip = 2.0 ** math.ceil(math.log2(largest)) if largest > 0 else 1.0
+    return Encoding(bits=bits, clip=clip, rotate=rotate, ring=ring, largest_weight=heaviest)

@@ -2,7 +2,9 @@
 
 import pytest
 from fedguard.attacks.protocol.key_substitution import LOW_ORDER, KeySubstitution
+from fedguard.attacks.protocol.race import Race
 from fedguard.attacks.protocol.replay import Replay
+from fedguard.attacks.protocol.retry import Retry
 from fedguard.attacks.protocol.second_request import SecondRequest
 from fedguard.attacks.protocol.split_survivors import SplitSurvivors
 from fedguard.attacks.protocol.split_survivors_trusting import SplitSurvivorsTrusting
@@ -20,8 +22,10 @@ STOPPED = {
     SurvivorAndDropped: {"MalformedMessage", "AlreadyAnswered"},
     SplitSurvivors: {"InconsistentSurvivors", "PolicyViolation"},
     SecondRequest: {"AlreadyAnswered"},
+    Race: {"AlreadyAnswered", "InconsistentSurvivors", "BadSurvivorSet"},
     KeySubstitution: {"BadSignature", "RosterTampered", "BadPublicKey"},
     Replay: {"ReplayOrWrongRound", "InconsistentSurvivors", "BadSignature", "ShareDecryptError"},
+    Retry: {"InconsistentSurvivors"},
     WithheldShares: {"TooFewSurvivors", "BadSurvivorSet", "InconsistentSurvivors"},
     WeakParameters: {"PolicyViolation", "MalformedMessage"},
 }
@@ -50,7 +54,7 @@ def test_it_opens_an_input_of_a_client_with_a_planted_weakness(attack, seed):
 
 
 def test_numbers_and_names():
-    assert [attack.number for attack in STOPPED] == [1, 2, 3, 4, 5, 6, 7]
+    assert [attack.number for attack in STOPPED] == [1, 2, 3, 3, 4, 5, 5, 6, 7]
     assert not any(attack.outside for attack in STOPPED) and SplitSurvivorsTrusting.outside
 
 
@@ -69,6 +73,22 @@ def test_what_clients_say_to_a_second_request():
     assert said(finding, "told, after all is revealed, that client 0 dropped out") == others
     assert said(finding, "shown signatures over these survivors") == others
     assert said(finding, "asked to begin anew") == "clients 0, 1, 2, 3, 4, 5, 6: AlreadyAnswered"
+
+
+class RetryOnARing(Retry):
+    clients, colluders = 101, 5
+    settings = Retry.settings.__class__(colluding=0.05, dropping=0.05)
+
+
+@pytest.mark.parametrize("attack", [Retry, RetryOnARing])
+def test_a_retry_with_the_same_nonce_is_another_session(attack):
+    """Either old signature alone is refused, by each client that is shown it; the weak one is opened by both."""
+    ours, weak = (contest(attack(), weak=weak, entropy=expanded(b"retry")) for weak in (False, True))
+    assert (ours.verdict, weak.verdict) == ("defeated", "succeeded")
+    masked, attested = (line.rsplit(": ", 1) for line in ours.story[1:])
+    assert masked[1].startswith("InconsistentSurvivors")
+    assert attested[1] == "InconsistentSurvivors" and "answered" not in attested[0]
+    assert weak.story[1].endswith("answered") and weak.story[2].endswith("answered")
 
 
 def test_of_two_halves_only_one_has_a_quorum():

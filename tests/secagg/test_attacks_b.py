@@ -233,7 +233,7 @@ class IndifferentClient(Client):
 
     def __init__(self, *facts, **others):
         super().__init__(*facts, **others)
-        self._policy = replace(self._policy, degree=None)
+        self._policy = replace(self._policy, degree=self._policy.degree + 35)
 
 
 class DenserGraph(GraphGrinding):

@@ -3,10 +3,13 @@
 import hashlib
 import hmac
 import json
+import re
 import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -14,6 +17,7 @@ from fedguard.secagg import codec, keys, messages
 from fedguard.secagg.codec import Phase
 from tests.secagg.rounds import MODEL, Round
 
+HEAD = 43  # bytes of a header
 FROZEN = Path(__file__).parent / "frozen_round.json"
 
 
@@ -62,38 +66,73 @@ def stream(key, count, width):
     return [int.from_bytes(data[i * width : (i + 1) * width], "little") for i in range(count)]
 
 
-def test_session_keys_and_masked_inputs_from_the_specification():
-    """What three clients send, computed again from their secrets with other means than the package's."""
-    masked, secrets = {}, {}
-    run = Round(4, suite=2, ring=64, length=7)
+def digest(phase, body):
+    """What a client signs of a message beside its header: of packets the root of a tree, of a masked input two hashes."""
+    if phase is Phase.SHARE:
+        seed, packets = body[:32], [body[i : i + 146] for i in range(36, len(body), 146)]
+        level = [hashlib.sha256(b"\x00" + packet + seed).digest() for packet in packets]
+        level += [bytes(32)] * (4 - len(level))
+        while len(level) > 1:
+            level = [hashlib.sha256(b"\x01" + a + b).digest() for a, b in zip(level[::2], level[1::2], strict=True)]
+        return level[0]
+    if phase is Phase.MASKED:
+        return hashlib.sha256(body[:32] + hashlib.sha256(body[40:]).digest()).digest()
+    return hashlib.sha256(body).digest()
+
+
+@pytest.mark.parametrize("facts", [{"seed": b"frozen"}, {"suite": 2, "ring": 64, "length": 7}])
+def test_session_keys_signatures_and_masked_inputs_from_the_specification(facts):
+    """Who signs what under which name, and what clients mask, computed again with other means than the package's.
+
+    One of the two rounds is the frozen one, in which client 3's masked input does not arrive.
+    """
+    masked, secrets, said = {}, {}, {}
+    run = Round(4, **facts)
+    suite, width, length = run.config.suite, run.config.ring // 8, run.config.length
 
     def tap(sender, receiver, data):
         received = messages.unpack(data)
+        if sender >= 0:
+            said[received.header.phase, sender] = data
         if sender >= 0 and received.header.phase is Phase.SHARE:
             client = run.clients[sender]
             secrets[sender] = bytes(client._seed), bytes(client._mask.secret), client._mask.public
         if sender >= 0 and received.header.phase is Phase.MASKED:
-            masked[sender] = np.frombuffer(received.message.vector, "<u8").tolist()
+            masked[sender] = np.frombuffer(received.message.vector, f"<u{width}").tolist()
+            return None if sender == 3 else data
         return data
 
     run.run(tap)
     nonce = run.server._nonce
-    config = struct.pack("<BBIIIII?32s", 2, 64, 7, 3, 3, 2, 3, True, bytes(32))
-    head = b"FedGuard/secagg/v1/session" + struct.pack("<BII", 1, 1, 4)
-    sid = hashlib.sha256(head + config + MODEL + nonce + b"".join(i.public for i in run.identities)).digest()
-    assert sid == run.server.sid
+    config = struct.pack("<BBIIIIIB32s", suite, 8 * width, length, 3, 3, 2, 3, 1, bytes(32))
+    head = b"FedGuard/secagg/v2/proposal" + struct.pack("<BII", 2, 1, 4)
+    proposal = hashlib.sha256(head + config + MODEL + nonce + b"".join(i.public for i in run.identities)).digest()
+    fresh = b"".join(struct.pack("<I", u) + said[Phase.ADVERTISE, u][HEAD:-64] for u in range(4))
+    sid = hashlib.sha256(b"FedGuard/secagg/v2/session" + proposal + fresh).digest()
+    assert (proposal, sid) == (run.server.proposal, run.server.sid)
+    assert all(len(fresh) == 4 * (4 + 128) and secrets[u][2] in fresh for u in range(4))
+    for (phase, u), data in said.items():
+        head = struct.pack("<BBB32sII", 2, suite, phase, proposal if phase is Phase.ADVERTISE else sid, 1, u)
+        body, signature = data[HEAD:-64], data[-64:]
+        assert data[:HEAD] == head
+        content = b"FedGuard/secagg/v2/signed" + head + digest(phase, body)
+        Ed25519PublicKey.from_public_bytes(run.identities[u].public).verify(signature, content)
+    assert len(said) == 4 * 5 - 2 and sorted(masked) == [0, 1, 2, 3]
     for u in range(4):
         seed, secret, _ = secrets[u]
-        masks = [(hkdf(sid, seed, b"FedGuard/secagg/v1/self" + struct.pack("<I", u), 32), 1)]
+        masks = [(hkdf(sid, seed, b"FedGuard/secagg/v2/self" + struct.pack("<I", u), 16 * suite), 1)]
         for v in set(range(4)) - {u}:
             agreed = X25519PrivateKey.from_private_bytes(secret).exchange(
                 X25519PublicKey.from_public_bytes(secrets[v][2])
             )
             lo, hi = min(u, v), max(u, v)
-            info = b"FedGuard/secagg/v1/mask" + struct.pack("<II", lo, hi) + secrets[lo][2] + secrets[hi][2]
-            masks.append((hkdf(sid, agreed, info, 32), 1 if u < v else -1))
-        streams = [(stream(key, 7, 8), sign) for key, sign in masks]
-        expected = [(int(run.inputs[u][i]) + sum(sign * words[i] for words, sign in streams)) % 2**64 for i in range(7)]
+            info = b"FedGuard/secagg/v2/mask" + struct.pack("<II", lo, hi) + secrets[lo][2] + secrets[hi][2]
+            masks.append((hkdf(sid, agreed, info, 16 * suite), 1 if u < v else -1))
+        streams = [(stream(key, length, width), sign) for key, sign in masks]
+        expected = [
+            (int(run.inputs[u][i]) + sum(sign * words[i] for words, sign in streams)) % 2 ** (8 * width)
+            for i in range(length)
+        ]
         assert masked[u] == expected
 
 
@@ -119,6 +158,6 @@ def test_a_frozen_round():
 def test_labels_are_different():
     from fedguard.secagg import directory, graph, messages, session
 
-    labels = [keys.MASK, keys.SELF, keys.SHARE, keys.SEED, keys.SHARED, directory.GRAPH, directory.ROSTER]
-    labels += [session._SESSION, messages._SIGNED, graph._LABEL]
-    assert all(label.startswith(b"FedGuard/secagg/v1/") for label in labels) and len(set(labels)) == len(labels)
+    labels = [keys.MASK, keys.SELF, keys.SHARE, keys.SEED, keys.SHARED, directory.GRAPH, directory.SESSION]
+    labels += [session._PROPOSAL, messages._SIGNED, graph._LABEL]
+    assert all(re.match(rb"FedGuard/secagg/v\d/", label) for label in labels) and len(set(labels)) == len(labels)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 from fedguard.attacks.protocol.means.relay import Peer, tried
 
 from fedguard.secagg import codec, messages
-from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
@@ -32,14 +31,24 @@ class HostileServer:
     """
 
     def __init__(
-        self, arena: Arena, *, round: int = 1, config: Config | None = None, policy: Policy | None = None
+        self,
+        arena: Arena,
+        *,
+        round: int = 1,
+        config: Config | None = None,
+        policy: Policy | None = None,
+        nonce: bytes | None = None,
+        meanwhile: Callable[[int], None] | None = None,
     ) -> None:
-        self.server = arena.server(round=round, config=config)
+        self.server = arena.server(round=round, config=config, nonce=nonce)
         self.config, self.arena, self.round = self.server.config, arena, round
         self.accomplices = {client: arena.accomplice(client, round=round) for client in arena.colluders}
         for accomplice in self.accomplices.values():
             accomplice._policy = Policy.like(self.config)
-        self.peers: dict[int, Peer] = {**arena.parties(round=round, policy=policy), **self.accomplices}
+        self.peers: dict[int, Peer] = {
+            **arena.parties(round=round, policy=policy, meanwhile=meanwhile),
+            **self.accomplices,
+        }
         self.told: dict[int, frozenset[int]] = {}
         self.masked: dict[int, RingVector] = {}
         self.proofs: dict[int, bytes] = {}
@@ -71,8 +80,7 @@ class HostileServer:
         """A message of the server in this session; bytes are one already."""
         if isinstance(message, bytes):
             return message
-        header = Header(self.config.suite, message.phase, self.server.sid, self.round, codec.SERVER)
-        return messages.pack(header, message)
+        return messages.pack(self.server._header(message.phase, codec.SERVER), message)
 
     def signed(self, colluder: int, message: Message) -> bytes:
         """A colluder's signature under whatever the server wants."""
@@ -174,6 +182,12 @@ class HostileServer:
                 ends = directory.mask(owner), directory.mask(other)
                 return pairwise_mask_key(self.server.sid, agreed, *ends, self.config.key_bytes)
         return None
+
+
+def withheld(packets: messages.Shares, owners: Collection[int]) -> messages.Shares:
+    """The same without these owners, who are not said to have shared either."""
+    left = tuple(delivery for delivery in packets.deliveries if delivery.owner not in owners)
+    return messages.Shares(packets.shared - set(owners), left)
 
 
 def quorum(signatures: Mapping[int, bytes]) -> messages.Quorum:

@@ -54,12 +54,16 @@ def shown(thing: object) -> str:
 
 
 def told(error: BaseException) -> str:
-    """An error as crash reports tell it: with its arguments, and the local variables of every frame."""
+    """An error as crash reports tell it: with its arguments, the local variables of every frame, and the errors behind it."""
     inner = error.__traceback__
     for _ in range(2):  # the frames of who caught it and of who asked are not the client's
         inner = inner.tb_next if inner else None
     report = traceback.TracebackException(type(error), error, inner, capture_locals=True)
-    return "\n".join([shown(error), repr(error.args), repr(vars(error)), *report.format()])
+    lines = [shown(error), repr(error.args), repr(vars(error)), *report.format()]
+    if error.__context__ is not None:  # also where it is suppressed
+        behind = traceback.TracebackException.from_exception(error.__context__, capture_locals=True)
+        lines += [shown(error.__context__), *behind.format()]
+    return "\n".join(lines)
 
 
 def blobs(text: str) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ class Full(Masking):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         clients = setup.participation
-        self._sessions = Sessions(setup, setup.protocol.session(clients.expected, clients.most))
+        self._sessions = Sessions(setup, setup.protocol.session(clients.expected, clients.most, len(setup.hostile)))
 
     def receive(self, sent: Sent) -> Received:
         return received(self.setup, sent, [self._sessions.run(sent, sent.clients, "all")])

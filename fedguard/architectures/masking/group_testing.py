@@ -45,7 +45,7 @@ class GroupTester(Masking):
         self._groups = groups[:, setup.rng.child("groups").numpy().permutation(n)]
         sizes = groups.sum(axis=1)
         self._tests = Sessions(setup, SessionSize(int(sizes.min()), int(sizes.max()), colluders, honest=0))
-        self._rest = Sessions(setup, setup.protocol.session(n, n))
+        self._rest = Sessions(setup, setup.protocol.session(n, n, len(setup.hostile)))
 
     def receive(self, sent: Sent) -> Received:
         if sent.round == self._plan.round:

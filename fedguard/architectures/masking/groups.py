@@ -21,7 +21,7 @@ class Grouped(Masking):
     def __init__(self, setup: Setup, plan: Groups) -> None:
         super().__init__(setup)
         self._plan, clients = plan, setup.participation
-        self._sessions = Sessions(setup, setup.protocol.session(clients.expected, clients.most))
+        self._sessions = Sessions(setup, setup.protocol.session(clients.expected, clients.most, len(setup.hostile)))
 
     def receive(self, sent: Sent) -> Received:
         groups = self.deal(sent.clients, sent.round)

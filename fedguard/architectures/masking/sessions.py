@@ -29,7 +29,8 @@ class Session:
         included: the clients whose updates are in the sum; none where it was aborted.
         mean: float32 ``[d]``: the mean that the server reads from the sum, weighted as the clients weigh themselves.
         weight: the sum of their weights.
-        contributors: how many of them surely added their share of any noise: neither hostile nor in collusion with the server.
+        contributors: how many of them surely added their share of any noise: neither hostile nor, as others may be, in
+            collusion with the server.
         off, length: squared distance of the mean from the true one, and squared length of that.
         clipped: the share of the honest updates' coordinates that the encoding cut.
         aborted: why there is no sum.
@@ -70,7 +71,7 @@ class Sessions:
             self._noise = plan.for_round(contributors=size.honest, dim=dim, scale=scale)
             if (bound := protocol.privacy.epsilon) is not None:
                 least = minimum(plan, epsilon=bound, rounds=rounds, expected=size.honest, dim=dim, scale=scale)
-                fewest = least + size.colluders
+                fewest = least + size.withholding
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)
         self._context = hashlib.sha256(repr((protocol, self._encoding)).encode()).digest()
         rate = protocol.dropout.rate
@@ -117,7 +118,7 @@ class Sessions:
             included=outcome.included,
             mean=mean.float(),
             weight=float(weight),
-            contributors=len(outcome.included) - max(self._size.colluders, inputs.hostile_among(outcome.included)),
+            contributors=max(0, len(outcome.included) - self._size.colluders - inputs.hostile_among(outcome.included)),
             off=float((mean - true).square().sum()),
             length=float(true.square().sum()),
             clipped=inputs.clipped(outcome.included),

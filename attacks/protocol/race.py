@@ -1,0 +1,81 @@
+"""A second message while the first one is being answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
+
+from fedguard.secagg import codec, messages
+from fedguard.secagg.client import Client
+from fedguard.secagg.codec import Header
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.masks import add_masks
+from fedguard.secagg.messages import Message, Received
+
+
+class ListensMeanwhile(Client):
+    """Planted: it derives its masks, then asks for its input, and takes messages while it waits."""
+
+    def receive(self, data: bytes) -> bytes:
+        return self._answer(data)
+
+    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+        self._shared, partners = shares.shared, self._directory.among(self.id, shares.shared)
+        self._held |= {delivery.owner: self._opened(delivery) for delivery in shares.deliveries}
+        masks = [self._self_mask(), *map(self._pairwise_mask, partners)]
+        masked = self._input()
+        add_masks(masked, masks)
+        self._wipe(keep_shares=True)
+        return messages.Masked(codec.set_hash(shares.shared), masked.tobytes())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race(ProtocolAttack):
+    """The server sends a client two sets of shares at the same time, while it prepares its input, and has two signed inputs.
+
+    By the one set, which is the first to arrive, only t of the victim's neighbours have shared, by the other everybody. The
+    input that is masked for the few goes with the signature under the one for all, which all others are shown. They are
+    told that the t dropped out: so they reveal the mask keys of the t, and those whom the victim did not mask for reveal its
+    seed.
+    """
+
+    name = "race"
+    source = "folklore: CWE-362 (race condition), CWE-367 (time of check, time of use)"
+    number: ClassVar[int] = 3
+    by = "both"
+    stopped_by = "a client answers one message at a time, and refuses what comes meanwhile"
+    weak = ListensMeanwhile
+
+    def mount(self, arena: Arena) -> Claim:
+        victim, second = arena.honest[0], dict[int, Received | None]()
+
+        def meanwhile(client: int) -> None:
+            if client == victim and client not in second:
+                second[client] = None
+                second[client] = server.ask(victim, whole)
+                story.append(
+                    f"client {victim}, which prepares its input for a few, is told that all shared: {server.fate([victim])}"
+                )
+
+        server, story = HostileServer(arena, meanwhile=meanwhile), list[str]()
+        packets = server.share(server.advertise())
+        whole, near = packets[victim], server.server._directory.neighbours[victim]
+        around = [client for client in near if client in arena.honest]
+        kept = around[: server.config.threshold - (len(near) - len(around))]
+        packets[victim] = withheld(whole, [client for client in around if client not in kept])
+        server.mask(packets)
+        answer = second.get(victim)
+        if answer is not None:
+            assert isinstance(answer.message, messages.Masked)
+            server.proofs[victim] = answer.message.vector_hash + answer.signature
+        included = server.server.shared - set(kept)
+        signatures = server.attest(sorted(included), included)
+        others = [client for client in arena.honest if client in included and client != victim]
+        story.append(
+            f"all others are told that clients {kept} dropped out, and shown what it signed: {server.fate(others)}"
+        )
+        server.unmask(dict.fromkeys(signatures.keys() & set(others), quorum(signatures)), included)
+        opened = server.opened([victim])
+        return Claim(sums={} if opened is None else {frozenset({victim}): opened}, story=story)
