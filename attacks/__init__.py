@@ -123,4 +123,6 @@ PROTOCOL = {
     "dropout": "fedguard.attacks.protocol.dropout:Dropout",
     "secret_search": "fedguard.attacks.protocol.secret_search:SecretSearch",
     "sum_leakage": "fedguard.attacks.protocol.sum_leakage:SumLeakage",
+    "pooled_shares": "fedguard.attacks.protocol.pooled_shares:PooledShares",
+    "false_sets": "fedguard.attacks.protocol.false_sets:FalseSets",
 }
