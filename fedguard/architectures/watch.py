@@ -33,7 +33,14 @@ class Watch:
         """The round as it came out."""
         aggregate = result.vector.clone() if isinstance(result, Aggregate) else None
         return Watched(
-            self.sent, after, self._clients, self._updates, received.behind, received.rows.clone(), aggregate
+            self.sent,
+            after,
+            self._clients,
+            self._updates,
+            received.behind,
+            received.rows.clone(),
+            aggregate,
+            received.inputs,
         )
 
 

@@ -9,42 +9,33 @@ its accountant says of so many. What is added by composition over more rounds is
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedguard.bench.trial import deal, set_up
+from fedguard.bench.audit_training import training_checks
+from fedguard.bench.trial import dealt
 from fedguard.config import Cell, Plan
 from fedguard.contracts import (
     DPSGD,
     ClientNoise,
-    Dataset,
     DistributedNoise,
     Examples,
     LocalPlan,
-    Observer,
-    Protocol,
     RecordNoise,
-    RoundReport,
-    Setup,
 )
 from fedguard.privacy import planned, record
 from fedguard.privacy.accounting import Event
-from fedguard.privacy.audit import Audit, Check, Subject, audit
+from fedguard.privacy.audit import Audit, Subject, audit
 from fedguard.privacy.audit.subjects import CentralLevel, RecordLevel, distributed
-from fedguard.privacy.audit.training import server_checks, steps_checks, sums_checks
 from fedguard.privacy.central import central
-from fedguard.registry import registry
 from fedguard.rng import Rng
 from fedguard.secagg.encoding import Encoding
 from fedguard.tasks import cohort
-from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.softmax import Softmax
 from fedguard.tasks.network import Network
 
@@ -54,10 +45,6 @@ CENTRAL_ROUNDS, SHARED_ROUNDS = 50, 2
 STEPS = 50
 #: Shared noise is audited on vectors no longer than that, if the clients of a session are not more.
 DIM = 256
-#: So many rounds of a training are watched, or more where clients take turns; and so many clients that train by DP-SGD.
-WATCHED_AT_SERVER, WATCHED_SUMS, WATCHED_CLIENTS = 24, 3, 4
-#: Of the small task that they train on.
-SHAPE, CLASSES = (1, 8, 8), 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +70,7 @@ def audit_suite(
     """Audit every kind of noise in a suite once; see `fedguard.privacy.audit.audit` for the arguments.
 
     Args:
-        before: told what is audited next.
+        before: told what is done next.
 
     Returns:
         an audit for each kind; none for cells without noise, or that may not run.
@@ -94,11 +81,12 @@ def audit_suite(
             label = ", ".join(f"{key}: {value}" for key, value in swept.items())
             alike.setdefault(_settings(cell), (cell, []))[1].append(label)
     found = []
-    for cell, labels in alike.values():
-        before("a few rounds of training")
-        training = training_checks(cell, seed)
+    for number, (cell, labels) in enumerate(alike.values(), 1):
+        kind = f"{number} of {len(alike)} kinds of noise"
+        before(f"{kind}: rounds of its training")
+        training = training_checks(cell, seed, lambda what, kind=kind: before(f"{kind}: {what}"))
         for subject in subjects(cell, plan.suite.seeds[0]):
-            before(subject.name)
+            before(f"{kind}: {2 * canaries} canaries in {subject.name}")
             one = audit(subject, method=method, canaries=canaries, confidence=confidence, seed=seed, training=training)
             found.append(CellAudit(cells=tuple(labels), audit=one))
     return found
@@ -122,7 +110,7 @@ def subjects(cell: Cell, seed: int) -> Iterator[Subject]:
     elif isinstance(noise, DistributedNoise):
         protocol, rounds = cell.config.protocol, min(training.rounds, SHARED_ROUNDS)
         contributors = protocol.session(clients.expected, clients.most).honest
-        scale, dim = Encoding(**asdict(protocol.fixed_point)).scale, deal(cell, seed)[0].dim
+        scale, dim = Encoding(**asdict(protocol.fixed_point)).scale, dealt(cell, seed).dim
         shared = planned.distributed(noise, rounds=training.rounds, contributors=contributors, dim=dim, scale=scale)
         yield distributed(
             shared, contributors=contributors, dim=max(min(dim, DIM), contributors), scale=scale, rounds=rounds
@@ -144,86 +132,6 @@ def _of_records(cell: Cell, noise: RecordNoise) -> Iterator[RecordLevel]:
             claim=planned.spent([event], noise.delta)[0],
             curve=partial(_spent, event),
         )
-
-
-def training_checks(cell: Cell, seed: int) -> tuple[Check, ...]:
-    """Run a few rounds of a cell's training with nobody hostile, and test the noise of what was seen."""
-    noise, clients, training = cell.config.protocol.privacy, cell.participation, cell.config.training
-    if isinstance(noise, ClientNoise):
-        mechanism = central(noise, clients, training.rounds)
-        setup = _small(cell, seed, _examples(cell, seed, mechanism.start().clip))
-        return server_checks(_reports(cell, setup, WATCHED_AT_SERVER), mechanism, clients, training)
-    if isinstance(noise, DistributedNoise):
-        setup = _small(cell, seed, _examples(cell, seed, noise.clip))
-        contributors = cell.config.protocol.session(clients.expected, clients.most).honest
-        scale = Encoding(**asdict(cell.config.protocol.fixed_point)).scale
-        shared = planned.distributed(
-            noise, rounds=training.rounds, contributors=contributors, dim=setup.task.dim, scale=scale
-        )
-        return sums_checks(_reports(cell, setup, WATCHED_SUMS), shared, contributors, scale)
-    assert isinstance(noise, RecordNoise)  # the other kinds are above
-    return _steps_of_training(cell, noise, seed)
-
-
-def _steps_of_training(cell: Cell, noise: RecordNoise, seed: int) -> tuple[Check, ...]:
-    """Few clients, who take their turns as in the cell, each often enough to come back; their inputs are zeros.
-
-    Then no weight has a gradient. Masks and client transforms come after the noise.
-    """
-    clients, training = cell.participation, cell.config.training
-    few = min(clients.expected, max(WATCHED_CLIENTS, len(noise.parties)))
-    turns = replace(clients, total=few * clients.separation, per_round=few)
-    setup = replace(
-        _small(cell, seed, [Examples(torch.zeros(2, *SHAPE), torch.arange(2))] * turns.total),
-        participation=turns,
-        training=replace(training, worker_momentum=0.0),
-        protocol=Protocol(privacy=noise),
-    )
-    often = 4 if record.steps_in_a_round(noise, training) <= STEPS else 2
-    reports = _reports(cell, setup, max(often, clients.separation + 1))
-    private = replace(training.plan(), private=record.dp_sgd(noise, training, clients))
-    return steps_checks(reports, private, still=math.prod(SHAPE) * CLASSES)
-
-
-def _reports(cell: Cell, setup: Setup, rounds: int) -> list[RoundReport]:
-    return list(islice(cell.architecture.run(setup), rounds))
-
-
-def _small(cell: Cell, seed: int, parts: Sequence[Examples]) -> Setup:
-    """The set-up of a trial, watched in every round; without an attack, and with the mean for a rule, which comes after."""
-    rest = Examples(torch.zeros(CLASSES, *SHAPE), torch.arange(CLASSES))
-    dataset, model = Dataset(rest, rest, CLASSES, (0.0, 1.0)), _FromZero()
-    task = Classification(dataset, tuple(parts), None, model, Network(model, SHAPE, CLASSES, Rng(0)))
-    return replace(
-        set_up(cell, seed, task),
-        pipeline=registry().pipeline("mean"),
-        attack=None,
-        hostile=frozenset(),
-        told=0,
-        evaluate_every=cell.config.training.rounds,
-        observer=Observer(None),
-    )
-
-
-def _examples(cell: Cell, seed: int, clip: float) -> list[Examples]:
-    """Two for each client, so long that its first step is about a tenth of the clip, or a hundred times as long."""
-    draw, found = Rng(seed).child("audit", "examples").torch(), []
-    for client in range(cell.participation.total):
-        length = clip / cell.config.training.plan().lr * (100 if client % 2 else 0.1)
-        x = torch.randn(2, *SHAPE, generator=draw) * length / math.prod(SHAPE) ** 0.5
-        found.append(Examples(x, torch.arange(2) + client % (CLASSES - 1)))
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class _FromZero(Softmax):
-    """Softmax regression that starts at zero, where float32 shows steps of any size."""
-
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        module = super().build(shape, classes)
-        for parameter in module.parameters():
-            nn.init.zeros_(parameter)
-        return module
 
 
 def _spent(event: Event, delta: float) -> float:

@@ -141,6 +141,11 @@ def deal(cell: Cell, seed: int) -> tuple[Classification, dict[str, float | int]]
     return _deal(*_key(cell, seed)), _dissimilarity(_key(cell, seed), memory_floats())
 
 
+def dealt(cell: Cell, seed: int) -> Classification:
+    """The task of a cell alone, for which nothing is measured; see `deal`."""
+    return _deal(*_key(cell, seed))
+
+
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, and who holds
 #: copies of others' examples.
 _Key = tuple[Data, Model, Partition, int, Rng, int, frozenset[int]]

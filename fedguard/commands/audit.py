@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from fedguard.commands.options import Settings, Store, SuiteFile, console
@@ -25,7 +26,9 @@ def audit(
         str, typer.Option(help="gdp_split, clopper_pearson, one_run, fdp_one_run or one_shot (an estimate).")
     ] = "gdp_split",
     canaries: Annotated[int, typer.Option(min=10, help="How many are in, and as many out, on average.")] = 1000,
-    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Of the verdict: right code is called violated no more often.")
+    ] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the canaries and of all noise.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
     name: Annotated[
@@ -43,15 +46,16 @@ def audit(
     from fedguard.bench.audit import audit_suite
 
     laid_out = api.lay_out(suite, settings)[1]
-    with console.status("auditing ...") as status:
-        found = audit_suite(
-            laid_out,
-            method=method,
-            canaries=canaries,
-            confidence=confidence,
-            seed=seed,
-            before=lambda what: status.update(f"{what} ..."),
-        )
+    progress = Console(stderr=True)  # beside the result, which may be JSON
+    with progress.status("auditing ...") as status:
+
+        def before(what: str) -> None:
+            if progress.is_terminal:
+                status.update(f"{what} ...")
+            else:
+                typer.echo(f"auditing: {what}", err=True)
+
+        found = audit_suite(laid_out, method=method, canaries=canaries, confidence=confidence, seed=seed, before=before)
     if as_json:
         typer.echo(json.dumps([one.as_dict() for one in found], indent=1))
     else:

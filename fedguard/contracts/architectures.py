@@ -51,6 +51,8 @@ class Watched:
         behind: the clients behind each row of `rows`.
         rows: float32 ``[m, d]``: what the server has: each update, or the means behind its sums.
         aggregate: float32 ``[d]``: what the round's aggregate came to, with any noise; None where it was abandoned.
+        inputs: by client, float64 ``[d]``: what it put into a session, rounded and noisy, as if it were alone there; none
+            without masks.
     """
 
     sent: Tensor
@@ -60,6 +62,7 @@ class Watched:
     behind: tuple[tuple[int, ...], ...]
     rows: Tensor
     aggregate: Tensor | None
+    inputs: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

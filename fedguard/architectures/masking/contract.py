@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -25,6 +26,7 @@ class Received:
         truth: the single updates behind it all, for measurements; under masks the server has never seen them.
         why: why it has nothing, where it has nothing.
         masked: what the sessions came to; None without masks.
+        inputs: by client, float64 ``[d]``: what it put into its session, where somebody watches who sees everything.
     """
 
     rows: Tensor
@@ -36,6 +38,7 @@ class Received:
     excluded: tuple[int, ...] = ()
     why: str = "no update reached the server"
     masked: MaskedRound | None = None
+    inputs: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class Masking(ABC):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from fedguard.errors import ConfigError
 from fedguard.privacy.calibration import minimum
 from fedguard.privacy.planned import distributed
 from fedguard.secagg.encoding import Encoding
+from fedguard.secagg.masks import RingVector
 from fedguard.secagg.simulation import Federation, Outcome, Settings
 
 
@@ -34,6 +35,7 @@ class Session:
         off, length: squared distance of the mean from the true one, and squared length of that.
         clipped: the share of the honest updates' coordinates that the encoding cut.
         aborted: why there is no sum.
+        inputs: by client, float64 ``[d]``: what it put in, for an observer that watches the round.
     """
 
     included: tuple[int, ...] = ()
@@ -46,6 +48,7 @@ class Session:
     bytes_up: int = 0
     bytes_down: int = 0
     aborted: str | None = None
+    inputs: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class Sessions:
@@ -87,6 +90,16 @@ class Sessions:
         if len(clients) < self._size.fewest:
             return Session(aborted=f"{name}: {len(clients)} clients came, and it takes at least {self._size.fewest}")
         inputs = Inputs(sent, self._encoding, self._noise, self._weights, self._setup.rng.child("masking"), name)
+        observer = self._setup.observer
+        watched = observer is not None and observer.watches(sent.round)
+        seen: dict[int, Tensor] = {}
+
+        def put_in(client: int) -> RingVector:
+            vector = inputs.encoded(client)
+            if watched:
+                seen[client] = torch.from_numpy(self._encoding.decode(vector, dim=inputs.dim, seed=inputs.seed)[0])
+            return vector
+
         silent = sent.silent & set(clients)
         step = self._setup.protocol.dropout.at
         drop = {"masked_input": set(clients) & set(sent.not_finite)}
@@ -96,14 +109,14 @@ class Sessions:
                 round=sent.round,
                 clients=clients,
                 length=self._encoding.length(len(sent.model)),
-                vector=lambda client, sid: inputs.encoded(client),
+                vector=lambda client, sid: put_in(client),
                 model_hash=sent.model_hash,
                 context=self._context,
                 drop=drop,
             )
         except ConfigError as error:  # as many clients as came cannot hold what the protocol promises
             return Session(aborted=f"{name}: {error}")
-        return self._read(outcome, inputs)
+        return dataclasses.replace(self._read(outcome, inputs), inputs=seen)
 
     def _read(self, outcome: Outcome, inputs: Inputs) -> Session:
         traffic = Session(aborted=outcome.aborted, bytes_up=outcome.bytes_up, bytes_down=outcome.bytes_down)
@@ -171,6 +184,7 @@ def received(
         excluded=excluded,
         why=aborted[0] if aborted else "every group was suspected",
         masked=_summary(ran, len(sent.clients), anonymity, excluded),
+        inputs={client: one for session in ran for client, one in session.inputs.items()},
     )
 
 

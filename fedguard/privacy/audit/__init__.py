@@ -16,7 +16,18 @@ import numpy as np
 from fedguard.errors import UnknownName, require
 from fedguard.privacy.accounting import Epsilon
 from fedguard.privacy.audit.clopper_pearson import clopper_pearson
-from fedguard.privacy.audit.contract import SIGNIFICANCE, Audit, Bound, Check, Curve, Method, Scores, Subject, Verdict
+from fedguard.privacy.audit.contract import (
+    FAMILY,
+    SIGNIFICANCE,
+    Audit,
+    Bound,
+    Check,
+    Curve,
+    Method,
+    Scores,
+    Subject,
+    Verdict,
+)
 from fedguard.privacy.audit.fdp_one_run import fdp_one_run
 from fedguard.privacy.audit.gdp_split import gdp_split
 from fedguard.privacy.audit.one_run import one_run
@@ -50,13 +61,14 @@ def audit(
 ) -> Audit:
     """Run code on canaries and hold what they show against what it claims.
 
-    Right code is called violated with probability at most ``1 - confidence`` by the bound, and 0.0001 by each check.
+    Right code is called violated with probability at most ``1 - confidence`` in all: 0.0001 by each check, 0.0025 by all of
+    them (`FAMILY`), and the rest by the bound. (Where that would leave it less than half, the bound has half.)
 
     Args:
         subject: see `fedguard.privacy.audit.subjects`.
         method: what turns scores into a lower bound, one of `METHODS`.
         canaries: how many are in, and as many out, on average: each of twice as many by a fair coin.
-        confidence: of the bound.
+        confidence: of the verdict, see above.
         delta: at which epsilon is bounded where nothing is claimed; else it is the claim's.
         seed: of coins and of all that the subject draws.
         training: checks of a training that this code is part of, see `fedguard.privacy.audit.training`.
@@ -74,7 +86,8 @@ def audit(
     values, seen = subject.observe(included, rng.child("subject"))
     scores = Scores(values=np.asarray(values, float), included=included)
     claim = subject.claim
-    bound = METHODS[method](scores, claim.delta if claim else delta, confidence)
+    error = 1 - confidence
+    bound = METHODS[method](scores, claim.delta if claim else delta, 1 - max(error - FAMILY, error / 2))
     checks = (*(residual_checks(seen) if seen else ()), *training)
     claimed = claim.value if claim and math.isfinite(claim.value) else None
     refutation = "" if claim is None or claimed is None else _refuted(claim, subject.curve, bound)

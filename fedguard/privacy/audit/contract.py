@@ -16,9 +16,13 @@ from fedguard.rng import Rng
 
 Reals: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
+Integers: TypeAlias = NDArray[np.int64]
 
-#: A check fails below this p-value. With fifteen checks, right code fails one of them in at most 0.15 % of audits.
+#: A check fails below this p-value, which holds for all that it compares together (Bonferroni within the check).
 SIGNIFICANCE = 1e-4
+#: No audit makes more checks than that, so right code fails one of them in at most 0.25 % of audits.
+MOST_CHECKS = 25
+FAMILY = MOST_CHECKS * SIGNIFICANCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,13 @@ class Transcript:
         releases: float64 ``[T, d]``.
         truth: float64 ``[T, d]``: what they would be without noise, by the auditor's own arithmetic.
         noise: standard deviation of the noise on each coordinate, as claimed.
+        gaussian: whether the noise of a release is Gaussian; integer noise on a coarse grid is not.
+        bare: float64 ``[k]``: single draws of the noise, brought to N(0, 1) by their own law, where releases add up several.
+        positions: int64 ``[d]``: the coordinate that each column shows; None where that is its number.
+        layers: sizes of the layers in which the coordinates lie, in order; none where there are no layers.
+        clients: int64 ``[T]``: whose noise each row shows; None where it is nobody's.
+        elsewhere: how far the noise differed with the same seed and other data, over its standard deviation; None where
+            that was not tried.
         counts: float64 ``[k]``: the noise of the counts behind an adaptive clip, over the claimed one; None for none.
         drawn: bool ``[k, n]``: who of n was in each of k draws, in their order; None where nobody was drawn.
         rate: q, the chance of each, as claimed.
@@ -118,6 +129,12 @@ class Transcript:
     releases: Reals
     truth: Reals
     noise: float
+    gaussian: bool = True
+    bare: Reals | None = None
+    positions: Integers | None = None
+    layers: tuple[int, ...] = ()
+    clients: Integers | None = None
+    elsewhere: float | None = None
     counts: Reals | None = None
     drawn: Flags | None = None
     rate: float = 1.0

@@ -3,8 +3,12 @@
     r_t = (release_t - truth_t) / noise        independent N(0, 1) on every coordinate and in every round, if all is well
 
 - noise: sum of squares is chi-square, over all rounds and in each; halved or dropped noise, too wide a clip.
+- places: so it is in each stretch of coordinates, in each layer and for each client, see `places`.
+- law: the residuals have the law that they should have, see `places`; coin flips, other tails.
 - normaliser: the part of r_t along truth_t is N(0, 1); a divisor that depends on who took part.
-- rounds: the cosine of r_s and r_t is that of independent directions; noise that is used again.
+- rounds: r_s and r_t are independent: their cosine, their products at each lag, and by places the difference of pairs; noise
+  that is used again, in whole or in part.
+- data: with the same seed other data get the same noise; what depends on data hides none. Exact: right code cannot fail it.
 - coordinates: no release repeats itself, at any distance; a generator that starts anew for each layer.
 - counts: so is the noise of the counts behind an adaptive clip; count noise that is missing, or too small.
 - sampling: the clients of a round are Binomial(n, q) many, in mean and in spread; a fixed size, another rate.
@@ -16,13 +20,20 @@ the mechanism says instead of what epsilon promises.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.stats import binomtest, chi2, hypergeom, norm, t
 
 from fedguard.privacy.audit.contract import Check, Flags, Reals, Transcript
+from fedguard.privacy.audit.places import law, places, two_sided
 
 #: Counts of a larger variance are about Gaussian.
 NEARLY_GAUSSIAN = 5.0
+#: So is a sum of so many products.
+MANY = 1000
+#: What float32 may make of noise, over its standard deviation.
+ROUNDING = 1e-2
 
 
 def residual_checks(seen: Transcript) -> tuple[Check, ...]:
@@ -31,9 +42,13 @@ def residual_checks(seen: Transcript) -> tuple[Check, ...]:
     if not np.isfinite(residuals).all():
         return (Check(name="noise", p_value=0.0, words="what was released is not finite"),)
     aside = _beside(residuals, seen.truth)
-    checks = [_noise(residuals), _normaliser(residuals, seen.truth)]
+    checks = [_noise(residuals), places(residuals, seen), _normaliser(residuals, seen.truth)]
+    if seen.gaussian or seen.bare is not None:
+        checks.append(law(residuals, seen))
     if len(residuals) > 1:
-        checks.append(_rounds(aside))
+        checks.append(_rounds(aside, seen))
+    if seen.elsewhere is not None:
+        checks.append(data(seen.elsewhere))
     checks.append(_coordinates(aside[0]))
     if seen.counts is not None and len(seen.counts):
         checks.append(_counts(seen.counts))
@@ -47,18 +62,13 @@ def residual_checks(seen: Transcript) -> tuple[Check, ...]:
 def _noise(residuals: Reals) -> Check:
     rounds, dim = residuals.shape
     squares = (residuals**2).sum(axis=1)
-    each, total = rounds * _two_sided(squares, dim).min(), _two_sided(squares.sum(), rounds * dim)
+    each, total = rounds * two_sided(squares, dim).min(), two_sided(squares.sum(), rounds * dim)
     ratio = np.sqrt(squares.sum() / residuals.size)
     return Check(
         name="noise",
         p_value=float(min(1.0, 2 * min(each, total))),
         words=f"its standard deviation is {ratio:.3f} times the claimed one",
     )
-
-
-def _two_sided(squares: Reals | float, freedom: int) -> Reals:
-    found: Reals = np.minimum(1.0, 2 * np.minimum(chi2.cdf(squares, freedom), chi2.sf(squares, freedom)))
-    return found
 
 
 def _normaliser(residuals: Reals, truth: Reals) -> Check:
@@ -81,7 +91,34 @@ def _beside(residuals: Reals, truth: Reals) -> Reals:
     return found
 
 
-def _rounds(residuals: Reals) -> Check:
+def data(off: float) -> Check:
+    """With the same seed, what a release differs by on other data is what the clipped inputs differ by.
+
+    Args:
+        off: by how much more or less, over the noise.
+    """
+    return Check(
+        name="data",
+        p_value=float(off <= ROUNDING),
+        words=f"with the same seed, other data change a release by their clipped inputs, up to {off:.1g} times its noise",
+    )
+
+
+def _rounds(residuals: Reals, seen: Transcript) -> Check:
+    """Three tests of independence, each at a third of the error."""
+    if seen.clients is not None:  # a client's rounds beside each other
+        residuals = residuals[np.argsort(seen.clients, kind="stable")]
+    found = [_cosines(residuals), _lags(residuals)]
+    half = len(residuals) // 2 * 2
+    # A difference of two is N(0, 1) again; without their part along the truth they are a little shorter.
+    pairs = (residuals[1:half:2] - residuals[:half:2]) * np.sqrt(0.5 * residuals.shape[1] / (residuals.shape[1] - 1))
+    apart = places(pairs, replace(seen, clients=None))
+    found.append((apart.p_value, f"of the difference of two rounds in a row, {apart.words}"))
+    p_value, words = min(found, key=lambda one: one[0])
+    return Check(name="rounds", p_value=float(min(1.0, len(found) * p_value)), words=words)
+
+
+def _cosines(residuals: Reals) -> tuple[float, str]:
     rounds, dim = residuals.shape
     directions = residuals / np.maximum(np.linalg.norm(residuals, axis=1, keepdims=True), 1e-300)
     cosines = np.clip((directions @ directions.T)[np.triu_indices(rounds, 1)], -1 + 1e-12, 1 - 1e-12)
@@ -89,10 +126,20 @@ def _rounds(residuals: Reals) -> Check:
     # The cosine c of independent directions in k dimensions: c sqrt((k - 1) / (1 - c^2)) is Student's t with k - 1 degrees of
     # freedom. Here k = d - 1, for the part along the truth is gone.
     alone = 2 * t.sf(largest * np.sqrt((dim - 2) / (1 - largest**2)), dim - 2)
-    return Check(
-        name="rounds",
-        p_value=float(min(1.0, len(cosines) * alone)),
-        words=f"the noise of two rounds has a cosine of at most {largest:.3f}",
+    return float(len(cosines) * alone), f"the noise of two rounds has a cosine of at most {largest:.3f}"
+
+
+def _lags(residuals: Reals) -> tuple[float, str]:
+    rounds, dim = residuals.shape
+    lags = [lag for lag in range(1, rounds) if (rounds - lag) * dim >= MANY]
+    if not lags:
+        return 1.0, "too little noise for its correlation over rounds"
+    scale = max(float((residuals**2).mean()), 1e-300)
+    scores = [float((residuals[lag:] * residuals[:-lag]).sum()) / scale / np.sqrt((rounds - lag) * dim) for lag in lags]
+    worst = int(np.argmax(np.abs(scores)))
+    return (
+        float(len(lags) * 2 * norm.sf(abs(scores[worst]))),
+        f"{lags[worst]} rounds apart the noise is correlated by {scores[worst]:.1f} standard deviations",
     )
 
 
@@ -114,7 +161,7 @@ def _coordinates(residual: Reals) -> Check:
 def _counts(counts: Reals) -> Check:
     return Check(
         name="counts",
-        p_value=float(_two_sided((counts**2).sum(), len(counts))),
+        p_value=float(two_sided((counts**2).sum(), len(counts))),
         words=f"the noise of the count has {np.sqrt((counts**2).mean()):.3f} times the claimed standard deviation",
     )
 
@@ -126,7 +173,7 @@ def _sampling(drawn: Flags, seen: Transcript) -> Check:
         return Check(name="sampling", p_value=float(right), words=f"expected {n * q:.0f} of {n} in each draw")
     mean, variance = binomtest(int(counts.sum()), n * draws, q).pvalue, n * q * (1 - q)
     # Counts of so few are not Gaussian, and the mean must do.
-    spread = _two_sided(((counts - n * q) ** 2).sum() / variance, draws) if variance >= NEARLY_GAUSSIAN else 1.0
+    spread = two_sided(((counts - n * q) ** 2).sum() / variance, draws) if variance >= NEARLY_GAUSSIAN else 1.0
     words = f"{counts.mean():.1f} of {n} were in a draw, with variance {counts.var():.1f}; expected "
     return Check(
         name="sampling",

@@ -21,17 +21,24 @@ from torch import Tensor
 from fedguard.contracts import AdaptiveClip, Examples, LocalPlan, Participation
 from fedguard.privacy.accounting import Epsilon
 from fedguard.privacy.audit.contract import Curve, Flags, Reals, Transcript
-from fedguard.privacy.central import CentralDP
+from fedguard.privacy.audit.integers import FINE, to_normal
+from fedguard.privacy.central import CentralDP, CentralState
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.rng import Rng
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import Entropy, expanded
 
 #: How many times longer than the clip an update is.
 LONG = 1e6
 #: How far a model moves by one clipped gradient of DP-SGD: LONG times that is nothing to a logit.
 TINY = 1e-10
+#: The law of single draws is told from about so many: enough for noise that is cut at three standard deviations.
+BARE = 12_000
+#: In so many rounds the release is made again on other data.
+AGAIN = 3
 #: What the clients of one round send, float32 [n, d] with zeros of those that are left out -> what is released, [d].
 Release: TypeAlias = Callable[[Tensor, Rng], Tensor]
+#: That, with what the server carries on.
+_Released: TypeAlias = tuple[Tensor, CentralState]
 #: A client's examples, the model, how it trains -> what it moves by, float32 [d].
 Train: TypeAlias = Callable[[Examples, Tensor, LocalPlan, Rng], Tensor]
 #: How a client trains, how many examples it has -> which of them each step takes, -1 for none.
@@ -52,6 +59,8 @@ class Releases:
         dim: d; at least the clients of a release. None takes as many.
         rounds: with the same canaries.
         curve: the claim at other deltas; for a mechanism that is no Gaussian one.
+        grid: what rounding to a grid may move a release by.
+        bare: single draws of the noise, brought to N(0, 1) by their own law; for noise that is none of a Gaussian.
     """
 
     name: str = "release"
@@ -64,6 +73,8 @@ class Releases:
     dim: int | None = None
     rounds: int = 1
     curve: Curve | None = None
+    grid: float = 0.0
+    bare: Callable[[Rng], Reals] | None = None
 
     def observe(self, included: Flags, rng: Rng) -> tuple[Reals, Transcript]:
         size = self.clients or len(included)
@@ -78,8 +89,23 @@ class Releases:
             releases=np.concatenate(shown, axis=1),
             truth=np.concatenate(list(truth), axis=1),
             noise=self.noise / self.divisor,
+            gaussian=self.noise / self.divisor >= FINE * self.grid,
+            bare=self.bare(rng.child("bare")) if self.bare else None,
+            positions=np.tile(np.arange(dim), len(groups)),
+            elsewhere=self._elsewhere(size, dim, rng.child("data")),
         )
         return np.concatenate(found) * self.divisor / self.clip, seen
+
+    def _elsewhere(self, size: int, dim: int, rng: Rng) -> float | None:
+        """How far the noise differs when one more client sends half a clip; None where draws do not follow ``rng``."""
+        less, more = torch.zeros(2, size, dim)
+        more[0, 0] = self.clip / 2
+        without, again, moved = (self.release(rows, rng).double().numpy() for rows in (less, less, more))
+        if not np.array_equal(without, again):
+            return None
+        moved[0] -= self.clip / 2 / self.divisor
+        off = np.abs(moved - without).max() - self.grid
+        return float(max(off, 0.0) * self.divisor / self.noise)
 
     def _group(self, included: Flags, size: int, rng: Rng) -> Reals:
         """float64 ``[rounds, d]``."""
@@ -95,8 +121,14 @@ def distributed(plan: DistributedDP, *, contributors: int, dim: int, scale: floa
     def release(rows: Tensor, rng: Rng) -> Tensor:
         total = np.zeros(dim, np.int64)
         for client, row in enumerate(rows.numpy()):
-            total += one.encode(row, expanded(rng.child("client", client).entropy().to_bytes(16, "little")))
+            total += one.encode(row, _entropy(rng.child("client", client)))
         return torch.from_numpy(total / scale)
+
+    def bare(rng: Rng) -> Reals:
+        """The noise of clients whose input is nothing, which rounding leaves alone."""
+        some = [one.encode(np.zeros(dim), _entropy(rng.child("client", client))) for client in range(-(-BARE // dim))]
+        sigma = plan.noise_multiplier * plan.clip * scale / math.sqrt(contributors)
+        return to_normal(np.concatenate(some), plan.mechanism, sigma, rng.child("coins").numpy())
 
     return Releases(
         name=f"distributed noise, {plan.mechanism}",
@@ -107,7 +139,13 @@ def distributed(plan: DistributedDP, *, contributors: int, dim: int, scale: floa
         clients=contributors,
         dim=dim,
         rounds=rounds,
+        grid=1 / scale,
+        bare=bare,
     )
+
+
+def _entropy(rng: Rng) -> Entropy:
+    return expanded(rng.entropy().to_bytes(16, "little"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +175,18 @@ class CentralLevel:
         state = mechanism.start()
         length = LONG * state.clip
         releases, truth, could = np.zeros((3, self.rounds, canaries))
-        drawn, counts = np.zeros((self.rounds, people.total), bool), []
+        drawn, counts, off = np.zeros((self.rounds, people.total), bool), [], []
         for t in range(self.rounds):
             chosen = np.array(people.choose(rng.child("participation", t), t + 1), int)
             own = chosen[chosen < canaries]
             came = own[included[own]]
             rows = torch.zeros(len(came), canaries)
             rows[torch.arange(len(came)), torch.from_numpy(came)] = length
-            clip = state.clip
-            released, state = mechanism.release(rows, state, rng.child("release", t))
+            clip, before, draws = state.clip, state, rng.child("release", t)
+            released, state = mechanism.release(rows, before, draws)
+            if t < AGAIN and len(came):
+                fewer = mechanism.release(rows[1:], before, draws)
+                off.append(self._off(people.expected, came[0], before, (released, state), fewer))
             releases[t] = released.double().numpy() * people.expected / clip
             truth[t, came] = 1.0
             could[t, own if people.scheme == "cyclic" else slice(None)] = 1.0
@@ -157,12 +198,22 @@ class CentralLevel:
             releases=releases,
             truth=truth,
             noise=sum_noise(mechanism),
+            elsewhere=max(off) / sum_noise(mechanism) if off else None,
             counts=np.array(counts) / mechanism.bit_noise,
             drawn=drawn if self.claim and self.claim.sampling in ("fixed", "poisson") else None,
             rate=people.expected / people.total,
             fixed=people.scheme == "fixed",
         )
         return (releases * could).sum(axis=0) / np.sqrt(np.maximum((could**2).sum(axis=0), 1e-9)), seen
+
+    def _off(self, expected: int, client: int, before: CentralState, more: _Released, fewer: _Released) -> float:
+        """By how many clips the noise of a release differs, or that of its count, with one long update more."""
+        apart = (more[0] - fewer[0]).double() * expected / before.clip
+        apart[client] -= 1.0
+        law, count = self.mechanism.clip, 0.0
+        if isinstance(law, AdaptiveClip):  # one update beyond the clip lowers the count by a half
+            count = abs(math.log(more[1].clip / fewer[1].clip) / law.lr * expected - 0.5)
+        return max(float(apart.abs().max()), count)
 
     def _among(self, people: Participation) -> CentralDP:
         """The same mechanism among so many: the noise of its counts would follow their number."""
@@ -204,7 +255,8 @@ class RecordLevel:
     """DP-SGD in a client, whose examples are the canaries: softmax regression of two classes, one input for each canary.
 
     At p = 1/2 a canary's gradient is ``(-1, 1) / sqrt(2)`` in its input's two weights, whatever the step. The learning rate is
-    so small that it stays there. The sum of the two weights then moves by noise alone, which is what the residuals are.
+    so small that it stays there. The sum of the two weights then moves by noise alone, which is what the residuals are; so do
+    the biases, up to a millionth.
 
     Args:
         train: the code under audit; the model has 2 (m + 1) parameters, weights first.
@@ -230,17 +282,42 @@ class RecordLevel:
         x = torch.zeros(len(which), m)
         x[torch.arange(len(which)), which] = LONG
         examples, model = Examples(x, torch.zeros(len(which), dtype=torch.int64)), torch.zeros(2 * (m + 1))
-        moved, drawn = np.zeros((self.rounds, 2, m)), []
+        moved, biases, drawn = np.zeros((self.rounds, 2, m)), np.zeros((self.rounds, 2)), []
         for t in range(self.rounds):
             draws = rng.child("round", t)
-            moved[t] = self.train(examples, model, plan, draws)[: 2 * m].double().view(2, m).numpy() / TINY
+            step = self.train(examples, model, plan, draws).double().numpy() / TINY
+            moved[t], biases[t] = step[: 2 * m].reshape(2, m), step[2 * m :]
             taken = self.batches(plan, len(which), draws.child("client", 0).numpy())
             drawn += [np.isin(np.arange(len(which)), batch) for batch in taken]
+        bare, elsewhere = self._single(plan, m, rng.child("single"))
         seen = Transcript(
-            releases=moved.sum(axis=1) / math.sqrt(2),
-            truth=np.zeros((self.rounds, m)),
+            releases=np.concatenate([moved.sum(axis=1) / math.sqrt(2), biases], axis=1),
+            truth=np.zeros((self.rounds, m + 2)),
             noise=noise * math.sqrt(plan.private_steps(q)),
+            bare=bare,
+            layers=(m, 2),
+            elsewhere=elsewhere,
             drawn=np.stack(drawn) if q < 1 else None,
             rate=q,
         )
         return (moved[:, 0] - moved[:, 1]).sum(axis=0) / math.sqrt(2), seen
+
+    def _single(self, plan: LocalPlan, m: int, rng: Rng) -> tuple[Reals, float]:
+        """Single steps on one example: their noise on all coordinates, over its claimed standard deviation; and by how much
+        it differs, over the same, when the example is another."""
+        assert plan.private is not None  # else `train` refuses
+        _, noise = plan.private.level(0)
+        plan, found, off = replace(plan, steps=1, epochs=None), [], 0.0
+        for t in range(-(-BARE // (2 * m + 2))):
+            draws, rest = rng.child(t), []
+            taken = int((self.batches(plan, 1, draws.child("client", 0).numpy()) >= 0).sum())
+            for own in (0, 1):
+                x = torch.zeros(1, m)
+                x[0, own] = LONG
+                one = Examples(x, torch.zeros(1, dtype=torch.int64))
+                moved = self.train(one, torch.zeros(2 * (m + 1)), plan, draws).double().numpy() / TINY
+                moved[[own, m + own]] -= taken * math.sqrt(0.5) * np.array([1, -1])
+                rest.append(moved / noise)
+            found.append(rest[0])
+            off = max(off, float(np.abs(rest[1] - rest[0]).max()))
+        return np.concatenate(found), off

@@ -4,8 +4,9 @@ Canaries run a mechanism by itself, with random streams of the auditor's. Here t
 stream the noise of a round, of a client, of a step came from, who was drawn, and whether the mechanism was called at all.
 
     server     expected * aggregate - sum_i clip(x_i)          also that the model moves by the aggregate and by nothing else
-    clients    len(behind) * row - sum_(i behind) clip(x_i)    of each sum that the server opened
     DP-SGD     what a client moved by in coordinates in which none of its examples has a gradient
+
+Noise that clients share out is in `fedguard.privacy.audit.shares`.
 """
 
 from __future__ import annotations
@@ -20,82 +21,107 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.contracts import AdaptiveClip, LocalPlan, Participation, RoundReport, Training, Watched
-from fedguard.privacy.audit.contract import Check, Reals, Transcript
+from fedguard.privacy.audit.contract import Check, Integers, Reals, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.subjects import count_residual, independent, sum_noise
 from fedguard.privacy.central import CentralDP
-from fedguard.privacy.distributed import DistributedDP
 
 #: The model moves by the aggregate up to the rounding of float32, over the step.
 ROUNDING = 1e-3
 
 
 def server_checks(
-    reports: Sequence[RoundReport], mechanism: CentralDP, clients: Participation, training: Training
+    reports: Sequence[RoundReport],
+    mechanism: CentralDP,
+    clients: Participation,
+    training: Training,
+    *,
+    layers: tuple[int, ...] = (),
+    other: Sequence[RoundReport] = (),
 ) -> tuple[Check, ...]:
-    """Of noise at the server: its sums, its counts behind an adaptive clip, whom it drew, and the model's steps."""
-    # A server that clips nothing has no clip to report; it is held against the one that it should start with.
-    clips = [mechanism.start().clip if report.clip is None else report.clip for report in reports]
-    rounds, expected, released, truth = list(map(_watched, reports)), clients.expected, [], []
-    for one, clip in zip(rounds, clips, strict=True):
-        released.append(_or_nothing(one).numpy() * expected / clip)
-        truth.append(_clipped(one.updates, clip).sum(0).numpy() / clip)
+    """Of noise at the server: its sums, its counts behind an adaptive clip, whom it drew, and the model's steps.
+
+    Args:
+        layers: sizes of the model's, in order.
+        other: the first rounds of a training with the same seed and other data.
+    """
+    releases, truth, clips = _sums(reports, mechanism, clients.expected)
+    rounds, expected, noise = list(map(watched, reports)), clients.expected, sum_noise(mechanism)
+    elsewhere = None
+    if other:
+        there, of_there, _ = _sums(other, mechanism, expected)
+        apart = (releases - truth)[: len(other)] - (there - of_there)
+        elsewhere = float(np.abs(apart).max()) / noise
     seen = Transcript(
-        releases=independent(np.stack(released), mechanism.bands),
-        truth=independent(np.stack(truth), mechanism.bands),
-        noise=sum_noise(mechanism),
+        releases=releases,
+        truth=truth,
+        noise=noise,
+        layers=layers,
+        elsewhere=elsewhere,
         counts=_counts(rounds, clips, mechanism, expected),
         drawn=_drawn(reports, clients.total) if clients.scheme in ("fixed", "poisson") else None,
         rate=expected / clients.total,
         fixed=clients.scheme == "fixed",
     )
     turns = (_turns(reports, clients),) if clients.scheme == "cyclic" else ()
-    return _named((*residual_checks(seen), *turns, _moves(rounds, training)))
+    return named((*residual_checks(seen), *turns, _moves(rounds, training)))
 
 
-def sums_checks(
-    reports: Sequence[RoundReport], plan: DistributedDP, contributors: int, scale: float
+def steps_checks(
+    reports: Sequence[RoundReport],
+    plan: LocalPlan,
+    still: Integers,
+    *,
+    layers: tuple[int, ...] = (),
+    other: Sequence[RoundReport] = (),
 ) -> tuple[Check, ...]:
-    """Of noise that clients share out, in each sum that came about; their rounding to the grid adds its variance.
-
-    Args:
-        contributors: among how many the noise is shared out.
-        scale: S, ring units per unit of the input.
-    """
-    releases, truth = [], []
-    for one in map(_watched, reports):
-        for row, behind in zip(one.rows, one.behind, strict=True):
-            inputs = _clipped(one.updates[[one.clients.index(client) for client in behind]], plan.clip)
-            part = (inputs * scale) % 1
-            rounding = float((part * (1 - part)).sum(0).mean()) / scale**2
-            noise = math.sqrt(len(behind) * (plan.noise_multiplier * plan.clip) ** 2 / contributors + rounding)
-            releases.append(row.double().numpy() * len(behind) / noise)
-            truth.append(inputs.sum(0).numpy() / noise)
-    if not releases:
-        return (Check(name="training: noise", p_value=1.0, words="no sum came about, so nothing can be told"),)
-    return _named(residual_checks(Transcript(releases=np.stack(releases), truth=np.stack(truth), noise=1.0)))
-
-
-def steps_checks(reports: Sequence[RoundReport], plan: LocalPlan, still: int) -> tuple[Check, ...]:
     """Of DP-SGD in the clients: every client of every round has noise of its own, and as much as it says.
 
     Args:
         plan: how each trains.
-        still: in so many coordinates, the first, no example has a gradient.
+        still: the coordinates in which no example has a gradient.
+        layers, other: as for `server_checks`.
     """
+    releases, clients = _steps(reports, plan, still)
+    there, _ = _steps(other, plan, still) if other else (releases, clients)
+    seen = Transcript(
+        releases=releases,
+        truth=np.zeros_like(releases),
+        noise=1.0,
+        positions=still,
+        layers=layers,
+        clients=clients,
+        elsewhere=float(np.abs(releases[: len(there)] - there).max()) if other else None,
+    )
+    return named(residual_checks(seen))
+
+
+def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -> tuple[Reals, Reals, list[float]]:
+    """float64 ``[T, d]`` in clips: what was released, and what without noise; and the clip of each round."""
+    # A server that clips nothing has no clip to report; it is held against the one that it should start with.
+    clips = [mechanism.start().clip if report.clip is None else report.clip for report in reports]
+    released, truth = [], []
+    for one, clip in zip(map(watched, reports), clips, strict=True):
+        released.append(_or_nothing(one).numpy() * expected / clip)
+        truth.append(clipped(one.updates, clip).sum(0).numpy() / clip)
+    return independent(np.stack(released), mechanism.bands), independent(np.stack(truth), mechanism.bands), clips
+
+
+def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> tuple[Reals, Integers]:
+    """float64 ``[k, d]``: what each client moved by, over its noise; int64 ``[k]``: which client."""
     private, divisor = plan.private, plan.batch_size
     assert private is not None and divisor is not None  # else the training refuses
     steps = plan.private_steps(private.sample_rate)
     # A step's noise goes on by momentum: in s steps the k-th is counted 1 + m + ... + m^(s - k) times.
     times = np.cumsum(plan.momentum ** np.arange(steps))
     scale = plan.lr / divisor * math.sqrt(float((times**2).sum()))
-    rows = []
-    for one in map(_watched, reports):
+    rows, clients = [], []
+    for one in map(watched, reports):
         for client, update in zip(one.clients, one.updates, strict=True):
             clip, multiplier = private.level(client)
-            rows.append(update[:still].double().numpy() / (clip * multiplier * scale))
-    releases = np.stack(rows)
-    return _named(residual_checks(Transcript(releases=releases, truth=np.zeros_like(releases), noise=1.0)))
+            rows.append(update.double().numpy()[still] / (clip * multiplier * scale))
+            clients.append(client)
+    return np.stack(rows), np.array(clients, np.int64)
 
 
 def _counts(rounds: Sequence[Watched], clips: Sequence[float], mechanism: CentralDP, expected: int) -> Reals | None:
@@ -153,17 +179,17 @@ def _or_nothing(one: Watched) -> Tensor:
     return torch.zeros_like(one.sent).double() if one.aggregate is None else one.aggregate.double()
 
 
-def _clipped(updates: Tensor, clip: float) -> Tensor:
+def clipped(updates: Tensor, clip: float) -> Tensor:
     """float64 ``[n, d]``, by the auditor's own arithmetic."""
     rows = updates.double()
     clipped: Tensor = rows * (clip / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)).clamp(max=1)
     return clipped
 
 
-def _watched(report: RoundReport) -> Watched:
+def watched(report: RoundReport) -> Watched:
     assert report.watched is not None  # the auditor watches every round
     return report.watched
 
 
-def _named(checks: Sequence[Check]) -> tuple[Check, ...]:
+def named(checks: Sequence[Check]) -> tuple[Check, ...]:
     return tuple(replace(check, name=f"training: {check.name}") for check in checks)

@@ -1,0 +1,124 @@
+"""Where is the noise not what it should be, and has it the law that it should have?
+
+Residuals over the claimed standard deviation are independent N(0, 1), in every coordinate, layer and client alike:
+
+- places: their sum of squares is chi-square in each dyadic stretch of coordinates, from a single one to all of them, in each
+  layer, and for each client; two-sided, Bonferroni over all of these.
+- law: Kolmogorov and Smirnov's distance from N(0, 1), of all, in each layer and for each client; and the largest of all, whose
+  law is Phi(m)^N. Integer noise is brought to N(0, 1) by its own law before (`fedguard.privacy.audit.integers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from scipy.stats import chi2, kstest, norm
+
+from fedguard.privacy.audit.contract import Check, Integers, Reals, Transcript
+
+#: Of fewer values no law is told.
+FEW = 100
+
+
+def two_sided(squares: Reals | float, freedom: Reals | int) -> Reals:
+    """p-values of sums of squares with so many degrees of freedom."""
+    found: Reals = np.minimum(1.0, 2 * np.minimum(chi2.cdf(squares, freedom), chi2.sf(squares, freedom)))
+    return found
+
+
+def places(residuals: Reals, seen: Transcript) -> Check:
+    """The place whose noise is least what it should be, of all coordinates, layers and clients."""
+    squares, rounds = residuals**2, len(residuals)
+    where = _positions(residuals, seen)
+    sums, sizes = np.bincount(where, squares.sum(axis=0)), np.bincount(where) * float(rounds)
+    compared, worst = 0, (2.0, 1.0, "")
+    for names, some, many in _groups(sums, sizes, squares, seen):
+        there = many > 0
+        p_values = np.where(there, two_sided(some, np.maximum(many, 1)), 1.0)
+        compared += int(there.sum())
+        least = int(p_values.argmin())
+        # Where several are as bad, the one of which most is missing.
+        tied = np.flatnonzero(p_values == p_values[least])
+        least = int(tied[np.argmax(many[tied])])
+        ratio = float(np.sqrt(some[least] / max(many[least], 1)))
+        worst = min(worst, (float(p_values[least]), -float(many[least]), f"{names(least)} has {ratio:.3f}"))
+    return Check(
+        name="places",
+        p_value=float(min(1.0, compared * worst[0])),
+        words=f"the noise of {worst[2]} times the claimed standard deviation, the least likely of {compared} places",
+    )
+
+
+def law(residuals: Reals, seen: Transcript) -> Check:
+    """How far the residuals are from their law, of all, in each layer and for each client."""
+    parts: list[tuple[str, Reals]] = []
+    if seen.bare is not None:
+        parts.append(("single draws", seen.bare))
+    if seen.gaussian:
+        parts += _parts(residuals, seen)
+    found = [_largest(*parts[0])]
+    if len(parts) > 1 and seen.bare is not None:
+        found.append(_largest(*parts[1]))
+    for name, values in parts:
+        if values.size >= FEW:
+            told = kstest(values.ravel(), norm.cdf, method="asymp")
+            found.append((float(told.pvalue), f"the distribution of {name} is off by {told.statistic:.3f}"))
+    p_value, words = min(found)
+    return Check(name="law", p_value=float(min(1.0, len(found) * p_value)), words=words)
+
+
+def _largest(name: str, values: Reals) -> tuple[float, str]:
+    largest = float(np.abs(values).max())
+    none_larger = values.size * np.log1p(-2 * norm.sf(largest)) if largest > 0 else -np.inf
+    p_value = 2 * min(np.exp(none_larger), -np.expm1(none_larger))
+    return float(p_value), f"the largest of {values.size} of {name} is {largest:.2f} standard deviations"
+
+
+def _parts(residuals: Reals, seen: Transcript) -> list[tuple[str, Reals]]:
+    found = [("all noise", residuals)]
+    if len(seen.layers) > 1:
+        layer = _layer(_positions(residuals, seen), seen.layers)
+        found += [(f"the noise of layer {one}", residuals[:, layer == one]) for one in np.unique(layer)]
+    if seen.clients is not None:
+        found += [(f"the noise of client {one}", residuals[seen.clients == one]) for one in np.unique(seen.clients)]
+    return found
+
+
+def _groups(
+    sums: Reals, sizes: Reals, squares: Reals, seen: Transcript
+) -> Iterator[tuple[Callable[[int], str], Reals, Reals]]:
+    """How the places of one kind are called, their sums of squares, and of how many."""
+    width = 1
+    while True:
+        starts = np.arange(0, len(sums), width)
+        yield (
+            partial(_stretch, width=width, dim=len(sums)),
+            np.add.reduceat(sums, starts),
+            np.add.reduceat(sizes, starts),
+        )
+        if width >= len(sums):
+            break
+        width *= 2
+    if len(seen.layers) > 1:
+        layer = _layer(np.arange(len(sums)), seen.layers)
+        yield "layer {}".format, np.bincount(layer, sums), np.bincount(layer, sizes)
+    if seen.clients is not None:
+        own = squares.sum(axis=1)
+        each = np.bincount(seen.clients) * float(squares.shape[1])
+        yield "client {}".format, np.bincount(seen.clients, own), each
+
+
+def _stretch(number: int, width: int, dim: int) -> str:
+    first, last = number * width, min((number + 1) * width, dim) - 1
+    return f"coordinate {first}" if first == last else f"coordinates {first} to {last}"
+
+
+def _positions(residuals: Reals, seen: Transcript) -> Integers:
+    return np.arange(residuals.shape[1]) if seen.positions is None else seen.positions
+
+
+def _layer(positions: Integers, layers: tuple[int, ...]) -> Integers:
+    """int64: in which layer each coordinate lies."""
+    return np.searchsorted(np.cumsum(layers), positions, side="right").astype(np.int64)
