@@ -39,7 +39,7 @@ LOOPS = {
 
 @pytest.mark.parametrize(
     ("rule", "known", "effort"),
-    [("trimmed_mean", 1 / 3, 0.3), ("median", 9 / 7, 0.3), ("krum", 5 / 3, 0.3), ("nnm >> trimmed_mean", 4 / 3, 0.4)],
+    [("trimmed_mean", 1 / 3, 0.3), ("median", 9 / 7, 0.3), ("krum", 2.5, 0.3), ("nnm >> trimmed_mean", 4 / 3, 0.4)],
 )
 def test_finds_what_is_known_and_the_witness_proves_it(rule, known, effort):
     found = fg.kappa(rule, n=20, f=4, effort=effort)
@@ -49,6 +49,21 @@ def test_finds_what_is_known_and_the_witness_proves_it(rule, known, effort):
     assert len(honest) == 16
     values = rows.double().tolist()
     assert ratio_by_hand(LOOPS[rule](values, 4), values, honest) == pytest.approx(found.value, rel=0.01)
+
+
+def test_krum_selects_the_colluders_across_from_a_crowd():
+    """By hand: eleven honest rows on a simplex, five in a place on one side of it, four colluders on the other side.
+
+    The colluders, at t^2 = 15 / 7, have the eleven and each other for neighbours: 11 (1 + t^2) = 10 * 2.2 + 4 (1 + t^2), the
+    score of a row on the simplex; the five, at a little more than t, score worse.
+    """
+    rows = np.zeros((20, 12))
+    rows[:11, :11] = np.eye(11) - 1 / 11
+    rows[:11] /= np.linalg.norm(rows[0])
+    rows[11:16, 11], rows[16:, 11] = -1.58, (15 / 7) ** 0.5 - 1e-3
+    values = rows.tolist()
+    assert ratio_by_hand(reference.krum(values, 4), values, tuple(range(16))) > 3.1
+    assert fg.aggregate("krum", rows, f=4)[11] > 1.4
 
 
 def test_finds_what_is_known_of_multi_krum():
