@@ -60,4 +60,5 @@ class MixedStep(PoisonAttack):
 
 
 def _unit(way: Tensor) -> Tensor:
-    return way / way.norm().clamp(min=1e-12)
+    unit: Tensor = way / way.norm().clamp(min=1e-12)
+    return unit

@@ -43,11 +43,13 @@ def effects(
     if not all_finite(directions):
         return None
     everything = torch.eye(h + len(directions), dtype=torch.float64)
-    mean = everything[:h].mean(0, keepdim=True)
-    combinations = (mean, *everything[h:].split([len(one) for one in rows]))
+    combinations, start = [everything[:h].mean(0, keepdim=True)], h
+    for part in rows:
+        combinations.append(everything[start : start + len(part)])
+        start += len(part)
     try:
         probes = rule.probes(honest, directions, view.f)
         asked = zip((UNATTACKED, *sent), combinations, strict=True)
-        return {name: probes(rows.expand(view.f, -1)).progress for name, rows in asked}
+        return {name: probes(part.expand(view.f, -1)).progress for name, part in asked}
     except PreconditionError:
         return None  # too few updates for the rule: the server abandons the round
