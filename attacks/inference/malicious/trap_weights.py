@@ -85,7 +85,8 @@ class TrapWeights(InferenceAttack):
         share = torch.tensor(1 / max(view.count, 2))
         if len(x) >= view.count:
             return ratio.quantile(share, dim=0).exp()[:, None]
-        return (ratio.mean(0) + ratio.std(0) * torch.special.ndtri(share)).exp()[:, None]
+        fitted: Tensor = ratio.mean(0) + ratio.std(0) * torch.special.ndtri(share)
+        return fitted.exp()[:, None]
 
     def infer(self, view: InferenceView) -> Reconstruction:
         return Reconstruction(readings(view, *rows(view)))
