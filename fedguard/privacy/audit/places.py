@@ -43,7 +43,8 @@ def places(residuals: Reals, seen: Transcript) -> Check:
         tied = np.flatnonzero(p_values == p_values[least])
         least = int(tied[np.argmax(many[tied])])
         ratio = float(np.sqrt(some[least] / max(many[least], 1)))
-        worst = min(worst, (float(p_values[least]), -float(many[least]), f"{names(least)} has {ratio:.3f}"))
+        found = (float(p_values[least]), -float(many[least]), f"{names(least)} has {ratio:.3f}")
+        worst = min(worst, found, key=lambda one: one[:2])  # of equals the first, which says most
     return Check(
         name="places",
         p_value=float(min(1.0, compared * worst[0])),
@@ -90,6 +91,13 @@ def _groups(
     sums: Reals, sizes: Reals, squares: Reals, seen: Transcript
 ) -> Iterator[tuple[Callable[[int], str], Reals, Reals]]:
     """How the places of one kind are called, their sums of squares, and of how many."""
+    if len(seen.layers) > 1:
+        layer = _layer(np.arange(len(sums)), seen.layers)
+        yield "layer {}".format, np.bincount(layer, sums), np.bincount(layer, sizes)
+    if seen.clients is not None:
+        own = squares.sum(axis=1)
+        each = np.bincount(seen.clients) * float(squares.shape[1])
+        yield "client {}".format, np.bincount(seen.clients, own), each
     width = 1
     while True:
         starts = np.arange(0, len(sums), width)
@@ -101,13 +109,6 @@ def _groups(
         if width >= len(sums):
             break
         width *= 2
-    if len(seen.layers) > 1:
-        layer = _layer(np.arange(len(sums)), seen.layers)
-        yield "layer {}".format, np.bincount(layer, sums), np.bincount(layer, sizes)
-    if seen.clients is not None:
-        own = squares.sum(axis=1)
-        each = np.bincount(seen.clients) * float(squares.shape[1])
-        yield "client {}".format, np.bincount(seen.clients, own), each
 
 
 def _stretch(number: int, width: int, dim: int) -> str:
