@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedguard.kernels import distances_from, length
 
+
 @dataclass(frozen=True, kw_only=True)
 class MinSum(LongestStep):
     """The longest step in a harmful direction whose distances to the benign updates add up to no more than theirs do.

@@ -84,7 +84,7 @@ def audit_suite(
     for number, (cell, labels) in enumerate(alike.values(), 1):
         kind = f"{number} of {len(alike)} kinds of noise"
         before(f"{kind}: rounds of its training")
-        training = training_checks(cell, seed, lambda what, kind=kind: before(f"{kind}: {what}"))
+        training = training_checks(cell, seed, before)
         for subject in subjects(cell, plan.suite.seeds[0]):
             before(f"{kind}: {2 * canaries} canaries in {subject.name}")
             one = audit(subject, method=method, canaries=canaries, confidence=confidence, seed=seed, training=training)

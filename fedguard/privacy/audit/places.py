@@ -32,7 +32,7 @@ def places(residuals: Reals, seen: Transcript) -> Check:
     """The place whose noise is least what it should be, of all coordinates, layers and clients."""
     squares, rounds = residuals**2, len(residuals)
     where = _positions(residuals, seen)
-    sums, sizes = np.bincount(where, squares.sum(axis=0)), np.bincount(where) * float(rounds)
+    sums, sizes = _added(where, squares.sum(axis=0)), _added(where, np.full(len(where), float(rounds)))
     compared, worst = 0, (2.0, 1.0, "")
     for names, some, many in _groups(sums, sizes, squares, seen):
         there = many > 0
@@ -43,7 +43,8 @@ def places(residuals: Reals, seen: Transcript) -> Check:
         tied = np.flatnonzero(p_values == p_values[least])
         least = int(tied[np.argmax(many[tied])])
         ratio = float(np.sqrt(some[least] / max(many[least], 1)))
-        worst = min(worst, (float(p_values[least]), -float(many[least]), f"{names(least)} has {ratio:.3f}"))
+        found = (float(p_values[least]), -float(many[least]), f"{names(least)} has {ratio:.3f}")
+        worst = min(worst, found, key=lambda one: one[:2])  # of equals the first, which says most
     return Check(
         name="places",
         p_value=float(min(1.0, compared * worst[0])),
@@ -90,6 +91,13 @@ def _groups(
     sums: Reals, sizes: Reals, squares: Reals, seen: Transcript
 ) -> Iterator[tuple[Callable[[int], str], Reals, Reals]]:
     """How the places of one kind are called, their sums of squares, and of how many."""
+    if len(seen.layers) > 1:
+        layer = _layer(np.arange(len(sums)), seen.layers)
+        yield partial(_numbered, "layer"), _added(layer, sums), _added(layer, sizes)
+    if seen.clients is not None:
+        own = squares.sum(axis=1)
+        each = np.full(len(own), float(squares.shape[1]))
+        yield partial(_numbered, "client"), _added(seen.clients, own), _added(seen.clients, each)
     width = 1
     while True:
         starts = np.arange(0, len(sums), width)
@@ -101,13 +109,15 @@ def _groups(
         if width >= len(sums):
             break
         width *= 2
-    if len(seen.layers) > 1:
-        layer = _layer(np.arange(len(sums)), seen.layers)
-        yield "layer {}".format, np.bincount(layer, sums), np.bincount(layer, sizes)
-    if seen.clients is not None:
-        own = squares.sum(axis=1)
-        each = np.bincount(seen.clients) * float(squares.shape[1])
-        yield "client {}".format, np.bincount(seen.clients, own), each
+
+
+def _added(where: Integers, values: Reals) -> Reals:
+    """float64: the values of each number in ``where``, added up."""
+    return np.bincount(where, values).astype(np.float64)
+
+
+def _numbered(kind: str, number: int) -> str:
+    return f"{kind} {number}"
 
 
 def _stretch(number: int, width: int, dim: int) -> str:

@@ -149,7 +149,9 @@ def test_the_command_tells_both_bounds_and_the_verdict(tmp_path):
     assert done.exit_code == 0, done.output
     assert done.output.count("consistent") == 3
     assert "relation: add/remove" in done.output
-    told = json.loads(run(tmp_path, SUITE, "--canaries", "200", "--json").stdout)
+    done = run(tmp_path, SUITE, "--canaries", "200", "--json")
+    assert "1 of 2 kinds of noise: 400 canaries" in done.stderr and "DP-SGD in 20 of 20 clients" in done.stderr
+    told = json.loads(done.stdout)
     assert [one["verdict"] for one in told] == ["consistent"] * 3
     assert told[0]["bound"]["method"] == "gdp_split"
 
