@@ -49,6 +49,7 @@ class Differencing(ProtocolAttack):
         story.append(f"two sessions, the second without client {victim}: the sums differ by its input")
         return Claim(
             sums={frozenset({victim}): whole.server.total - rest.server.total},
+            broken=["one session has given two sums"] if max(opened) > 1 else [],
             figures={"sessions": 2, "sums_within_one_session": max(opened), "splits_tried": len(opened)},
             story=story,
         )

@@ -78,8 +78,8 @@ class NonceGraphClient(Client):
 class GraphGrinding(ProtocolAttack):
     """Server and colluders steer the graph until a threshold of colluders stands around a victim, and holds its secrets.
 
-    First the server proposes that everybody be everybody's neighbour, at a threshold that was made for a sparse graph.
-    Then it comes with a nonce for which the graph would be bad, if the nonce were all that it is drawn from. Last, one
+    Each fresh key has to move the graph, or it would be known before. Then the server proposes that everybody be everybody's neighbour, at a threshold that was made for a sparse graph.
+    It comes with a nonce for which the graph would be bad, if the nonce were all that it is drawn from. Last, one
     colluder waits with its keys until it has seen all others', and tries key after key:
 
         chance per ring <= honest clients * P[Hyp(n - 1, A, k) >= t],      tries needed: about its inverse
@@ -115,6 +115,8 @@ class GraphGrinding(ProtocolAttack):
             f"{parameters.threshold} colluders around one client hold its secrets"
         ]
         figures: dict[str, float] = {}
+        known, told = self._foreseen(arena)
+        story.append(told)
         for way, relay in self._ways(arena, figures):
             try:
                 relay.run(ServerState.ATTESTING)
@@ -125,8 +127,21 @@ class GraphGrinding(ProtocolAttack):
             opened = f"the inputs of clients {sorted(min(sums))} lie open" if sums else "nobody is surrounded"
             story.append(f"{way}: nobody objects; {opened}")
             if sums:
-                return Claim(sums=sums, figures=figures, story=story)
-        return Claim(figures=figures, story=story)
+                return Claim(sums=sums, broken=known, figures=figures, story=story)
+        return Claim(broken=known, figures=figures, story=story)
+
+    def _foreseen(self, arena: Arena) -> tuple[list[str], str]:
+        """Whose fresh keys do not move the graph: who chooses all else could know it without them, and search at leisure."""
+        relay = Relay(arena.server(), _peers(arena))
+        relay.step()
+        directory, still = relay.server._directory, []
+        for client, entry in directory.entries.items():
+            for field in ("encryption_key", "mask_key"):
+                others = {**directory.entries, client: replace(entry, **{field: arena.entropy(SECRET_BYTES)})}
+                if replace(directory, entries=others).neighbours == directory.neighbours:
+                    still.append(f"the {field} of client {client}")
+        known = [f"the graph is drawn without {still[0]}, and {len(still) - 1} keys more"] if still else []
+        return known, f"{len(still)} of {2 * len(directory.entries)} fresh keys leave the graph as it is"
 
     def _ways(self, arena: Arena, figures: dict[str, float]) -> Iterator[tuple[str, Relay]]:
         """Sessions as far as the graph is settled, each with fresh parties."""

@@ -53,34 +53,47 @@ class KeySubstitution(ProtocolAttack):
     weak = BelievesTheServer
 
     def mount(self, arena: Arena) -> Claim:
-        victim, colluder = arena.honest[0], arena.colluders[0]
+        victim, other, colluder = arena.honest[0], arena.honest[1], arena.colluders[0]
+        middles: list[_Middle] = []
         story, sums = [], {}
+
+        def middle() -> _Middle:
+            middles.append(_Middle(arena, victim))
+            return middles[-1]
+
         for forger in ("nobody", f"client {colluder}"):
-            middle = _Middle(arena, victim)
-            story.append(
-                f"the server's keys for all others, signed by {forger}: {middle.roster(signed=forger != 'nobody')}"
-            )
-            if middle.share is not None:
-                sums[frozenset({victim})] = middle.opened()
+            between = middle()
+            what = f"the server's keys for all others, signed by {forger}"
+            story.append(between.tell(between.forged(signed=forger != "nobody"), what))
+            opened = None if between.share is None else between.opened()
+            if opened is not None:
+                sums[frozenset({victim})] = opened
                 story.append(f"client {victim} shares its secrets with the server, and masks its input for it")
 
-        own, signature = (middle := _Middle(arena, victim)).advertised[victim]
-        other = arena.honest[1]
-        story.append(f"client {victim}'s keys as client {other}'s: {middle.tell({other: (own, signature)})}")
-        story.append(f"client {victim}'s keys as client {colluder}'s, signed by it: {_advertised(arena, victim, {})}")
+        own, signature = (between := middle()).advertised[victim]
+        story.append(between.tell({other: (own, signature)}, f"client {victim}'s keys as client {other}'s"))
+        own, _ = (between := middle()).advertised[victim]
+        story.append(between.as_its_own(own, f"client {victim}'s keys as client {colluder}'s, signed by it"))
+        entry, signature = (between := middle()).advertised[victim]
+        altered = {victim: (replace(entry, mask_key=between.pairs[other][1].public), signature)}
+        story.append(between.tell(altered, f"another mask key as client {victim}'s own"))
+        entry, signature = (between := middle()).advertised[other]
+        altered = {other: (replace(entry, model_hash=arena.entropy(32)), signature)}
+        story.append(between.tell(altered, f"another model as client {other}'s"))
         for field in ("encryption_key", "mask_key"):
-            fates = {_advertised(arena, victim, {field: point}) for point in LOW_ORDER}
-            story.append(
-                f"{len(LOW_ORDER)} points of low order as client {colluder}'s {field}: {', '.join(sorted(fates))}"
-            )
-        return Claim(sums=sums, figures={"low_order_points": len(LOW_ORDER)}, story=story)
-
-
-def _advertised(arena: Arena, victim: int, keys: Mapping[str, bytes]) -> str:
-    """What a victim says to a colluder's own key in its roster: the victim's ones, or the colluder's ones but for ``keys``."""
-    middle, colluder = _Middle(arena, victim), arena.colluders[0]
-    entry = replace(middle.advertised[colluder if keys else victim][0], **keys)
-    return middle.tell({colluder: (entry, middle.server.signed(colluder, entry))})
+            told = f"{len(LOW_ORDER)} points of low order as client {colluder}'s {field}"
+            fates = set()
+            for point in LOW_ORDER:
+                entry, _ = (between := middle()).advertised[colluder]
+                fates.add(between.as_its_own(replace(entry, **{field: point}), told).rpartition(": ")[2])
+            story.append(f"{told}: {', '.join(sorted(fates))}")
+        return Claim(
+            sums=sums,
+            blamed=set().union(*(between.server.named for between in middles)),
+            broken=[what for between in middles for what in between.server.taken],
+            figures={"low_order_points": len(LOW_ORDER)},
+            story=story,
+        )
 
 
 class _Middle:
@@ -98,17 +111,22 @@ class _Middle:
             client: (KeyPair(arena.entropy(32)), KeyPair(arena.entropy(32))) for client in answers if client != victim
         }
 
-    def roster(self, *, signed: bool) -> str:
-        """Show the victim keys of the server, with the signatures of the true ones or with a colluder's."""
+    def forged(self, *, signed: bool) -> dict[int, tuple[Advertise, bytes]]:
+        """Keys of the server for all others, with the signatures of the true ones or with a colluder's."""
         forged = {}
         for client, (encryption, mask) in self.pairs.items():
             entry, signature = self.advertised[client]
             entry = replace(entry, encryption_key=encryption.public, mask_key=mask.public)
             forged[client] = entry, self.server.signed(self.arena.colluders[0], entry) if signed else signature
-        return self.tell(forged)
+        return forged
 
-    def tell(self, forged: Mapping[int, tuple[Advertise, bytes]]) -> str:
-        """Show the victim a roster in which some entries are others; return what it says."""
+    def as_its_own(self, entry: Advertise, what: str) -> str:
+        """Show the victim these keys as the colluder's, signed by it."""
+        colluder = self.arena.colluders[0]
+        return self.tell({colluder: (entry, self.server.signed(colluder, entry))}, what)
+
+    def tell(self, forged: Mapping[int, tuple[Advertise, bytes]], what: str) -> str:
+        """Show the victim a roster in which some entries are others, which it must refuse; return what it says."""
         entries = {**self.advertised, **forged}
         self.directory = Directory(
             self.server.server.proposal,
@@ -122,15 +140,18 @@ class _Middle:
         if answer is not None:
             assert isinstance(answer.message, messages.Share)
             self.share = answer.message
-        return self.server.fates[self.victim]
+        self.server.must_refuse([self.victim], what)
+        return f"{what}: {self.server.fates[self.victim]}"
 
-    def opened(self) -> RingVector:
-        """The victim's input, from its shares and masks, which are all for keys of the server."""
+    def opened(self) -> RingVector | None:
+        """The victim's input, from its shares and masks, which are all for keys of the server; None where it sends none."""
         assert self.share is not None
         config, directory, victim = self.server.config, self.directory, self.victim
         sid, neighbours = directory.sid, directory.neighbours[self.victim]
         packets = messages.Shares(frozenset(directory.entries), tuple(map(self._packet, neighbours)))
         self.server.mask({victim: packets})
+        if victim not in self.server.masked:
+            return None
         dealt = dict(zip(neighbours, self.share.packets, strict=True))
         shares = {client + 1: self._share_of_seed(client, dealt[client]) for client in neighbours[: config.threshold]}
         seed = combine(shares).to_bytes(keys.SECRET_BYTES, "little")

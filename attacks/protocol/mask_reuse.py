@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
 from fedguard.secagg.client import Client
+from fedguard.secagg.codec import SHARE_BYTES
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.entropy import expanded
-from fedguard.secagg.transitions import ServerState
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.shamir import combine
 
 
 class KeptKeysClient(Client):
@@ -30,6 +33,9 @@ class MaskReuse(ProtocolAttack):
     Round, model and nonce are the same, hence all that the session is named by but the clients' fresh keys. If those are
     kept, so are the masks, and the difference of two masked inputs is that of the inputs. The server also shows the clients
     of a third session the keys of the first.
+
+    And it looks for other pads that serve twice: seeds that come again; packets from one client to another and back under one
+    key; and masks of clients that do keep their secrets, which must be others in each session all the same.
     """
 
     name = "mask_reuse"
@@ -43,14 +49,17 @@ class MaskReuse(ProtocolAttack):
         first = Relay(arena.server(), self._peers(arena, idle=False))
         first.step()
         old_keys = first.mail
-        first.run(ServerState.ATTESTING)
+        first.run()
         server = arena.server(nonce=first.server._nonce)
-        second = Relay(server, self._peers(arena, idle=True)).run(ServerState.ATTESTING)
+        second = Relay(server, self._peers(arena, idle=True)).run()
         kept = [client for client in arena.honest if _mask_key(first, client) == _mask_key(second, client)]
+        seeds = [_seeds(relay) for relay in (first, second)]
+        same = [client for client in arena.honest if seeds[0][client] == seeds[1][client]]
         sums = {frozenset({client}): first.masked[client] - second.masked[client] for client in arena.honest}
         story = [
             "one session run twice, with the same nonce; the second time all inputs are zeros",
-            f"{len(kept)} of {len(arena.honest)} honest clients advertise the same keys again",
+            f"{len(kept)} of {len(arena.honest)} honest clients advertise the same keys again, and {len(same)} have the "
+            "same self mask",
             "the difference of a client's two masked inputs is taken for its input",
         ]
         third = self._peers(arena, idle=True)
@@ -58,7 +67,36 @@ class MaskReuse(ProtocolAttack):
             third[client].receive(server.hello())
         fates = sorted({tried(third[client], old_keys[client])[1] for client in arena.honest})
         story.append(f"a third time, with the keys of the first in the roster: {', '.join(fates)}")
-        return Claim(sums=sums, figures={"clients_with_the_same_keys": len(kept)}, story=story)
+        streams = _same_streams(first)
+        story.append(f"pairs of clients whose packets to each other are encrypted by one stream: {len(streams)}")
+        broken = [
+            f"clients {who} have {what} again" for what, who in (("mask keys", kept), ("self masks", same)) if who
+        ]
+        broken += [f"clients {pair} encrypt their packets to each other by one stream" for pair in streams]
+        later = self._later(arena)
+        story.append(
+            f"of clients that keep their secrets, in two sessions with other nonces, {len(later)} have the same masks"
+        )
+        broken += [f"masks of client {client} follow from its secrets, and not from the session" for client in later]
+        figures = {"clients_with_the_same_keys": len(kept), "pairs_with_one_stream": len(streams)}
+        return Claim(sums=sums, broken=broken, figures=figures, story=story)
+
+    def _later(self, arena: Arena) -> list[int]:
+        """Were secrets kept, masks would still be others in each session: whose are not, of clients that do keep them."""
+        masks: list[tuple[RingVector, ...]] = []
+        for _ in range(2):
+            peers = {**arena.parties(kind=KeptKeysClient, idle=True), **self._accomplices(arena)}
+            relay = Relay(arena.server(), peers).run()
+            revealed = relay.server._shares_by_owner()
+            pairwise = {client: relay.masked[client].copy() for client in arena.honest}
+            for client, vector in pairwise.items():  # inputs are zeros
+                add_masks(vector, relay.server._masks_of(client, revealed[client]))
+            masks.append(tuple(part for v in arena.honest for part in (pairwise[v], relay.masked[v] - pairwise[v])))
+        same = [np.array_equal(one, other) for one, other in zip(*masks, strict=True)]
+        return [client for i, client in enumerate(arena.honest) if any(same[2 * i : 2 * i + 2])]
+
+    def _accomplices(self, arena: Arena) -> dict[int, Peer]:
+        return {client: arena.accomplice(client, kind=KeptKeysClient) for client in arena.colluders}
 
     def _peers(self, arena: Arena, *, idle: bool) -> dict[int, Peer]:
         return {**arena.parties(idle=idle), **{client: arena.accomplice(client) for client in arena.colluders}}
@@ -66,3 +104,27 @@ class MaskReuse(ProtocolAttack):
 
 def _mask_key(relay: Relay, client: int) -> bytes:
     return relay.server._advertised[client][0].mask_key
+
+
+def _seeds(relay: Relay) -> dict[int, int]:
+    """The seeds of the self masks, as the server rebuilds them in the end."""
+    threshold = relay.server.config.threshold
+    revealed = relay.server._shares_by_owner()
+    return {owner: combine(dict(sorted(shares.items())[:threshold])) for owner, shares in revealed.items()}
+
+
+def _same_streams(relay: Relay) -> list[tuple[int, int]]:
+    """Pairs of which what is sent there and back differs as what was meant differs: the shares of seeds, which are known."""
+    server, near = relay.server, relay.server._directory.neighbours
+    revealed = server._shares_by_owner()
+
+    def seed_part(owner: int, holder: int) -> tuple[int, int]:
+        cipher = server._shares[owner][0].packets[near[owner].index(holder)].cipher[:SHARE_BYTES]
+        return int.from_bytes(cipher, "little"), revealed[owner][holder + 1]
+
+    found = []
+    for u, v in ((u, v) for u in near for v in near[u] if u < v):
+        (there, meant), (back, meant_back) = seed_part(u, v), seed_part(v, u)
+        if there ^ back == meant ^ meant_back:
+            found.append((u, v))
+    return found

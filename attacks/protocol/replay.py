@@ -48,10 +48,18 @@ class Replay(ProtocolAttack):
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[-1]
         story, third = _signatures(arena, victim)
-        opened = third.opened([victim])
-        story += [*_messages(arena, victim), *_session(arena, victim), *_shares(arena, victim)]
+        opened, servers = third.opened([victim]), []
+        for told, asked in (_messages(arena, victim), _session(arena, victim), _shares(arena, victim)):
+            story += told
+            servers += asked
         shares = {f"{kind}_shares": len(third.shares.get((victim, kind), ())) for kind in (SEED, KEY)}
-        return Claim(sums={} if opened is None else {frozenset({victim}): opened}, figures=shares, story=story)
+        return Claim(
+            sums={} if opened is None else {frozenset({victim}): opened},
+            blamed=set().union(*(server.named for server in servers)),
+            broken=[what for server in servers for what in server.taken],
+            figures=shares,
+            story=story,
+        )
 
 
 def _signatures(arena: Arena, victim: int) -> tuple[list[str], HostileServer]:
@@ -76,12 +84,16 @@ def _signatures(arena: Arena, victim: int) -> tuple[list[str], HostileServer]:
     ], server
 
 
-def _messages(arena: Arena, victim: int) -> list[str]:
+#: What happened, and the servers that saw it.
+Told = tuple[list[str], list[HostileServer]]
+
+
+def _messages(arena: Arena, victim: int) -> Told:
     """Each message of round 1 to the victim, in the place of that of round 2."""
     fates: list[str] = []
     old = _honestly(HostileServer(arena, round=1), victim, fates, [])
-    _honestly(HostileServer(arena, round=2), victim, fates, old)
-    return [f"each message of round 1 once more in round 2, before the new one: {', '.join(fates)}"]
+    _honestly(later := HostileServer(arena, round=2), victim, fates, old)
+    return [f"each message of round 1 once more in round 2, before the new one: {', '.join(fates)}"], [later]
 
 
 def _honestly(server: HostileServer, victim: int, fates: list[str], old: list[bytes]) -> list[bytes]:
@@ -92,6 +104,7 @@ def _honestly(server: HostileServer, victim: int, fates: list[str], old: list[by
         if old:
             server.ask(victim, old[len(said)])
             fates.append(server.fates[victim])
+            server.must_refuse([victim], f"message {len(said) + 1} of an earlier round")
         said.append(server.pack(message))
 
     first(server.server.hello())
@@ -108,7 +121,7 @@ def _honestly(server: HostileServer, victim: int, fates: list[str], old: list[by
     return said
 
 
-def _session(arena: Arena, victim: int) -> list[str]:
+def _session(arena: Arena, victim: int) -> Told:
     """The same nonce three times: others' mask keys of the first two sessions are known, and shown in the third."""
     others = [client for client in arena.honest if client != victim]
     first = HostileServer(arena)
@@ -133,35 +146,47 @@ def _session(arena: Arena, victim: int) -> list[str]:
     )
     third.server.sid = shown.sid
     third.ask(victim, messages.Shares(frozenset([victim, *packets]), tuple(packets[u] for u in sorted(packets))))
+    third.must_refuse([victim], "packets of an earlier session with the same nonce")
     return [
         f"the same nonce again, with old keys of clients {sorted(packets)}, whose mask keys were opened: client {victim} "
         f"{keys}; with the packets that they made for it then: {third.fates[victim]}"
-    ]
+    ], [third]
 
 
-def _shares(arena: Arena, victim: int) -> list[str]:
-    """Packets for other receivers, from other senders, and copied by a colluder."""
+def _shares(arena: Arena, victim: int) -> Told:
+    """Packets for other receivers, from other senders, altered, and copied by a colluder."""
     one, other, *_ = arena.honest
-    story = []
-    for what in ("a packet that was made for another", "two packets with their senders exchanged"):
-        server = HostileServer(arena)
+    story, servers = [], []
+    for what in _BENT:
+        servers.append(server := HostileServer(arena))
         packets = server.share(server.advertise())
         mine = {delivery.owner: delivery for delivery in packets[victim].deliveries}
-        if what.startswith("two"):
+        if what.startswith("another"):
+            field = {what.rpartition(" ")[2]: arena.entropy(32)}
+            mine[one] = replace(mine[one], packet=replace(mine[one].packet, **field))
+        elif what.startswith("two"):
             mine[one], mine[other] = replace(mine[other], owner=one), replace(mine[one], owner=other)
         else:
             mine |= {delivery.owner: delivery for delivery in packets[other].deliveries if delivery.owner == one}
         server.ask(victim, replace(packets[victim], deliveries=tuple(mine[owner] for owner in sorted(mine))))
-        story.append(f"{what}: client {victim}: {server.fates[victim]}")
-    server = HostileServer(arena)
+        story.append(server.must_refuse([victim], what))
+    servers.append(server := HostileServer(arena))
     packets = server.share(server.advertise())
     copied = _copied(server, victim, arena.colluders[0])
     server.server._shares[arena.colluders[0]] = copied, server.signed(arena.colluders[0], copied)
     server.ask_all(
         {client: message for client, message in server.server._deliveries().items() if client in arena.honest}
     )
-    story.append(f"client {arena.colluders[0]} deals out client {victim}'s packets: {server.fate(arena.honest)}")
-    return story
+    story.append(server.must_refuse(arena.honest, f"client {arena.colluders[0]} deals out client {victim}'s packets"))
+    return story, servers
+
+
+_BENT = (
+    "a packet that was made for another",
+    "two packets with their senders exchanged",
+    "another commitment in the place of seed_share",
+    "another commitment in the place of key_share",
+)
 
 
 def _copied(server: HostileServer, victim: int, colluder: int) -> messages.Share:

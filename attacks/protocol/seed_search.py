@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from fedguard.attacks.protocol.means.relay import Peer, Relay
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
+from fedguard.secagg.keys import SECRET_BYTES, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_mask, add_masks, keystream
 from fedguard.secagg.session import Config
 from fedguard.secagg.simulation import Settings
@@ -38,17 +39,35 @@ class FoldedKeyClient(Client):
         return folded(key, self.bits), sign
 
 
+def dimensions(keys: Iterable[int]) -> int:
+    """The rank of these numbers as vectors over the field of two elements, which their bits are (Gauss)."""
+    basis: dict[int, int] = {}
+    for key in keys:
+        left = key
+        while left and left.bit_length() in basis:
+            left ^= basis[left.bit_length()]
+        if left:
+            basis[left.bit_length()] = left
+    return len(basis)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SeedSearch(ProtocolAttack):
-    """A curious server tries all 2^16 keys that a folded one can be, on a masked input whose other masks it knows.
+    """A curious server looks for few keys where there should be many: in the generator, in the keys, and by trying them all.
 
-    It keeps to the protocol. The self masks are revealed to it in due course, and its two colluders know the masks that
+    Its colluders run the same software as all. So they draw secrets by the thousand, and see whether one comes twice: of N
+    with b bits, about N^2 / 2^(b + 1) do. They derive keys of masks, and see how many dimensions these span as vectors of
+    bits: as many as they have bits, unless they are folded or padded. And the server tries all 2^16 keys that a folded one
+    can be, on a masked input whose other masks it knows.
+
+    In that it keeps to the protocol. The self masks are revealed to it in due course, and its two colluders know the masks that
     they share with the victim; one mask is left, the one between the two honest clients. A key is the right one when what
     it leaves are numbers of 20 bits, as the encoding makes them, and not of 32: each coordinate is worth 12 bits of proof.
 
     Args:
         seeds: keys to try, counted from zero.
         bits: of an encoded input's coordinate; all parties know it.
+        drawn: secrets of each kind that a colluder draws.
     """
 
     name = "seed_search"
@@ -63,11 +82,16 @@ class SeedSearch(ProtocolAttack):
 
     seeds: int = 2**16
     bits: int = 20
+    drawn: int = 2**11
 
     def draw(self, config: Config, entropy: Entropy) -> RingVector:
         return fixed_point(config, entropy, self.bits)
 
     def mount(self, arena: Arena) -> Claim:
+        figures, story, broken = self._repeats(arena)
+        sums: dict[frozenset[int], RingVector] = {}
+        spans, told, too_few = self._spans(arena)
+        figures, story, broken = figures | spans, story + told, broken + too_few
         (victim, other), size = arena.honest, arena.config.key_bytes
         left = self._one_mask_left(arena)
         started = time.perf_counter()
@@ -76,23 +100,62 @@ class SeedSearch(ProtocolAttack):
         found = next((key for key in tried if fits(key)), None)
         count = self.seeds if found is None else int.from_bytes(found, "little") + 1
         rate = count / (time.perf_counter() - started)
-        figures = {
+        figures |= {
             "seeds_tried": count,
             "seeds_per_second": rate,
             "hours_for_2^32_seeds": 2**32 / rate / 3600,
             f"years_for_2^{8 * size}_keys": 2.0 ** (8 * size) / rate / 3600 / 24 / 365.25,
         }
-        story = [
+        story += [
             f"clients {victim} and {other} share one mask that the server and clients "
             f"{', '.join(map(str, arena.colluders))} do not know",
             f"{count} seeds tried, {rate:.0f} per second: "
             + ("none leaves an encoded input" if found is None else f"seed {count - 1} leaves encoded inputs"),
         ]
-        if found is None:
-            return Claim(figures=figures, story=story)
-        add_mask(left[victim], found, -1)
-        add_mask(left[other], found, 1)
-        return Claim(sums={frozenset({v}): left[v] for v in arena.honest}, figures=figures, story=story)
+        if found is not None:
+            add_mask(left[victim], found, -1)
+            add_mask(left[other], found, 1)
+            sums |= {frozenset({v}): left[v] for v in arena.honest}
+        return Claim(sums=sums, broken=broken, figures=figures, story=story)
+
+    def _spans(self, arena: Arena) -> tuple[dict[str, float], list[str], list[str]]:
+        """How many dimensions the keys of colluders' masks span: of each kind twice as many keys as they have bits.
+
+        2 m random keys of m bits fail to span all dimensions with a chance of 2^-m. The secrets are drawn anew for each.
+        """
+        size, figures, broken, told = arena.config.key_bytes, {}, [], []
+        one, other = ((client, arena.entropy(SECRET_BYTES)) for client in arena.colluders[:2])
+        kinds: dict[str, Callable[[bytes], bytes]] = {
+            "pairwise": lambda secret: pairwise_mask_key(arena.model_hash, secret, one, other, size),
+            "self": lambda secret: self_mask_key(arena.model_hash, secret, one[0], size),
+        }
+        for kind, derived in kinds.items():
+            keys = [int.from_bytes(derived(arena.entropy(SECRET_BYTES)), "little") for _ in range(16 * size)]
+            figures[f"dimensions_of_{kind}_mask_keys"] = float(dimensions(keys))
+            told.append(f"{kind} masks {dimensions(keys)}")
+            if dimensions(keys) < 8 * size:
+                broken.append(
+                    f"keys of {kind} masks have {dimensions(keys)} bits at most, where {8 * size} are promised"
+                )
+        return figures, [f"dimensions that {16 * size} mask keys of {8 * size} bits span: {', '.join(told)}"], broken
+
+    def _repeats(self, arena: Arena) -> tuple[dict[str, float], list[str], list[str]]:
+        """How many of so many secrets that colluders draw, with the software of all, are the same."""
+        hello, client, figures, broken = arena.server().hello(), arena.colluders[0], {}, []
+        secrets: dict[str, list[bytes]] = {"mask_keys": [], "seeds": []}
+        for _ in range(self.drawn):
+            accomplice = arena.accomplice(client)
+            accomplice.receive(hello)
+            secrets["mask_keys"].append(bytes(accomplice._mask.secret))
+            secrets["seeds"].append(bytes(accomplice._seed))
+        for what, drawn in secrets.items():
+            figures[f"{what}_drawn_twice"] = twice = float(len(drawn) - len(set(drawn)))
+            if twice:
+                broken.append(f"{twice:.0f} of {self.drawn} {what.replace('_', ' ')} were drawn before: they are few")
+        told = [
+            f"of {self.drawn} mask keys and as many seeds that a colluder draws, {sum(figures.values()):.0f} come twice"
+        ]
+        return figures, told, broken
 
     def _one_mask_left(self, arena: Arena) -> dict[int, RingVector]:
         """The honest clients' masked inputs less all masks but the one between them, after a session without reproach."""

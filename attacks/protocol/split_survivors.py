@@ -20,10 +20,10 @@ class SkipsConsistency(Client):
         super().__init__(id, identity, roster, replace(policy, attested=False), **facts)
 
 
-def split(server: HostileServer, victim: int) -> list[str]:
+def split(server: HostileServer, victim: int, *, fill: bool = True) -> list[str]:
     """Tell half of the others that the victim survived, the rest that it dropped out, and keep what they reveal.
 
-    With attestation, each half is shown the signatures over its own survivors, filled up with the other half's.
+    With attestation, each half is shown the signatures over its own survivors, filled up with the other half's if so wished.
     """
     everybody = server.server.shared
     others = sorted(everybody - {victim} - server.accomplices.keys())
@@ -40,7 +40,8 @@ def split(server: HostileServer, victim: int) -> list[str]:
             foreign = {
                 c: s for signatures in signed.values() for c, s in signatures.items() if c in included - own.keys()
             }
-            filled = {**own, **dict(sorted(foreign.items())[: max(0, server.config.quorum - len(own))])}
+            lacking = max(0, server.config.quorum - len(own)) if fill else 0
+            filled = {**own, **dict(sorted(foreign.items())[:lacking])}
             server.unmask(dict.fromkeys(half, quorum(filled)), included)
         else:
             server.unmask({client: server.survivors(client, included) for client in half}, included)
@@ -59,7 +60,8 @@ class SplitSurvivors(ProtocolAttack):
     """The server tells half of the clients that the victim survived, and the other half that it dropped out.
 
     The one half would reveal shares of the victim's seed, the other half shares of its mask key; colluders add both. It
-    tries this in a session with the consistency round, and then proposes one without.
+    tries this in sessions with the consistency round, where it shows each half as many signatures as are asked for, or only
+    those that there are; and then proposes one without.
     """
 
     name = "split_survivors"
@@ -71,10 +73,13 @@ class SplitSurvivors(ProtocolAttack):
 
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[-1]
-        server = HostileServer(arena)
-        server.mask(server.share(server.advertise()))
-        story = ["with the consistency round:", *split(server, victim)]
-        opened = server.opened([victim])
+        story, opened = ["with the consistency round:"], None
+        for fill in (True, False):
+            server = HostileServer(arena)
+            server.mask(server.share(server.advertise()))
+            told = split(server, victim, fill=fill)
+            story += told if fill else [f"the same with no signatures but those that there are: {told[1]}"]
+            opened = server.opened([victim]) if opened is None else opened
         if opened is None:
             server = HostileServer(arena, config=replace(arena.config, attested=False))
             answers = server.ask_all(dict.fromkeys(server.peers, server.server.hello()))

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
+from fedguard.attacks.protocol.means.inputs import fixed_point, looks_encoded
 
 from fedguard.secagg import codec, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.entropy import Entropy
+from fedguard.secagg.masks import RingVector
+from fedguard.secagg.session import Config
 
 
 class TwoLists(Client):
@@ -40,6 +44,9 @@ class SurvivorAndDropped(ProtocolAttack):
     The seed of its self mask and its mask key together open its input. A protocol falls to it whose request has a list of
     survivors and a list of the dropped that nobody compares. Ours has one bit per client, so the server tries what comes
     nearest: it appends a second list to its messages, and then asks once more with the bit turned over.
+
+    It also tries with one secret alone, which would be enough if inputs had one kind of mask: it calls a client silent whose
+    input has arrived, and takes the pairwise masks off; and it takes off the self mask of one that has survived.
     """
 
     name = "survivor_and_dropped"
@@ -48,6 +55,9 @@ class SurvivorAndDropped(ProtocolAttack):
     by = "both"
     stopped_by = "a request with one bit per client, and an answer with one share per neighbour: neither can hold both"
     weak = TwoLists
+
+    def draw(self, config: Config, entropy: Entropy) -> RingVector:
+        return fixed_point(config, entropy)
 
     def mount(self, arena: Arena) -> Claim:
         server = HostileServer(arena)
@@ -78,4 +88,20 @@ class SurvivorAndDropped(ProtocolAttack):
         )
         opened = server.opened([victim])
         sums = {} if opened is None else {frozenset({victim}): opened}
+        for called, included in (("silent, though its input is there", without), ("a survivor", everybody)):
+            vector = _with_one_secret(arena, victim, included)
+            clear = looks_encoded(vector)
+            story.append(
+                f"client {victim} is called {called}: one kind of mask off, {'it is clear' if clear else 'noise'}"
+            )
+            sums |= {frozenset({victim}): vector} if clear else {}
         return Claim(sums=sums, figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]}, story=story)
+
+
+def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> RingVector:
+    """The victim's masked input, less what a session with these survivors gives away of its masks."""
+    server = HostileServer(arena)
+    server.mask(server.share(server.advertise()))
+    question = quorum(server.attest(included, included))
+    server.unmask(dict.fromkeys(included & set(arena.honest), question), included)
+    return server.stripped(victim)

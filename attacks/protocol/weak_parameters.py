@@ -41,6 +41,7 @@ PREPARING: dict[str, dict[str, Any]] = {
     "4 neighbours": {"degree": 4},
     "AES-128 for AES-256": {"suite": 1},
     "a modulus of 2^32 for 2^64": {"ring": 32},
+    "inputs of another length": {"length": 17},
     "another clip": {"context": b"another clip".ljust(32)},
 }
 
@@ -63,13 +64,13 @@ class WeakParameters(ProtocolAttack):
     settings = Settings(ring=64, suite=2, colluding=0.2, dropping=0.2)
 
     def mount(self, arena: Arena) -> Claim:
-        victim, story, accepted, inputs = arena.honest[-1], [], 0, []
+        victim, story, accepted, inputs = arena.honest[-1], [], [], []
         for what, change in (OPENING | PREPARING).items():
             config = replace(arena.config, **change)
             server = HostileServer(arena, config=config)
             answers = server.ask_all(dict.fromkeys(arena.honest, server.server.hello()))
             story.append(f"{what}: {server.fate(arena.honest)}")
-            accepted += len(answers) == len(arena.honest)
+            accepted += [what] if answers else []
             if what in OPENING and len(answers) == len(arena.honest):
                 server = HostileServer(arena, config=config)
                 server.mask(server.share(server.advertise()))
@@ -80,8 +81,10 @@ class WeakParameters(ProtocolAttack):
         server = HostileServer(arena)
         server.ask_all(dict.fromkeys(arena.honest, _tiny(server)))
         story.append(f"a modulus of 2^8, written by hand: {server.fate(arena.honest)}")
-        figures = {"proposals": len(OPENING | PREPARING) + 1, "accepted": accepted, "inputs_opened": len(inputs)}
-        return Claim(sums={frozenset({victim}): inputs[0]} if inputs else {}, figures=figures, story=story)
+        figures = {"proposals": len(OPENING | PREPARING) + 1, "accepted": len(accepted), "inputs_opened": len(inputs)}
+        broken = [f"honest clients accepted a session with {what}" for what in accepted]
+        sums = {frozenset({victim}): inputs[0]} if inputs else {}
+        return Claim(sums=sums, broken=broken, figures=figures, story=story)
 
 
 def _tiny(server: HostileServer) -> bytes:

@@ -61,6 +61,8 @@ class WithheldShares(ProtocolAttack):
         packets[named] = replace(packets[named], deliveries=packets[named].deliveries[1:])
         packets[victim] = withheld(packets[victim], unseen)
         server.mask(packets)
+        server.must_refuse([few, none], "fewer than t packets")
+        server.must_refuse([named], "fewer packets than owners")
         everybody = server.server.shared
         included = everybody - {*kept, few, none, named}
         story = [
@@ -83,4 +85,5 @@ class WithheldShares(ProtocolAttack):
             "packets_handed_on": threshold,
             "neighbours_that_refuse": len(refusing),
         }
-        return Claim(sums={} if opened is None else {frozenset({victim}): opened}, figures=figures, story=story)
+        sums = {} if opened is None else {frozenset({victim}): opened}
+        return Claim(sums=sums, broken=server.taken, figures=figures, story=story)

@@ -38,6 +38,8 @@ class Claim:
         sums: for a set of honest clients, what the attack takes for the sum of their inputs.
         totals: what an honest server took for sums: the clients whose inputs it says are in one, and the sum.
         blamed: whom honest parties named as cheats.
+        broken: in words, what the protocol says cannot happen and did: keys that were taken though nobody had signed them, a
+            graph that was known before the keys. Whether an input follows from it here and now is not asked.
         epsilons: of rounds with noise, the epsilon that the noise in the sum is worth at best, and the one that was charged.
         figures: what was measured on the way, with units in the names.
         story: what happened, a line each.
@@ -46,6 +48,7 @@ class Claim:
     sums: Mapping[frozenset[int], RingVector] = field(default_factory=dict)
     totals: Sequence[tuple[Collection[int], RingVector]] = ()
     blamed: Collection[int] = ()
+    broken: Sequence[str] = ()
     epsilons: Sequence[tuple[float, float]] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     story: Sequence[str] = ()
@@ -162,6 +165,7 @@ class Arena:
         idle: bool = False,
         noise: Noise | None = None,
         meanwhile: Callable[[int], None] | None = None,
+        kind: type[Client] | None = None,
     ) -> dict[int, Party]:
         """The honest clients, fresh for one session; their inputs are the same in all sessions but for the noise.
 
@@ -171,10 +175,12 @@ class Arena:
             idle: whether the inputs are zeros, as after training that moves nothing: no gradient, or no step.
             noise: what each adds to its input in this session, drawn from the arena's entropy.
             meanwhile: is called with a client's id while that one prepares its input: the server may speak to it then.
+            kind: clients with one lock left open, so that the lock behind it can be tried.
         """
+        model = model_hash or self.model_hash
         return {
             client: Party(
-                self._client(client, round, model_hash or self.model_hash, policy, idle, noise, meanwhile=meanwhile),
+                self._client(client, round, model, policy, idle, noise, kind, meanwhile),
                 self.complaints,
             )
             for client in self.honest
@@ -307,7 +313,8 @@ def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = sy
     except ProtocolError as error:
         claim = Claim(story=[f"stopped: {error}"])
     learned, broken = _judged(arena, claim)
-    verdict: Verdict = "defeated" if not broken else "limit" if attack.outside else "succeeded"
+    within = attack.outside and not claim.broken  # what the protocol itself rules out is no limit of it
+    verdict: Verdict = "defeated" if not broken else "limit" if within else "succeeded"
     variant = "a client with a planted weakness" if weak else "ours"
     complaints = tuple(dict.fromkeys(arena.complaints))
     return Finding(attack.name, variant, verdict, learned, complaints, dict(claim.figures), tuple(claim.story))
@@ -326,6 +333,8 @@ def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
             return f"an honest server took something else for the sum of clients {sorted(included)}", True
     if framed := set(claim.blamed) & set(arena.honest):
         return f"nothing; but honest parties blame the honest clients {sorted(framed)}", True
+    for what in claim.broken:
+        return f"nothing yet; but {what}", True
     for worth, charged in claim.epsilons:
         if worth > charged:
             return f"noise that is worth epsilon = {worth:.3g} at best, where {charged:.3g} was charged", True

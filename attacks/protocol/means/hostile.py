@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
-from fedguard.attacks.protocol.means.relay import Peer, tried
+from fedguard.attacks.protocol.means.relay import Peer
 
 from fedguard.secagg import codec, messages
 from fedguard.secagg.contest import Arena
+from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Received
@@ -28,6 +29,8 @@ class HostileServer:
         masked: the masked inputs, and ``proofs``: what their senders signed.
         shares: for a client and one of its two secrets, the shares at hand by the point where they were taken.
         fates: what became of the last question to each client: "answered", or the name of its error.
+        named: the clients that honest ones named as cheats.
+        taken: in words, what honest clients took though they must refuse it.
     """
 
     def __init__(
@@ -54,12 +57,28 @@ class HostileServer:
         self.proofs: dict[int, bytes] = {}
         self.shares: dict[tuple[int, str], dict[int, int]] = {}
         self.fates: dict[int, str] = {}
+        self.named: set[int] = set()
+        self.taken: list[str] = []
         self._known: dict[tuple[int, str], bytes] = {}
 
     def ask(self, client: int, message: Message | bytes) -> Received | None:
         """A client's answer, if it gives one."""
-        answer, self.fates[client] = tried(self.peers[client], self.pack(message))
-        return None if answer is None else messages.unpack(answer)
+        try:
+            answer = self.peers[client].receive(self.pack(message))
+        except ProtocolError as error:
+            self.fates[client] = type(error).__name__
+            if client not in self.accomplices and error.party is not None:
+                self.named.add(error.party)
+            return None
+        self.fates[client] = "answered"
+        return messages.unpack(answer)
+
+    def must_refuse(self, clients: Iterable[int], what: str) -> str:
+        """Remember if any of these answered the last question, which ``what`` tells; and in words what became of it."""
+        took = [client for client in clients if self.fates[client] == "answered"]
+        if took:
+            self.taken.append(f"honest clients {took} took {what}")
+        return f"{what}: {self.fate(clients)}"
 
     def ask_all(self, mail: Mapping[int, Message | bytes]) -> dict[int, Received]:
         """The answers of those who answer."""
@@ -171,6 +190,18 @@ class HostileServer:
                 masks.append((key, -1 if client < partner else 1))
         add_masks(total, masks)
         return total
+
+    def stripped(self, client: int) -> RingVector:
+        """A masked input less the masks of it that can be taken off, be they all or not."""
+        vector, masks, seed = self.masked[client].copy(), [], self.secret(client, SEED)
+        if seed is not None:
+            masks.append((self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1))
+        for partner in self.server._directory.among(client, self.told[client]):
+            key = self._pairwise(client, partner)
+            if key is not None:
+                masks.append((key, -1 if client < partner else 1))
+        add_masks(vector, masks)
+        return vector
 
     def _pairwise(self, client: int, partner: int) -> bytes | None:
         """The key of the mask between two clients, from the mask key of either."""

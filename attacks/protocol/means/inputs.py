@@ -16,6 +16,11 @@ def fixed_point(config: Config, entropy: Entropy, bits: int = 20) -> RingVector:
     return drawn.astype(config.dtype)
 
 
+def looks_encoded(vector: RingVector, bits: int = 20) -> bool:
+    """Whether these could be whole numbers of so many bits: of n uniform ring elements with a chance of 2^-(12 n) or less."""
+    return bool((vector + vector.dtype.type(2 ** (bits - 1)) < vector.dtype.type(2**bits)).all())
+
+
 def signed(vector: RingVector) -> NDArray[np.int64]:
     """Ring elements as whole numbers in two's complement."""
     return vector.view(f"i{vector.itemsize}").astype(np.int64)

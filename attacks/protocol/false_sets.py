@@ -1,0 +1,162 @@
+"""Sets of clients that cannot be, at each step where the server names one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
+
+from fedguard.secagg import codec, messages
+from fedguard.secagg.client import Client
+from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
+from fedguard.secagg.parameters import Parameters, sparse
+from fedguard.secagg.simulation import Settings
+
+
+class CountsNobody(Client):
+    """Planted: it takes every set that the server names."""
+
+    def _check_set(self, clients: frozenset[int], before: object, what: str) -> None:
+        pass
+
+
+class SparseForFew(Settings):
+    """A sparse graph of so few clients that nothing is sure of it, but that quorum, members and threshold differ widely."""
+
+    def parameters(self, clients: int) -> Parameters:
+        return sparse(clients, self.colluding, self.dropping, security=1, failure=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalseSets(ProtocolAttack):
+    """The server names clients that were not there before, leaves out whom it asks, or names fewer than were agreed on.
+
+    One session for each: keys of too few; those who shared, and survivors, with a client that never did, without the one that
+    is asked, or fewer than a quorum; fewer packets than owners; signatures of too few, of one twice, or of one that is no
+    survivor. Each is a step towards a sum that is smaller than promised, so each must be refused at once.
+    """
+
+    name = "false_sets"
+    source = "folklore; the checks of Bonawitz et al., CCS 2017, figure 4, on U1, U2, U3 and U4"
+    number: ClassVar[int] = 24
+    by = "both"
+    stopped_by = (
+        "each set is held against the one before it, against quorum and threshold, and must hold the client itself"
+    )
+    weak = CountsNobody
+    clients: ClassVar[int] = 20
+    colluders: ClassVar[int] = 2
+    settings: ClassVar[Settings] = SparseForFew(colluding=0.1, dropping=0.1)
+
+    def mount(self, arena: Arena) -> Claim:
+        story, broken = [], []
+        for what, lie in _LIES.items():
+            server = HostileServer(arena)
+            lie(server, arena.honest[0])
+            story.append(server.must_refuse([arena.honest[0]], what))
+            broken += server.taken
+        return Claim(broken=broken, figures={"lies": len(_LIES)}, story=story)
+
+
+def _few_keys(server: HostileServer, victim: int) -> None:
+    server.advertise()
+    entries = [(client, *entry) for client, entry in sorted(server.server._advertised.items())]
+    server.ask(victim, messages.Roster(tuple(entries[: server.config.members - 1])))
+
+
+def _packets(server: HostileServer, victim: int) -> messages.Shares:
+    """Those for the victim; the last colluder never shares."""
+    rosters = server.advertise()
+    return server.share({client: roster for client, roster in rosters.items() if client != server.arena.colluders[-1]})[
+        victim
+    ]
+
+
+def _shared(change: Callable[[HostileServer, int, messages.Shares], messages.Shares]) -> Callable[..., None]:
+    """A lie about those who shared."""
+
+    def lie(server: HostileServer, victim: int) -> None:
+        packets = _packets(server, victim)
+        server.ask(victim, change(server, victim, packets))
+
+    return lie
+
+
+def _few(server: HostileServer, victim: int, packets: messages.Shares) -> messages.Shares:
+    return withheld(packets, packets.shared - _one_below_the_quorum(server, victim, packets.shared))
+
+
+def _one_below_the_quorum(server: HostileServer, victim: int, clients: frozenset[int]) -> frozenset[int]:
+    """The victim, its neighbours, and so many others that one is lacking."""
+    near = server.server._directory.among(victim, clients)
+    return frozenset([victim, *near, *sorted(clients - {victim, *near})][: server.config.quorum - 1])
+
+
+def _included(change: Callable[[HostileServer, int, frozenset[int]], frozenset[int]]) -> Callable[..., None]:
+    """A lie about the survivors."""
+
+    def lie(server: HostileServer, victim: int) -> None:
+        everybody = _masked(server)
+        server.ask(victim, server.survivors(victim, change(server, victim, everybody)))
+
+    return lie
+
+
+def _masked(server: HostileServer) -> frozenset[int]:
+    """All but the last colluder have masked their inputs."""
+    rosters = server.advertise()
+    server.mask(server.share({v: roster for v, roster in rosters.items() if v != server.arena.colluders[-1]}))
+    return server.server.shared
+
+
+def _signed(change: Callable[[HostileServer, Mapping[int, bytes]], messages.Quorum]) -> Callable[..., None]:
+    """A lie about the signers; the last colluder has masked its input, and is said to have dropped out."""
+
+    def lie(server: HostileServer, victim: int) -> None:
+        server.mask(server.share(server.advertise()))
+        included = server.server.shared - {server.arena.colluders[-1]}
+        signatures = server.attest(included, included)
+        told = messages.Attest(codec.set_hash(server.server.shared), codec.set_hash(included))
+        signatures[server.arena.colluders[-1]] = server.signed(server.arena.colluders[-1], told)
+        server.ask(victim, change(server, signatures))
+
+    return lie
+
+
+def _outsider(server: HostileServer, signatures: Mapping[int, bytes]) -> messages.Quorum:
+    last = sorted(signatures)[-server.config.quorum :]
+    return quorum({client: signatures[client] for client in last})
+
+
+def _one_twice(server: HostileServer, signatures: Mapping[int, bytes]) -> messages.Quorum:
+    few = dict(sorted(signatures.items())[: server.config.quorum - 1])
+    first, *others = few.values()
+    return messages.Quorum(frozenset(sorted(signatures)[: server.config.quorum]), (first, first, *others))
+
+
+#: What is told a victim, and how.
+_LIES: dict[str, Callable[[HostileServer, int], None]] = {
+    "keys of too few": _few_keys,
+    "shares of one that has dealt none": _shared(
+        lambda server, victim, packets: replace(packets, shared=packets.shared | {len(server.arena.roster)})
+    ),
+    "shares of others alone": _shared(
+        lambda server, victim, packets: replace(packets, shared=packets.shared - {victim})
+    ),
+    "shares of fewer than a quorum": _shared(_few),
+    "fewer packets than owners": _shared(
+        lambda server, victim, packets: replace(packets, deliveries=packets.deliveries[1:])
+    ),
+    "a survivor that has not shared": _included(
+        lambda server, victim, everybody: everybody | {len(server.arena.roster)}
+    ),
+    "survivors without the one that is asked": _included(lambda server, victim, everybody: everybody - {victim}),
+    "survivors fewer than a quorum": _included(_one_below_the_quorum),
+    "signatures of too few": _signed(
+        lambda server, signatures: quorum(dict(sorted(signatures.items())[: server.config.quorum - 1]))
+    ),
+    "one signature twice": _signed(_one_twice),
+    "a signature of one that is no survivor": _signed(_outsider),
+}

@@ -1,0 +1,70 @@
+"""A copy of the source with one plant in it. The checkout itself is never touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One mutation of the source.
+
+    Attributes:
+        file: from the root of the checkout, such as ``fedguard/secagg/keys.py``.
+        before: text that stands there exactly once.
+        after: what stands there instead.
+    """
+
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One planted weakness.
+
+    Attributes:
+        name: in a few words.
+        because: the sentence that no longer holds: of docs/secure_aggregation.md, or of a docstring.
+        edits: the mutations that make it, all at once.
+        first: who is expected to notice: the name of an attack, or a test as pytest names it, from ``tests/secagg/`` on.
+    """
+
+    name: str
+    because: str
+    edits: Sequence[Edit]
+    first: str
+
+
+class PlantError(Exception):
+    """A plant that cannot be planted, or breaks more than it says."""
+
+
+def copied(folder: Path) -> Path:
+    """Lay out the packages as they are installed, with the tests of secure aggregation, below ``folder``."""
+    without = shutil.ignore_patterns("__pycache__", "test_commands.py", "test_processes.py", "mutants")
+    for source, target in (("fedguard", "fedguard"), ("attacks", "fedguard/attacks"), ("tests/secagg", "tests/secagg")):
+        shutil.copytree(ROOT / source, folder / target, ignore=without)
+    for file in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy(ROOT / file, folder / file)
+    return folder
+
+
+def plant(edits: Sequence[Edit], folder: Path) -> None:
+    """Write the mutated files into a copy.
+
+    Raises:
+        PlantError: the text is not there, or not once, so that the plant would be none.
+    """
+    for edit in edits:
+        path = folder / edit.file
+        text = path.read_text()
+        if (found := text.count(edit.before)) != 1 or edit.before == edit.after:
+            raise PlantError(f"{edit.file}: expected this text exactly once; found it {found} times:\n{edit.before}")
+        path.write_text(text.replace(edit.before, edit.after))
