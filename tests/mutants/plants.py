@@ -605,13 +605,38 @@ PLANTS = (
         ),
     ),
     _row(
-        "graph drawn from the session id alone",
+        "a session named without its fresh keys",
+        "the session id contains all fresh keys, and stands in every signature: so a retry is another session",
+        "retry",
+        (
+            DIRECTORY,
+            'hashlib.sha256(SESSION + self.proposal + b"".join(packed))',
+            "hashlib.sha256(SESSION + self.proposal)",
+        ),
+    ),
+    _row(
+        "signatures that name the proposal alone",
+        "the session id contains all fresh keys, and stands in every signature: so a retry is another session",
+        "retry",
+        (
+            CLIENT,
+            "named = self.proposal if phase <= Phase.ROSTER else self.sid",
+            "named = self.proposal if phase <= Phase.ROSTER or phase in (Phase.MASKED, Phase.ATTEST) else self.sid",
+        ),
+        (
+            SERVER,
+            "named = self.proposal if phase <= Phase.ROSTER else self.sid",
+            "named = self.proposal if phase <= Phase.ROSTER or phase in (Phase.MASKED, Phase.ATTEST) else self.sid",
+        ),
+    ),
+    _row(
+        "a graph drawn from the proposal alone",
         "the graph is drawn from all fresh keys",
         "graph_grinding",
         (
             DIRECTORY,
-            "seed = hashlib.sha256(GRAPH + self.sid + self.hash).digest()",
             "seed = hashlib.sha256(GRAPH + self.sid).digest()",
+            "seed = hashlib.sha256(GRAPH + self.proposal).digest()",
         ),
     ),
     _row(
@@ -757,7 +782,7 @@ PLANTS = (
         "bad_shares",
         (
             SERVER,
-            "if (header.sid, header.suite, header.round) != (self.sid, self.config.suite, self._round):",
+            "if header != self._header(header.phase, client):",
             "if False:",
         ),
     ),

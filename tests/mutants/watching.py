@@ -141,7 +141,7 @@ def _tested(folder: Path, tests: Sequence[str], whole: bool) -> list[str]:
 
     paths = [str(folder / "tests" / "secagg" / test) for test in tests]
     stop = [] if whole else ["-x"]
-    options = ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(folder), "-q", "--no-header", *stop]
+    options = ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(folder), "-q", "--assert=plain", *stop]
     with contextlib.redirect_stdout(out := io.StringIO()):
         code = pytest.main([*options, *paths], plugins=[Recorder()])
     if nonsense:
