@@ -5,6 +5,8 @@
 # make bench   speed, as ratios, into benchmarks/measured/ and so onto the site; some 20 minutes on a machine that does nothing else
 #              beside peers in environments of their own: make bench FLOWER=flower/bin/python BYZFL=... PFL=...
 # make bench-smoke   each script of benchmarks/ with small sizes, and the page of that; does all run?
+# make mutants   planted weaknesses of secure aggregation, each against the attack or test that is expected to notice it first
+# make mutants-full   each against all attacks and tests, and the table of docs/plants.md; over an hour on two cores
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +19,7 @@ SMOKE  := build/bench-smoke
 SPEED  := rules probes inversion start growth many_clients dashboard
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
-.PHONY: demo test test-slow test-e2e docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -30,6 +32,12 @@ test-slow: $(VENV)/.installed-dev
 
 test-e2e: $(VENV)/.installed-dev
 	$(BIN)/pytest -m e2e -rs tests/e2e
+
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.mutants
+
+mutants-full: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.mutants --all --table docs/plants.md
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -106,8 +106,6 @@ PROTOCOL = {
     "key_substitution": "fedguard.attacks.protocol.key_substitution:KeySubstitution",
     "replay": "fedguard.attacks.protocol.replay:Replay",
     "retry": "fedguard.attacks.protocol.retry:Retry",
-    "pooled_shares": "fedguard.attacks.protocol.pooled_shares:PooledShares",
-    "false_sets": "fedguard.attacks.protocol.false_sets:FalseSets",
     "withheld_shares": "fedguard.attacks.protocol.withheld_shares:WithheldShares",
     "weak_parameters": "fedguard.attacks.protocol.weak_parameters:WeakParameters",
     "model_per_client": "fedguard.attacks.protocol.model_per_client:ModelPerClient",
@@ -124,4 +122,6 @@ PROTOCOL = {
     "dropout": "fedguard.attacks.protocol.dropout:Dropout",
     "secret_search": "fedguard.attacks.protocol.secret_search:SecretSearch",
     "sum_leakage": "fedguard.attacks.protocol.sum_leakage:SumLeakage",
+    "pooled_shares": "fedguard.attacks.protocol.pooled_shares:PooledShares",
+    "false_sets": "fedguard.attacks.protocol.false_sets:FalseSets",
 }

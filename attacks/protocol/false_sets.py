@@ -40,7 +40,7 @@ class FalseSets(ProtocolAttack):
 
     name = "false_sets"
     source = "folklore; the checks of Bonawitz et al., CCS 2017, figure 4, on U1, U2, U3 and U4"
-    number: ClassVar[int] = 24
+    number: ClassVar[int] = 22
     by = "both"
     stopped_by = (
         "each set is held against the one before it, against quorum and threshold, and must hold the client itself"

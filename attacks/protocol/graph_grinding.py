@@ -78,9 +78,10 @@ class NonceGraphClient(Client):
 class GraphGrinding(ProtocolAttack):
     """Server and colluders steer the graph until a threshold of colluders stands around a victim, and holds its secrets.
 
-    Each fresh key has to move the graph, or it would be known before. Then the server proposes that everybody be everybody's neighbour, at a threshold that was made for a sparse graph.
-    It comes with a nonce for which the graph would be bad, if the nonce were all that it is drawn from. Last, one
-    colluder waits with its keys until it has seen all others', and tries key after key:
+    Each fresh key has to move the graph, or else it would be known before. Then the server proposes that everybody be
+    everybody's neighbour, at a threshold that was made for a sparse graph. It comes with a nonce for which the graph would be
+    bad, if the nonce were all that it is drawn from. Last, one colluder waits with its keys until it has seen all others',
+    and tries key after key:
 
         chance per ring <= honest clients * P[Hyp(n - 1, A, k) >= t],      tries needed: about its inverse
 

@@ -118,13 +118,9 @@ def _same_streams(relay: Relay) -> list[tuple[int, int]]:
     server, near = relay.server, relay.server._directory.neighbours
     revealed = server._shares_by_owner()
 
-    def seed_part(owner: int, holder: int) -> tuple[int, int]:
+    def of_seed(owner: int, holder: int) -> int:
+        """What was sent less what was meant, if the packet is encrypted by a stream: the stream."""
         cipher = server._shares[owner][0].packets[near[owner].index(holder)].cipher[:SHARE_BYTES]
-        return int.from_bytes(cipher, "little"), revealed[owner][holder + 1]
+        return int.from_bytes(cipher, "little") ^ revealed[owner][holder + 1]
 
-    found = []
-    for u, v in ((u, v) for u in near for v in near[u] if u < v):
-        (there, meant), (back, meant_back) = seed_part(u, v), seed_part(v, u)
-        if there ^ back == meant ^ meant_back:
-            found.append((u, v))
-    return found
+    return [(u, v) for u in near for v in near[u] if u < v and of_seed(u, v) == of_seed(v, u)]

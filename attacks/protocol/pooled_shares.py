@@ -45,9 +45,12 @@ class PooledShares(ProtocolAttack):
 
     name = "pooled_shares"
     source = "Shamir, How to Share a Secret, CACM 1979, on what t - 1 shares tell"
-    number: ClassVar[int] = 23
+    number: ClassVar[int] = 21
     by = "both"
-    stopped_by = "a fresh polynomial for each secret, of which t - 1 shares tell nothing; and packets that only their holder reads"
+    stopped_by = (
+        "a fresh polynomial for each secret, of which t - 1 shares tell nothing; and packets that only their holder "
+        "reads"
+    )
     weak = DealsForOneLess
     clients: ClassVar[int] = 4
     colluders: ClassVar[int] = 2

@@ -333,11 +333,10 @@ def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
             return f"an honest server took something else for the sum of clients {sorted(included)}", True
     if framed := set(claim.blamed) & set(arena.honest):
         return f"nothing; but honest parties blame the honest clients {sorted(framed)}", True
-    for what in claim.broken:
-        return f"nothing yet; but {what}", True
+    if claim.broken:
+        return f"nothing yet; but {claim.broken[0]}", True
     for worth, charged in claim.epsilons:
         if worth > charged:
             return f"noise that is worth epsilon = {worth:.3g} at best, where {charged:.3g} was charged", True
-    if claim.sums and not right:
-        return "nothing: what it took for honest inputs is wrong", False
-    return ("sums as large as promised" if right else "nothing"), False
+    wrong = "nothing: what it took for honest inputs is wrong" if claim.sums else "nothing"
+    return ("sums as large as promised" if right else wrong), False

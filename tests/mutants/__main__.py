@@ -99,8 +99,8 @@ def _write(file: Path, plants: Sequence[Plant], found: Sequence[Noticed]) -> Non
     ]
     rows.append("|---|---|---|---|")
     for one, noticed in zip(plants, found, strict=True):
-        attacks = ", ".join(f"`{name}`" for name in noticed.attacks) or "–"
-        tests = ", ".join(f"`{_plain(test)}`" for test in noticed.tests) or "–"
+        attacks = ", ".join(f"`{name}`" for name in noticed.attacks) or "-"
+        tests = ", ".join(f"`{_plain(test)}`" for test in noticed.tests) or "-"
         rows.append(f"| {one.name} | {one.because} | {attacks} | {tests} |")
     text = file.read_text()
     head, _, rest = text.partition(BEGIN)

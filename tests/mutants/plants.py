@@ -126,7 +126,7 @@ PLANTS = (
     _row(
         "one label for both masks",
         "every derived key has a label of its own",
-        "test_keys.py::test_every_key_has_a_label_of_its_own",
+        "test_vectors.py::test_session_keys_and_masked_inputs_from_the_specification",
         (
             KEYS,
             "return _derived(sid, bytes(seed), SELF + _ids(client), size)",

@@ -23,7 +23,7 @@ STOPPED = {
     SplitSurvivors: {"InconsistentSurvivors", "PolicyViolation"},
     SecondRequest: {"AlreadyAnswered"},
     Race: {"AlreadyAnswered", "InconsistentSurvivors", "BadSurvivorSet"},
-    KeySubstitution: {"BadSignature", "RosterTampered", "BadPublicKey"},
+    KeySubstitution: {"BadSignature", "RosterTampered", "BadPublicKey", "ModelMismatch"},
     Replay: {"ReplayOrWrongRound", "InconsistentSurvivors", "BadSignature", "ShareDecryptError"},
     Retry: {"InconsistentSurvivors"},
     WithheldShares: {"TooFewSurvivors", "BadSurvivorSet", "InconsistentSurvivors"},
@@ -186,7 +186,7 @@ def test_withheld_packets(seed):
 
 def test_every_proposal_is_refused_or_taken():
     ours, weak = (contest(WeakParameters(), weak=weak, entropy=expanded(b"weak")) for weak in (False, True))
-    assert ours.figures == {"proposals": 9, "accepted": 0, "inputs_opened": 0}
-    assert weak.figures == {"proposals": 9, "accepted": 8, "inputs_opened": 3}
+    assert ours.figures == {"proposals": 10, "accepted": 0, "inputs_opened": 0}
+    assert weak.figures == {"proposals": 10, "accepted": 9, "inputs_opened": 3}
     assert all(line.endswith("clients 0, 1, 2, 3, 4, 5, 6: PolicyViolation") for line in ours.story[:-1])
     assert ours.story[-1].endswith("MalformedMessage") and weak.story[-1].endswith("MalformedMessage")
