@@ -11,7 +11,7 @@ from fedguard.attacks.protocol.means.network import Arrivals, Network
 
 from fedguard.secagg import codec, errors, keys, messages
 from fedguard.secagg.client import Client
-from fedguard.secagg.codec import SHARE_BYTES, Header
+from fedguard.secagg.codec import SHARE_BYTES, Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.messages import Message, Packet
 from fedguard.secagg.shamir import PRIME
@@ -167,6 +167,9 @@ class BadShares(ProtocolAttack):
         networks: dict[str, Network] = {}
         for trick in TRICKS:
             networks[trick.__doc__ or ""] = Network.of(arena, kind=trick).run()
+        networks["In R4 it reveals a wrong share of everybody, where none is to spare."] = Network.of(
+            arena, kind=LiesInTheEnd
+        ).run(self._none_to_spare(arena))
         forgeries = {
             f"It makes up messages in the name of client {VICTIM}.": self._made_up(arena, cheat),
             f"It reads the fresh keys of client {VICTIM} on their way, and is faster to advertise them.": self._copied(
@@ -184,6 +187,15 @@ class BadShares(ProtocolAttack):
             figures={"tricks": len(networks)},
             story=[f"{words} {_came_to(network)}" for words, network in networks.items()],
         )
+
+    def _none_to_spare(self, arena: Arena) -> Arrivals:
+        """So many honest clients say nothing in R4 that each share of those who are left is needed."""
+        silent = arena.honest[1 : 1 + len(arena.roster) - arena.parameters.survivors]
+
+        def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
+            return [] if client in silent and codec.read_header(answer).phase is Phase.UNMASK else [answer]
+
+        return arrivals
 
     def _made_up(self, arena: Arena, cheat: int) -> Arrivals:
         """With each message of the victim come others in its name, signed with the cheat's key for want of a better one."""

@@ -69,7 +69,8 @@ class MaskReuse(ProtocolAttack):
         story.append(f"a third time, with the keys of the first in the roster: {', '.join(fates)}")
         streams = _same_streams(first)
         story.append(f"pairs of clients whose packets to each other are encrypted by one stream: {len(streams)}")
-        broken = [
+        broken = ["keys of an earlier session were taken for those of this one"] if "answered" in fates else []
+        broken += [
             f"clients {who} have {what} again" for what, who in (("mask keys", kept), ("self masks", same)) if who
         ]
         broken += [f"clients {pair} encrypt their packets to each other by one stream" for pair in streams]

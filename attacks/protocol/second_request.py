@@ -46,16 +46,16 @@ class SecondRequest(ProtocolAttack):
         first = quorum(server.attest(everybody, everybody))
 
         early = server.attest(without, without)
-        story.append(f"told at once that client {victim} dropped out: {server.fate(others)}")
+        story.append(server.must_refuse(others, f"told at once that client {victim} dropped out"))
         server.unmask(dict.fromkeys(arena.honest, first), everybody)
         story.append(f"shown the signatures: {server.fate(arena.honest)}")
         late = server.attest(without, without)
-        story.append(f"told, after all is revealed, that client {victim} dropped out: {server.fate(others)}")
+        story.append(server.must_refuse(others, f"told, after all is revealed, that client {victim} dropped out"))
         server.unmask(dict.fromkeys(others, quorum(early | late)), without)
         story.append(f"shown signatures over these survivors: {server.fate(others)}")
         opened = server.opened([victim])
         server.ask_all(dict.fromkeys(arena.honest, server.server.hello()))
-        story.append(f"asked to begin anew: {server.fate(arena.honest)}")
+        story.append(server.must_refuse(arena.honest, "asked to begin anew"))
 
         shares = {kind: len(server.shares.get((victim, kind), ())) for kind in (SEED, KEY)}
         story.append(
@@ -63,4 +63,9 @@ class SecondRequest(ProtocolAttack):
             f"{server.config.threshold} of each are needed"
         )
         sums = {} if opened is None else {frozenset({victim}): opened}
-        return Claim(sums=sums, figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]}, story=story)
+        return Claim(
+            sums=sums,
+            broken=server.taken,
+            figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]},
+            story=story,
+        )

@@ -82,18 +82,24 @@ class SecretSearch(ProtocolAttack):
 
     def mount(self, arena: Arena) -> Claim:
         sums: dict[frozenset[int], RingVector] = {}
-        story, texts, tried, stored = [], 0, 0, 0
+        story, broken, texts, tried, stored = [], list[str](), 0, 0, 0
         for last, words in _ENDINGS.items():
             evidence = self._session(arena, last)
             unknown = evidence.unknown()
             opened = Opened(evidence.server, unknown)
             inputs = opened.inputs(evidence.masked) or _arrays(arena, evidence)
             sums |= {frozenset({client}): vector for client, vector in inputs.items()}
+            broken += [f"after {words}: {opened}"] if opened else []
             story.append(f"{words}: {len(unknown)} byte strings that nobody sent; {opened}, {len(inputs)} inputs")
             texts += sum(map(len, evidence.texts.values()))
             tried += len(unknown)
             stored += evidence.stored
-        return Claim(sums=sums, figures={"texts": texts, "byte_strings": tried, "states_stored": stored}, story=story)
+        return Claim(
+            sums=sums,
+            broken=broken,
+            figures={"texts": texts, "byte_strings": tried, "states_stored": stored},
+            story=story,
+        )
 
     def _session(self, arena: Arena, last: Phase | None) -> Evidence:
         """One in which the server relays honestly, up to a message that makes clients abort."""
@@ -148,20 +154,18 @@ class Opened:
         self._server, self._directory, self._sent = server, server._directory, server._shares
         self.seeds: dict[int, bytes] = {}
         self.mask_secrets: dict[int, bytes] = {}
-        self._shares: dict[int, dict[int, tuple[int, int]]] = {client: {} for client in self._sent}
+        self._shares: dict[tuple[int, bytes], dict[int, int]] = {}
         size = keys.SECRET_BYTES
         for blob in unknown:
             if len(blob) == size:
                 self._try_agreed(blob)
             for start in range(len(blob) - size + 1):
                 self._try_secret(blob[start : start + size])
-            for start in range(len(blob) - 2 * SHARE_BYTES + 1):
-                self._try_shares(blob[start : start + 2 * SHARE_BYTES])
+            for start in range(len(blob) - SHARE_BYTES + 1):
+                self._try_share(blob[start : start + SHARE_BYTES])
         for shares in self._shares.values():
             if len(shares) >= server.config.threshold:
-                for kind in (0, 1):
-                    secret = combine({point: pair[kind] for point, pair in shares.items()})
-                    self._try_secret(secret.to_bytes(SHARE_BYTES, "little")[:size])
+                self._try_secret(combine(shares).to_bytes(SHARE_BYTES, "little")[:size])
 
     def inputs(self, masked: Mapping[int, RingVector]) -> dict[int, RingVector]:
         """The inputs of clients of whom both secrets are found."""
@@ -207,23 +211,26 @@ class Opened:
                     plain = keys.decrypt_share(key, packet.cipher, directory.share_header(owner, holder))
                 except InvalidTag:
                     continue
-                self._keep(owner, holder, plain)
+                self._keep(owner, holder, b"b", plain[:SHARE_BYTES])
+                self._keep(owner, holder, b"s", plain[SHARE_BYTES:])
 
-    def _try_shares(self, piece: bytes) -> None:
-        """As the two shares that somebody holds of somebody."""
+    def _try_share(self, piece: bytes) -> None:
+        """As a share of one of somebody's secrets that somebody holds."""
         for owner, (share, _) in self._sent.items():
             for holder, packet in zip(self._directory.neighbours[owner], share.packets, strict=True):
-                commitment = keys.share_commitment(self._server.sid, owner, holder, b"b", piece[:SHARE_BYTES])
-                if commitment == packet.seed_share:
-                    self._keep(owner, holder, piece)
+                for kind, committed in ((b"b", packet.seed_share), (b"s", packet.key_share)):
+                    if keys.share_commitment(self._server.sid, owner, holder, kind, piece) == committed:
+                        self._keep(owner, holder, kind, piece)
 
-    def _keep(self, owner: int, holder: int, plain: bytes) -> None:
-        of_seed, of_key = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
-        self._shares[owner][holder + 1] = int.from_bytes(of_seed, "little"), int.from_bytes(of_key, "little")
+    def _keep(self, owner: int, holder: int, kind: bytes, share: bytes) -> None:
+        self._shares.setdefault((owner, kind), {})[holder + 1] = int.from_bytes(share, "little")
+
+    def __bool__(self) -> bool:
+        return bool(self.seeds or self.mask_secrets or self._shares)
 
     def __str__(self) -> str:
         shares = sum(map(len, self._shares.values()))
-        return f"{len(self.seeds)} seeds, {len(self.mask_secrets)} mask keys, {shares} pairs of shares"
+        return f"{len(self.seeds)} seeds, {len(self.mask_secrets)} mask keys, {shares} shares"
 
 
 #: The message in whose place the server sends one that makes clients abort; None for a session to its end.

@@ -260,9 +260,9 @@ PLANTS = (
         ),
     ),
     _row(
-        "one input masked twice with one key",
-        "a key makes one mask and is never used again",
-        "mask_reuse",
+        "one mask key for all pairs of a session",
+        "from one's own secret and the other's public key both compute the same secret, and the server cannot",
+        "seed_search",
         (
             KEYS,
             "    return _derived(sid, agreed, MASK + _ids(lo, hi) + key_lo + key_hi, size)",
@@ -546,14 +546,14 @@ PLANTS = (
     _row(
         "own keys altered in the roster",
         "a client refuses a roster in which its own entry was altered or left out",
-        "key_substitution",
+        "mask_reuse",
         (CLIENT, "if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:", "if False:"),
     ),
     # --- what a session is made of
     _row(
         "session id without the model",
         "the session id contains the hash of the model that a client itself received",
-        "model_per_client",
+        "test_keys.py::test_every_fact_is_in_the_session",
         (SESSION, "config.pack(), model_hash, nonce, *roster.identities)", "config.pack(), nonce, *roster.identities)"),
     ),
     _row(
@@ -587,7 +587,7 @@ PLANTS = (
     _row(
         "another model or configuration among the keys",
         "a server that sends different models to different clients gets no sum",
-        "model_per_client",
+        "test_refusals.py::test_model_mismatch_seen_by_the_others_and_by_the_server",
         (
             CLIENT,
             "if (entry.model_hash, entry.config_hash) != (self._own.model_hash, self._own.config_hash):",
@@ -597,7 +597,7 @@ PLANTS = (
     _row(
         "messages of another round",
         "messages of another session, round, phase or suite are refused",
-        "replay",
+        "test_refusals.py::test_replay_or_wrong_round_leaves_a_client_as_it_was",
         (
             CLIENT,
             "if header.round != self._round or header.sender != codec.SERVER:",
@@ -720,7 +720,7 @@ PLANTS = (
     _row(
         "a client blamed for a model hash that the server altered",
         "nobody is named for what anybody could have sent",
-        "model_per_client",
+        "key_substitution",
         (CLIENT, "client if signed else None)", "client)"),
     ),
     _row(

@@ -314,7 +314,7 @@ def test_one_leak_of_any_kind_opens_every_input(kind):
 def test_a_talkative_repr_opens_every_input():
     finding = contest(SecretSearch(), weak=True, entropy=expanded(b"5"))
     assert finding.verdict == "succeeded" and finding.learned.startswith("the sum of clients [0];")
-    assert all("6 seeds, 6 mask keys, 30 pairs of shares, 6 inputs" in line for line in finding.story)
+    assert all("6 seeds, 6 mask keys, 60 shares, 6 inputs" in line for line in finding.story)
 
 
 def test_nobody_stores_a_client():

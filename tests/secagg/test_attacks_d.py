@@ -41,7 +41,7 @@ def test_one_share_less_opens_an_input(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_who_counts_nobody_takes_sets_that_cannot_be(seed):
     finding = contest(FalseSets(), weak=True, entropy=expanded(seed))
-    assert finding.verdict == "succeeded" and "took shares of one that has dealt none" in finding.learned
+    assert finding.verdict == "succeeded" and "answered to: shares of one that has dealt none" in finding.learned
     answered = [line.partition(":")[0] for line in finding.story if line.endswith("answered")]
     assert answered == [
         "shares of one that has dealt none", "shares of others alone", "shares of fewer than a quorum",

@@ -77,7 +77,7 @@ class HostileServer:
         """Remember if any of these answered the last question, which ``what`` tells; and in words what became of it."""
         took = [client for client in clients if self.fates[client] == "answered"]
         if took:
-            self.taken.append(f"honest clients {took} took {what}")
+            self.taken.append(f"honest clients {took} answered to: {what}")
         return f"{what}: {self.fate(clients)}"
 
     def ask_all(self, mail: Mapping[int, Message | bytes]) -> dict[int, Received]:
