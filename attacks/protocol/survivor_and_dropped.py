@@ -70,11 +70,11 @@ class SurvivorAndDropped(ProtocolAttack):
 
         doubled = {client: server.pack(server.survivors(client, everybody)) + both for client in others}
         signatures = {client: answer.signature for client, answer in server.ask_all(doubled).items()}
-        story.append(f"appended to the survivors: {server.fate(others)}")
+        story.append(server.must_refuse(others, "appended to the survivors"))
         signatures |= server.attest(everybody - signatures.keys(), everybody)
         question = server.pack(quorum(signatures))
         server.unmask(dict.fromkeys(others, question + both), everybody, [victim])
-        story.append(f"appended to the quorum: {server.fate(others)}")
+        story.append(server.must_refuse(others, "appended to the quorum"))
         server.unmask(dict.fromkeys(others, question), everybody, [victim])
 
         without = everybody - {victim}
@@ -95,7 +95,7 @@ class SurvivorAndDropped(ProtocolAttack):
                 f"client {victim} is called {called}: one kind of mask off, {'it is clear' if clear else 'noise'}"
             )
             sums |= {frozenset({victim}): vector} if clear else {}
-        return Claim(sums=sums, figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]}, story=story)
+        return Claim(sums=sums, broken=server.taken, figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]}, story=story)
 
 
 def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> RingVector:
