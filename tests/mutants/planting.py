@@ -33,7 +33,7 @@ class Plant:
         name: in a few words.
         because: the sentence that no longer holds: of docs/secure_aggregation.md, or of a docstring.
         edits: the mutations that make it, all at once.
-        first: who is expected to notice: the name of an attack, or a test as pytest names it, from ``tests/secagg/`` on.
+        first: who is expected to notice: the name of an attack, or a test as pytest names it: from ``tests/secagg/`` on, or from ``tests/``.
     """
 
     name: str
@@ -49,9 +49,14 @@ class PlantError(Exception):
 def copied(folder: Path) -> Path:
     """Lay out the packages as they are installed, with the tests of secure aggregation, below ``folder``."""
     without = shutil.ignore_patterns("__pycache__", "test_commands.py", "test_processes.py", "mutants")
-    for source, target in (("fedguard", "fedguard"), ("attacks", "fedguard/attacks"), ("tests/secagg", "tests/secagg")):
+    for source, target in (
+        ("fedguard", "fedguard"),
+        ("attacks", "fedguard/attacks"),
+        ("defenses", "fedguard/defenses"),
+        ("tests/secagg", "tests/secagg"),
+    ):
         shutil.copytree(ROOT / source, folder / target, ignore=without)
-    for file in ("pyproject.toml", "tests/conftest.py"):
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/test_masking.py"):
         shutil.copy(ROOT / file, folder / file)
     return folder
 

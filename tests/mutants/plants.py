@@ -126,7 +126,7 @@ PLANTS = (
     _row(
         "one label for both masks",
         "every derived key has a label of its own",
-        "test_vectors.py::test_session_keys_and_masked_inputs_from_the_specification",
+        "test_vectors.py::test_session_keys_signatures_and_masked_inputs_from_the_specification",
         (
             KEYS,
             "return _derived(sid, bytes(seed), SELF + _ids(client), size)",
@@ -858,6 +858,27 @@ PLANTS = (
             "fedguard/secagg/encoding.py",
             "fraction = np.clip(values[block] * factor, low, high)",
             "fraction = values[block] * factor",
+        ),
+    ),
+    # --- noise
+    _row(
+        "colluders and hostile clients taken for the same",
+        "the accountant counts survivors less all who may collude",
+        "tests/test_masking.py::test_hostile_clients_and_colluders_are_not_taken_for_the_same",
+        (
+            "fedguard/architectures/masking/sessions.py",
+            "contributors=max(0, len(outcome.included) - self._size.colluders - inputs.hostile_among(outcome.included)),",
+            "contributors=len(outcome.included) - max(self._size.colluders, inputs.hostile_among(outcome.included)),",
+        ),
+    ),
+    _row(
+        "noise of clients counted that dropped out",
+        "the accountant counts survivors less all who may collude",
+        "tests/test_masking.py::test_a_run_with_noise_has_an_epsilon",
+        (
+            "fedguard/architectures/masking/sessions.py",
+            "contributors=max(0, len(outcome.included) - self._size",
+            "contributors=max(0, self._size.most - self._size",
         ),
     ),
     # --- parameters

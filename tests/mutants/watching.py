@@ -139,7 +139,7 @@ def _tested(folder: Path, tests: Sequence[str], whole: bool) -> list[str]:
                 nonsense.append(f"{node.nodeid}: {call.excinfo.value}")
             failed.append(node.nodeid)
 
-    paths = [str(folder / "tests" / "secagg" / test) for test in tests]
+    paths = [str(folder / (test if test.startswith("tests/") else f"tests/secagg/{test}")) for test in tests]
     stop = [] if whole else ["-x"]
     options = ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(folder), "-q", "--assert=plain", *stop]
     with contextlib.redirect_stdout(out := io.StringIO()):
