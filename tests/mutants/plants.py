@@ -860,6 +860,44 @@ PLANTS = (
             "fraction = values[block] * factor",
         ),
     ),
+    _row(
+        "an operating system that gives 16 bits at a time",
+        "keys come from the operating system",
+        "seed_search",
+        (
+            "fedguard/secagg/entropy.py",
+            "system: Entropy = os.urandom",
+            "def system(count: int) -> bytes:\n    return os.urandom(2).ljust(count, b'x')",
+        ),
+    ),
+    _row(
+        "coefficients that are not uniform",
+        "with a fresh uniform f for each secret",
+        "test_shamir.py::test_coefficients_are_drawn_again_where_the_remainder_would_be_biased",
+        ("fedguard/secagg/shamir.py", " for number in numbers if number < _UNBIASED]", " for number in numbers]"),
+    ),
+    _row(
+        "encrypted shares that do not name their holder",
+        "shares that open only from their owner to their holder",
+        "test_keys.py::test_the_header_of_a_share_tells_everything_that_it_belongs_to",
+        (DIRECTORY, 'return header.pack() + struct.pack("<I", receiver)', "return header.pack()"),
+    ),
+    _row(
+        "packets signed without the commitment to the seed",
+        "each share and secret is bound to a signed commitment",
+        "test_keys.py::test_every_field_of_a_message_is_signed",
+        (MESSAGES, "return merkle.leaf(self.pack() + seed)", "return merkle.leaf(self.pack())"),
+    ),
+    _row(
+        "a server content with one client too few",
+        "the server closes a step with a quorum or not at all",
+        "test_refusals.py::test_too_few_survivors_seen_by_the_server",
+        (
+            SERVER,
+            "least = max(least, self.config.quorum, self.config.threshold + 1)",
+            "least = max(least, self.config.quorum, self.config.threshold + 1) - 1",
+        ),
+    ),
     # --- noise
     _row(
         "colluders and hostile clients taken for the same",
