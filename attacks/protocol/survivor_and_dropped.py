@@ -95,7 +95,12 @@ class SurvivorAndDropped(ProtocolAttack):
                 f"client {victim} is called {called}: one kind of mask off, {'it is clear' if clear else 'noise'}"
             )
             sums |= {frozenset({victim}): vector} if clear else {}
-        return Claim(sums=sums, broken=server.taken, figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]}, story=story)
+        return Claim(
+            sums=sums,
+            broken=server.taken,
+            figures={"seed_shares": shares[SEED], "key_shares": shares[KEY]},
+            story=story,
+        )
 
 
 def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> RingVector:

@@ -85,8 +85,8 @@ PLANTS = (
         "seed_search",
         (
             KEYS,
-            "return _derived(sid, bytes(seed), SELF + _ids(client), size)",
-            "return _derived(sid, bytes(seed), SELF + _ids(client), 4).ljust(size, bytes(1))",
+            "return _derived(sid, seed, SELF + _ids(client), size)",
+            "return _derived(sid, seed, SELF + _ids(client), 4).ljust(size, bytes(1))",
         ),
     ),
     _row(
@@ -115,7 +115,7 @@ PLANTS = (
         "self mask keys without the session",
         "every key, signature and encrypted share depends on the session",
         "mask_reuse",
-        (KEYS, "return _derived(sid, bytes(seed), SELF", "return _derived(bytes(32), bytes(seed), SELF"),
+        (KEYS, "return _derived(sid, seed, SELF", "return _derived(bytes(32), seed, SELF"),
     ),
     _row(
         "self mask keys without their owner",
@@ -129,8 +129,8 @@ PLANTS = (
         "test_vectors.py::test_session_keys_signatures_and_masked_inputs_from_the_specification",
         (
             KEYS,
-            "return _derived(sid, bytes(seed), SELF + _ids(client), size)",
-            "return _derived(sid, bytes(seed), MASK + _ids(client), size)",
+            "return _derived(sid, seed, SELF + _ids(client), size)",
+            "return _derived(sid, seed, MASK + _ids(client), size)",
         ),
     ),
     _row(
@@ -191,9 +191,9 @@ PLANTS = (
         "key_substitution",
         (
             KEYS,
-            "    return self._key.exchange(X25519PublicKey.from_public_bytes(public))",
-            "    try:\n            return self._key.exchange(X25519PublicKey.from_public_bytes(public))\n"
-            "        except ValueError:\n            return bytes(32)",
+            "        return bytearray(self._key.exchange(X25519PublicKey.from_public_bytes(public)))",
+            "        try:\n            return bytearray(self._key.exchange(X25519PublicKey.from_public_bytes(public)))\n"
+            "        except ValueError:\n            return bytearray(32)",
         ),
     ),
     _row(
@@ -659,10 +659,10 @@ PLANTS = (
             ("quorum", '("quorum", self.quorum, config.quorum if config.attested else self.quorum),', ""),
             ("suite", '("suite", self.suite, config.suite),', ""),
             ("ring", '("ring", self.ring, config.ring),', ""),
-            ("degree", "if self.degree is not None and config.degree != self.degree:", "if False:"),
-            ("length", "if self.length is not None and config.length != self.length:", "if False:"),
+            ("degree", "if config.degree != self.degree:", "if False:"),
+            ("length", "if config.length != self.length:", "if False:"),
             ("consistency round", "if self.attested and not config.attested:", "if False:"),
-            ("encoding", "if self.context is not None and config.context != self.context:", "if False:"),
+            ("encoding", "if config.context != self.context:", "if False:"),
         )
     ),
     # --- what is left behind
@@ -688,13 +688,76 @@ PLANTS = (
         "inputs kept after they are masked",
         "secrets are wiped when they have served",
         "secret_search",
-        (CLIENT, "        vector = self._vector(self.sid)\n", "        vector = self._kept = self._vector(self.sid)\n"),
+        (
+            CLIENT,
+            "        vector, expected = self._vector(self.sid), ",
+            "        vector = self._kept = self._vector(self.sid)\n        expected = ",
+        ),
     ),
     _row(
         "an error that quotes shares",
         "no error quotes secrets",
         "secret_search",
         (CLIENT, 'f"{what}: this client itself is missing")', 'f"{what}: this client itself is missing {self._held}")'),
+    ),
+    # --- one form, one answer at a time, nothing left behind
+    _row(
+        "a second message answered meanwhile",
+        "a client answers one message at a time, and refuses what comes meanwhile",
+        "race",
+        (CLIENT, "from threading import Lock\n", "from threading import RLock as Lock\n"),
+        (
+            CLIENT,
+            "        masked = self._input()\n        add_masks(masked, [self._self_mask(), *(self._pairwise_mask(v) for v in partners)])\n",
+            "        masks = [self._self_mask(), *(self._pairwise_mask(v) for v in partners)]\n"
+            "        masked = self._input()\n        add_masks(masked, masks)\n",
+        ),
+    ),
+    _row(
+        "a flag of 256 forms",
+        "any other bytes are refused; there is one form only",
+        "test_bytes.py::test_a_flag_has_two_forms_and_not_256",
+        (SESSION, "attested in (0, 1)", "attested >= 0"),
+    ),
+    _row(
+        "a public key in a second form",
+        "no key in two places",
+        "test_bytes.py::test_a_key_in_another_form_is_named",
+        (CLIENT, "if not (keys.canonical(entry.encryption_key) and keys.canonical(entry.mask_key)):", "if False:"),
+    ),
+    _row(
+        "a body read before its length is judged",
+        "header and length are judged before the body is read",
+        "test_bytes.py::test_the_length_is_judged_before_the_body",
+        (SERVER, "most = messages.longest(header.phase, self.config, len(self._roster))", "most = None"),
+    ),
+    _row(
+        "errors that leave with the local variables of their frames",
+        "no error quotes secrets",
+        "test_crash_reports.py::test_no_secret_in_a_crash_report",
+        ("fedguard/secagg/errors.py", "traceback.clear_frames(one.__traceback__)", "pass"),
+    ),
+    _row(
+        "agreed secrets not overwritten",
+        "secrets are wiped when they have served",
+        "test_crash_reports.py::test_nothing_of_the_agreed_secrets_is_left",
+        (CLIENT, "            secret[:] = bytes(len(secret))\n", "            pass\n"),
+    ),
+    _row(
+        "a policy with a quorum of its own",
+        "what is safe depends on how many clients there are and how many of them may collude",
+        "test_bytes.py::test_a_policy_has_no_defaults_for_what_makes_it_safe",
+        (
+            SESSION,
+            "    quorum: int\n    degree: int\n    length: int\n    context",
+            "    quorum: int = 2\n    degree: int\n    length: int\n    context",
+        ),
+    ),
+    _row(
+        "whole numbers that wrap around",
+        "what exceeds the ring is a named error",
+        "test_sums.py::test_rows_that_wrapped_around",
+        ("fedguard/secagg/sums.py", "if largest > most:", "if False:"),
     ),
     # --- blame
     _row(
