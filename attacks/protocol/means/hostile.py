@@ -73,7 +73,7 @@ class HostileServer:
         self.fates[client] = "answered"
         return messages.unpack(answer)
 
-    def must_refuse(self, clients: Iterable[int], what: str) -> str:
+    def must_refuse(self, clients: Collection[int], what: str) -> str:
         """Remember if any of these answered the last question, which ``what`` tells; and in words what became of it."""
         took = [client for client in clients if self.fates[client] == "answered"]
         if took:
