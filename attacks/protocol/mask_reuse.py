@@ -86,7 +86,7 @@ class MaskReuse(ProtocolAttack):
         """Were secrets kept, masks would still be others in each session: whose are not, of clients that do keep them."""
         masks: list[tuple[RingVector, ...]] = []
         for _ in range(2):
-            peers = {**arena.parties(kind=KeptKeysClient, idle=True), **self._accomplices(arena)}
+            peers: dict[int, Peer] = {**arena.parties(kind=KeptKeysClient, idle=True), **self._accomplices(arena)}
             relay = Relay(arena.server(), peers).run()
             revealed = relay.server._shares_by_owner()
             pairwise = {client: relay.masked[client].copy() for client in arena.honest}

@@ -10,6 +10,7 @@ from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, qu
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import Identity
+from fedguard.secagg.masks import RingVector
 from fedguard.secagg.session import Policy, Roster
 
 
@@ -73,7 +74,8 @@ class SplitSurvivors(ProtocolAttack):
 
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[-1]
-        story, opened = ["with the consistency round:"], None
+        story = ["with the consistency round:"]
+        opened: RingVector | None = None
         for fill in (True, False):
             server = HostileServer(arena)
             server.mask(server.share(server.advertise()))

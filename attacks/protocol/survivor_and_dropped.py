@@ -109,4 +109,4 @@ def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> Rin
     server.mask(server.share(server.advertise()))
     question = quorum(server.attest(included, included))
     server.unmask(dict.fromkeys(included & set(arena.honest), question), included)
-    return server.stripped(victim)
+    return server.stripped(victim, SEED if victim in included else KEY)

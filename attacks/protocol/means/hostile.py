@@ -73,7 +73,7 @@ class HostileServer:
         self.fates[client] = "answered"
         return messages.unpack(answer)
 
-    def must_refuse(self, clients: Iterable[int], what: str) -> str:
+    def must_refuse(self, clients: Collection[int], what: str) -> str:
         """Remember if any of these answered the last question, which ``what`` tells; and in words what became of it."""
         took = [client for client in clients if self.fates[client] == "answered"]
         if took:
@@ -191,15 +191,15 @@ class HostileServer:
         add_masks(total, masks)
         return total
 
-    def stripped(self, client: int) -> RingVector:
-        """A masked input less the masks of it that can be taken off, be they all or not."""
-        vector, masks, seed = self.masked[client].copy(), [], self.secret(client, SEED)
-        if seed is not None:
-            masks.append((self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1))
-        for partner in self.server._directory.among(client, self.told[client]):
-            key = self._pairwise(client, partner)
-            if key is not None:
-                masks.append((key, -1 if client < partner else 1))
+    def stripped(self, client: int, kind: str) -> RingVector:
+        """A masked input less one kind of its masks, as far as they are known: that of its seed, or those of mask keys."""
+        vector, seed, near = self.masked[client].copy(), self.secret(client, SEED), self.told[client]
+        if kind == SEED:
+            masks = [] if seed is None else [(self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1)]
+        else:
+            partners = self.server._directory.among(client, near)
+            found = [(partner, self._pairwise(client, partner)) for partner in partners]
+            masks = [(key, -1 if client < partner else 1) for partner, key in found if key is not None]
         add_masks(vector, masks)
         return vector
 
