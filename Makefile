@@ -6,7 +6,7 @@
 #              beside peers in environments of their own: make bench FLOWER=flower/bin/python BYZFL=... PFL=...
 # make bench-smoke   each script of benchmarks/ with small sizes, and the page of that; does all run?
 # make mutants   planted weaknesses of secure aggregation, each against the attack or test that is expected to notice it first
-# make mutants-full   each against all attacks and tests, and the table of docs/plants.md; over an hour on two cores
+# make mutants-full   each against all attacks and tests, and the table of docs/plants.md; some three hours of CPU time
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
