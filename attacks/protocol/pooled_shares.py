@@ -75,8 +75,8 @@ class PooledShares(ProtocolAttack):
             story.append(f"and once its seed is revealed, its key: {'open' if found[KEY] else 'no guess is right'}")
         broken = [f"{pooled} shares tell the {kind} of client {victim}" for kind, secret in found.items() if secret]
         opened = None
-        if found[KEY] is not None:
-            server._known[victim, KEY] = found[KEY]
+        if (key := found[KEY]) is not None:
+            server._known[victim, KEY] = key
             opened = server.opened([victim])
         sums = {} if opened is None else {frozenset({victim}): opened}
         figures = {"shares_pooled": pooled, "threshold": server.config.threshold}

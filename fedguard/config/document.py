@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
             raise yaml.MarkedYAMLError(problem=f"expected no tags; got {event.tag}", problem_mark=event.start_mark)
         if self.depth == MOST_DEEP:
@@ -117,8 +117,8 @@ def parse_yaml(text: str, name: str = "value") -> tuple[Any, dict[Key, int]]:
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"{name}:{line}: expected text; got the character {chr(error.character)!r}.") from None
+        number = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{name}:{number}: expected text; got the character {chr(error.character)!r}.") from None
     try:
         node = loader.get_single_node()
         lines: dict[Key, int] = {}
