@@ -190,7 +190,7 @@ def test_model_replacement_replaces_the_model():
     honest, hostile = torch.empty(5, task.dim), torch.empty(1, task.dim)
     task.local_updates(start, [0, 1, 3, 4, 5], plan, rng, honest)
     attack = setup.attack
-    facts = {"rng": setup.rng.child("attack", "data", 2), "classes": 10, "value_range": (0.0, 1.0)}
+    facts = {"rng": setup.rng.child("attack", "data", 2).apart(), "classes": 10, "value_range": (0.0, 1.0)}
     poisoned = task.with_examples({2: attack.poison(task.examples(2), data_view(**facts))})
     poisoned.local_updates(start, [2], attack.plan(plan, data_view()), rng, hostile)
     assert torch.allclose(report.model, start + hostile[0] + honest.sum(0) / 6, atol=1e-5)

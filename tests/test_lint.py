@@ -197,7 +197,12 @@ def test_an_export_is_judged_like_the_run(run, tmp_path):
         assert {"class_lost", "past_its_best", "nothing_hurts", "tax_above_benefit", "attack_helps"} <= shared
 
         def cells(found, shared=shared):
-            return sorted((one.flag, one.cell, one.seed, one.said) for one in found.findings if one.flag in shared)
+            """Without the corners in which the colluders send nothing, which an export has no rows of."""
+            return sorted(
+                (one.flag, one.cell, one.seed, one.said)
+                for one in found.findings
+                if one.flag in shared and not one.cell.startswith("dropout against")
+            )
 
         assert cells(theirs) == cells(ours)
         assert len(cells(ours)) > 5
@@ -240,7 +245,7 @@ def test_the_command(run, monkeypatch, capsys):
     told = json.loads(said)
     assert set(told) == {"name", "trials", "notes", "flags", "not_judged", "clear", "not_yet"}
     assert {"number", "flag", "cell", "seed", "said"} == set(told["flags"][0])
-    assert told["trials"] == 12
+    assert told["trials"] == 16
     assert command(monkeypatch, capsys, "lint", "tiny", "--store", store, "--strict")[0] == 3
 
 

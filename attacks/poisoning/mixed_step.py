@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Sight
 from fedguard.errors import require
+from fedguard.kernels import length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,5 +61,5 @@ class MixedStep(PoisonAttack):
 
 
 def _unit(way: Tensor) -> Tensor:
-    unit: Tensor = way / way.norm().clamp(min=1e-12)
-    return unit
+    reach = length(way)
+    return way / reach if reach > 0 else way

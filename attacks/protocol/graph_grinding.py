@@ -134,7 +134,10 @@ class GraphGrinding(ProtocolAttack):
     def _foreseen(self, arena: Arena) -> tuple[list[str], str]:
         """Whose fresh keys do not move the graph: who chooses all else could know it without them, and search at leisure."""
         relay = Relay(arena.server(), _peers(arena))
-        relay.step()
+        try:
+            relay.step()
+        except ProtocolError as error:
+            return [], f"no graph is drawn: {type(error).__name__}"
         directory, still = relay.server._directory, []
         for client, entry in directory.entries.items():
             for field in ("encryption_key", "mask_key"):

@@ -349,7 +349,7 @@ def test_the_server_gets_what_the_fault_makes_of_the_honest_update(name):
         rng = setup.rng.child("round", round)
         clean, wrong = torch.empty(6, task.dim), torch.empty(1, task.dim)
         task.local_updates(model, range(6), plan, rng, clean)
-        facts = {"rng": setup.rng.child("attack", "data", 2), "round": round}
+        facts = {"rng": setup.rng.child("attack", "data", 2).apart(), "round": round}
         faulty = attack.poison(task.examples(2), data_view(**facts))
         task.with_examples({2: faulty}).local_updates(model, [2], plan, rng, wrong)
         expected = {**dict(enumerate(clean)), 2: wrong[0] * (100 if name == "unit_error" else 1)}

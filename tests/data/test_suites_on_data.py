@@ -63,7 +63,7 @@ def started(run):
 
 def test_functions_beside_the_suite_are_found_by_the_parent_and_by_the_workers(folder):
     run = fg.run(write(folder), store=folder / "runs", jobs=1)
-    assert statuses(run) == ["ok", "ok"]
+    assert statuses(run) == ["ok"] * 3  # clean, attacked, and with a colluder who sends nothing
     assert all(record["environment"]["code"]["my_task"] for record in run.records.values())
     assert started(fg.run(folder / "suite.yaml", store=folder / "runs", jobs=1)) == started(run)
     again = fg.run(write(folder, width=9), store=folder / "runs", jobs=1)  # the network is another one now

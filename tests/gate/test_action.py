@@ -118,7 +118,7 @@ def test_a_run_as_good_as_its_baseline_passes_with_summary_report_and_outputs(ra
     assert json.loads((kept / "gate.json").read_text())["strict"] is True
     assert ElementTree.parse(kept / "gate.xml").find(".//testcase") is not None
     assert "<html" in (kept / "report.html").read_text()
-    assert len(list((kept / "runs" / "gate" / "cells").rglob("seed-*.json"))) == 4
+    assert len(list((kept / "runs" / "gate" / "cells").rglob("seed-*.json"))) == 6
 
 
 def test_a_planted_regression_ends_with_the_gates_code_and_a_summary(ran, tmp_path):

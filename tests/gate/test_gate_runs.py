@@ -162,7 +162,7 @@ def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
 def test_a_run_made_by_other_code_is_never_a_pass(place, monkeypatch):
     place.write(factor=0.1)  # and the suite is not run again
     verdict = place.judge(code=4)
-    assert "2 cells were made by other code than is installed" in verdict.incompatible[0]
+    assert "3 cells were made by other code than is installed" in verdict.incompatible[0]
     assert "--no-cache" in verdict.incompatible[0]
     place.write()
     assert place.judge(code=0).incompatible == ()
@@ -177,7 +177,7 @@ def test_trials_of_other_code_of_fedguard_run_again_where_the_code_must_be_the_s
     assert Runner(plan_of(run), run.folder, same_code=True, dry=True).pending() == []
     monkeypatch.setattr(code, "own_code", lambda: "another FedGuard")
     assert Runner(plan_of(run), run.folder, dry=True).pending() == []
-    assert len(Runner(plan_of(run), run.folder, same_code=True, dry=True).pending()) == 4 * 2
+    assert len(Runner(plan_of(run), run.folder, same_code=True, dry=True).pending()) == 6 * 2
 
 
 def test_a_cell_that_is_gone_cannot_be_judged(place):
@@ -249,7 +249,8 @@ def test_a_plan_of_some_cells_keeps_their_corners(saved):
     part = whole.only([attacked.id])
     assert [cell.id for _, cell in part.positions] == [attacked.id]
     assert {cell.label for cell in part.cells} == {
-        "no attack against mean", "no attack against gated", "ipm against mean", "ipm against gated",
+        "no attack against mean", "no attack against gated", "dropout against mean", "dropout against gated", "ipm against mean",
+        "ipm against gated",
     }  # fmt: skip
     assert {cell.id for cell in part.cells} <= {cell.id for cell in whole.cells}
 

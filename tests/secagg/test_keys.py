@@ -144,7 +144,8 @@ def test_every_field_of_a_message_is_signed(message, changes):
 
 
 def test_every_message_of_a_client_is_in_the_table_above():
-    signed = {kind for kind in messages.Message.__subclasses__() if kind.phase % 2 == 0}
+    kinds = [kind for kind in messages.Message.__subclasses__() if kind.__module__ == messages.__name__]
+    signed = {kind for kind in kinds if kind.phase % 2 == 0}
     assert {type(message) for message, _ in MESSAGES} == signed
 
 

@@ -181,7 +181,7 @@ def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
     path = listed + 32 * (neighbours - 1).bit_length()
     up = {
         "ADVERTISE": Advertise.BYTES,
-        "SHARE": 2 * 32 + listed + neighbours * Packet.BYTES,
+        "SHARE": 32 + listed + neighbours * Packet.BYTES,
         "MASKED": 32 + 8 + 4 * length,
         "ATTEST": 2 * 32,
         "UNMASK": listed + neighbours * SHARE_BYTES,
