@@ -328,7 +328,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
     assert not list(cells.rglob("*.tmp"))
     run = fg.open_run("trouble", tmp_path / "a")
     assert len(run.records) == stored and not run.with_status("failed")
-    assert 0 < [row["status"] for row in run.rows()].count("missing") <= 12 - stored  # rows are positions, not all trials
+    assert (
+        0 < [row["status"] for row in run.rows()].count("missing") <= 12 - stored
+    )  # rows are positions, not all trials
 
     trouble("fine")
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -279,9 +279,7 @@ def test_the_page_shows_bound_beside_claim_and_every_check(audited, monkeypatch)
     said = [text.value for text in test.text]
     for number, one in enumerate(stored.audits):
         assert one.audit.words in said
-        line = (
-            f"Bound {one.audit.bound.epsilon:.4g} (95.25 % confidence, 200 canaries) beside claim {one.audit.claimed:.4g}."
-        )
+        line = f"Bound {one.audit.bound.epsilon:.4g} (95.25 % confidence, 200 canaries) beside claim {one.audit.claimed:.4g}."
         assert line in said
         checks = test.dataframe[number].value
         assert list(checks["p-value"]) == [check.p_value for check in one.audit.checks]

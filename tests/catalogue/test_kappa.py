@@ -67,7 +67,7 @@ def test_krum_selects_the_colluders_across_from_a_crowd():
 
 
 def test_finds_what_is_known_of_multi_krum():
-    found = fg.kappa("multi_krum", effort=0.4)
+    found = fg.kappa("multi_krum")
     assert found.value >= 1.31 * 0.98
     assert found.upper_bound is None
     assert "no bound is published" in found.verdict
