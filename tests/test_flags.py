@@ -33,7 +33,7 @@ RESULT = {
     "chance": 0.1,
     "corners": {"clean_mean": 0.9, "clean_defense": 0.9, "attack_mean": 0.2, "attack_defense": 0.85},
     "references": {"oracle_mean": 0.9, "root_only": 0.6},
-    "rounds": {"total": 30, "outvoted": 0, "abandoned": 0, "why_abandoned": None},
+    "rounds": {"total": 30, "not_finite": 0, "too_large": 0, "outvoted": 0, "abandoned": 0, "why_abandoned": None},
     "attack_success_raw": 0.9,
     "attack_success_clean": 0.05,
     "attack_success_counts_target": False,
@@ -93,6 +93,9 @@ RAISED = {
     "outvoted": ({"rounds.outvoted": 3}, {}, ["3 of 30"]),
     "unproven": ({}, {"unproven": ["outside its guarantee: median needs n >= 9. Mend: raise n."]}, ["n >= 9"]),
     "abandoned_rounds": ({"rounds.abandoned": 2, "rounds.why_abandoned": "krum needs 11 updates."}, {}, ["2 of 30", "11"]),
+    "dropped_updates": (
+        {"rounds.not_finite": 3, "rounds.too_large": 27}, {}, ["30 updates", "before median", "27 of them", "2^112", "not finite"],
+    ),
     "read_beyond": (
         {}, {"server_shown": ["sum"], "secure_aggregation": "full"}, ["median", "secure_aggregation: full"],
     ),

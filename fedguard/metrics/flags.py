@@ -133,6 +133,19 @@ def abandoned_rounds(result: Part, card: Part) -> str | None:
     return f"{rounds['abandoned']} of {rounds['total']} rounds changed nothing: {rounds['why_abandoned']}"
 
 
+def dropped_updates(result: Part, card: Part) -> str | None:
+    """Updates that no rule was shown, since the server refuses what no float32 sum could hold."""
+    rounds = known(result, "rounds")
+    dropped = known(rounds, "not_finite") + known(rounds, "too_large")
+    if not dropped:
+        return None
+    return (
+        f"{dropped} updates were refused before {known(card, 'defense')} saw them (expected: none), "
+        f"{rounds['too_large']} of them with values beyond 2^112, the others with values that are not finite: what is measured here is that refusal, and a "
+        "server without it may be lost to a single such update. Take a weaker attack to measure the rule."
+    )
+
+
 def read_beyond(result: Part, card: Part) -> str | None:
     sees, shown, needs = (set(known(card, "server_sees")), set(known(card, "server_shown")), known(card, "rule_needs"))
     declared = {sight for alternatives in needs.values() for alternative in alternatives for sight in alternative}
@@ -326,6 +339,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(7, outvoted),
     Flag(7, unproven),
     Flag(7, abandoned_rounds),
+    Flag(7, dropped_updates),
     Flag(8, read_beyond),
     Flag(9, root_suffices),
     Flag(9, root_overlaps),
