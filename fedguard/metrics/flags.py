@@ -141,8 +141,9 @@ def dropped_updates(result: Part, card: Part) -> str | None:
         return None
     return (
         f"{dropped} updates were refused before {known(card, 'defense')} saw them (expected: none), "
-        f"{rounds['too_large']} of them with values beyond 2^112, the others with values that are not finite: what is measured here is that refusal, and a "
-        "server without it may be lost to a single such update. Take a weaker attack to measure the rule."
+        f"{rounds['too_large']} of them with values beyond 2^112, the others with values that are not finite: what is measured "
+        "here is that refusal, and a server without it may be lost to a single such update. Take a weaker attack to measure "
+        "the rule."
     )
 
 
