@@ -307,6 +307,7 @@ def test_2_an_attack_that_helps():
     assert one.said.startswith("accuracy is 2.5 ±1.2 points higher")
     assert not found("attack_helps", over_seeds("mimic", "krum", (0.95, 0.86, 0.92)))  # +1 ±11 points
     assert not found("attack_helps", over_seeds("mimic", "krum", (0.9, 0.9, 0.9)))
+    assert not found("attack_helps", over_seeds("mimic", "krum", (0.9003, 0.9003, 0.9003)))  # would read 0.0 ±0.0 points
     assert isinstance(judged("attack_helps", better[:1])[0], Open)
     assert not found("attack_helps", over_seeds("model_replacement", "krum", (0.92, 0.93, 0.925), goal="backdoor"))
     assert not found("attack_helps", over_seeds("free_rider", "krum", (0.92, 0.93, 0.925), goal="fault"))

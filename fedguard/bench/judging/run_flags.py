@@ -20,6 +20,8 @@ from fedguard.metrics.flags import Lacking, known, name_of, percent, said_of
 COST = 0.10
 #: Noise up to this much longer than an attack's updates is still a fair comparison.
 LONGER = 1.25
+#: An attack under which accuracy rises by less than this has done nothing: other flags say so.
+HELP = 0.001
 #: Less than this lost under an attack is not worth being taken apart.
 DROP = 0.05
 
@@ -79,11 +81,11 @@ def attack_helps(results: Results, cell: Group) -> Judged:
     gain = _paired(cell, lambda case: _figure(case, "final_accuracy") - _figure(case, "corners.clean_defense"))
     if gain.half_width is None:
         return Open(ONE_SEED)
-    if gain.mean - gain.half_width <= 0:
+    if gain.mean < HELP or gain.mean - gain.half_width <= 0:
         return None
     return Found(
         cell[0].cell,
-        f"accuracy is {_points(gain)} points higher under the attack than without it, beyond its interval (threshold 0): "
+        f"accuracy is {_points(gain)} points higher under the attack than without it (threshold 0.1, and beyond its interval): "
         "no attack on this defense. Raise its strength, or leave it out.",
     )
 
