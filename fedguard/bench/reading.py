@@ -93,6 +93,8 @@ def said_of(error: ValidationError) -> str:
     place, said = first["loc"], first["msg"].removeprefix("Value error, ")
     if place[-1:] == ("schema",) and first["type"] == "literal_error":
         return "written by another version of FedGuard"
+    if place[:1] in (("ok",), ("refused",), ("failed",)):  # by which of its forms a record was read
+        place = place[1:]
     if not place:
         return f"damaged: {said}"
     return f"damaged at {'.'.join(str(part)[:80] for part in place[:12])}: {said}"

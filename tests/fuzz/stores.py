@@ -90,25 +90,38 @@ class Case:
     names: str | None = None
 
 
-def small_store(folder: Path) -> Path:
-    """A store with two runs; beside one a verdict, an audit and a baseline."""
+def small_store(folder: Path, suite: dict[str, Any] = SUITE) -> Path:
+    """A store with a run, a copy of it, and beside them a verdict, an audit and a baseline."""
+    from fedguard.bench.audit import CellAudit
     from fedguard.bench.audits import store_audit
-    from fedguard.bench.gate.work import gate, save_baseline
+    from fedguard.bench.gate.baseline import Baseline
+    from fedguard.bench.gate.judge import judge
+    from fedguard.bench.gate.kept import keep
+    from fedguard.bench.gate.work import Work
+    from fedguard.privacy.audit import Audit
+    from fedguard.privacy.audit.contract import Bound, Check
 
     store = folder / "store"
-    run = fg.run(SUITE, store=store, jobs=1)
-    fg.run(
-        {**SUITE, "seeds": 1, "matrix": {"attack": ["none", "sign_flip"], "defense": ["mean"]}, "name": "other"},
-        store=store,
-        jobs=1,
+    run = fg.run(suite, store=store, jobs=1)
+    bound = Bound(method="gdp_split", epsilon=0.5, delta=1e-5, kind="bound", confidence=0.95)
+    seen = Audit(
+        subject="DP-SGD",
+        claimed=1.0,
+        claim="of a record",
+        bound=bound,
+        canaries=40,
+        refuted=False,
+        checks=(Check(name="law", p_value=0.4, words="normal"),),
+        verdict="consistent",
+        words="nothing speaks against it",
     )
-    tiny = {"attack": ["none"], "defense": ["mean"], "protocol": [SUITE["matrix"]["protocol"][2]]}
-    found = fg.audit({**SUITE, "matrix": tiny}, canaries=40)
-    store_audit(run.folder, [one["cell"] for one in run.manifest["positions"]], found, "gdp_split")
-    other = fg.open_run("other", store)
-    save_baseline(other, folder / "baseline.json", jobs=1)
-    gate(other, folder / "baseline.json", jobs=1)
-    shutil.copytree(other.folder.path / "gate", run.folder.path / "gate")
+    cells = [one["cell"] for one in run.manifest["positions"]]
+    store_audit(run.folder, cells, [CellAudit(cells=("none",), audit=seen)], "gdp_split")
+    work = Work(run)
+    base = Baseline.of(work.snapshot, None, "saved")
+    base.write(folder / "baseline.json")
+    keep(judge(work.snapshot, base, confirm=lambda cells, seeds: work.snapshot), run.folder)
+    shutil.copytree(run.folder.path, store / "other")
     return store
 
 
@@ -149,7 +162,10 @@ def readers(store: Path, run: str = "small", deep: bool = False) -> Iterator[tup
     yield "dashboard", partial(_dashboard, store, run)
     if deep:
         yield "report", partial(_command, ["report", run, "--html", str(out), "--store", str(store)])
-        yield "pages", partial(_pages, store, run)
+        from tests.views import VIEWS
+
+        wanted = [view for view in VIEWS if view.page.reads == "run" or view.name == "gate"]
+        yield from ((f"page {view}", partial(_page, store, run, view)) for view in wanted)
 
 
 def load(store: Path) -> None:
@@ -297,27 +313,23 @@ def _dashboard(store: Path, run: str) -> None:
             classes(ran)
 
 
-def _pages(store: Path, run: str) -> None:
-    """Every page, as a reader visits it."""
+def _page(store: Path, run: str, view: Any) -> None:
+    """A page, as a reader visits it."""
     import importlib.util
 
     from streamlit.testing.v1 import AppTest
     from streamlit.util import calc_hash
 
-    from tests.views import VIEWS
-
     os.environ["FEDGUARD_STORE"] = str(store)
     main = importlib.util.find_spec("fedguard.app.main")
     assert main is not None and main.origin is not None
-    for view in VIEWS:
-        if view.page.reads == "run" or view.name == "gate":
-            test = AppTest.from_file(main.origin, default_timeout=60)
-            test._page_hash = calc_hash("" if view is VIEWS[0] else view.name)
-            test.query_params.update(view.query | {"run": run})
-            test.run()
-            if test.exception:
-                trace = test.exception[0].stack_trace
-                raise AssertionError(f"{view.name}: {test.exception[0].value!r} {' '.join(trace[-2:])}"[:400])
+    test = AppTest.from_file(main.origin, default_timeout=LIMIT)
+    test._page_hash = calc_hash("" if view.name == "overview" else view.name)
+    test.query_params.update(view.query | {"run": run})
+    test.run()
+    if test.exception:
+        trace = " ".join(test.exception[0].stack_trace[-2:])
+        raise AssertionError(f"{test.exception[0].value!r} {trace}"[:400])
 
 
 def _state(store: Path) -> dict[str, Any]:
