@@ -29,7 +29,7 @@ def test_every_damaged_file_is_a_data_set_or_one_line(tmp_path):
     [
         (gzip.compress, "as numpy.savez writes it; it is gzipped: unpack it"),
         (lambda one: b"\xef\xbb\xbf" + one, "it begins with a byte order mark: write it without"),
-        (lambda one: b"\x80\x04K\x01.", "it is a pickle, which is not read"),
+        (lambda one: b"\x80\x04K\x01.", "it holds Python objects, which are not read"),
         (lambda one: b"<!DOCTYPE html>", "it is a web page or XML"),
         (lambda one: b"", "it is empty"),
         (lambda one: b"abcdef", "its first bytes are '616263646566'"),
@@ -40,7 +40,7 @@ def test_what_is_no_npz_is_told_by_its_first_bytes(tmp_path, change, said):
     np.savez(path, x=np.ones((4, 2)), y=np.arange(4) % 2)
     path.write_bytes(change(path.read_bytes()))
     told = answer({"name": "npz", "file": str(path)}, tmp_path)
-    assert said in told and "Python objects" not in told
+    assert said in told
 
 
 def test_an_infinite_value_of_a_table_has_its_row_and_a_long_one_is_cut(tmp_path):

@@ -152,7 +152,7 @@ _SIGNS = {
     b"\xff\xfe": "it is UTF-16: write it as UTF-8",
     b"\xfe\xff": "it is UTF-16: write it as UTF-8",
     b"PK\x03\x04": "it is a zip archive: unpack it",
-    b"\x80": "it is a pickle, which is not read: to read one is to run what it says",
+    b"\x80": "it holds Python objects, which are not read: to read them is to run what they say",
     b"<": "it is a web page or XML",
     b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file itself",
 }

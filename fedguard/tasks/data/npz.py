@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as stream:
             head = stream.read(6)
-        if not head.startswith((b"PK", b"\x93NUMPY")):  # NumPy would take it for a pickle
+        if not head.startswith((b"PK", b"\x93NUMPY")):  # NumPy would take it for objects
             told = taken_for(path) or f"its first bytes are {head.hex()!r}"
             raise ConfigError(f"{path}: expected an .npz file of plain arrays, as numpy.savez writes it; {told}.")
         content = np.load(path, allow_pickle=False)
