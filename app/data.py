@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from fedguard.bench.places import setting
+from fedguard.bench.reading import content
 from fedguard.bench.run import Run
+from fedguard.bench.schema import Manifest
 from fedguard.bench.store import runs
 from fedguard.errors import FedGuardError
 
@@ -37,14 +39,14 @@ class Summary:
 
     Attributes:
         name: of its folder.
-        manifest: what it consists of; empty where it cannot be read.
+        manifest: what it consists of; None where it cannot be read.
         cells: positions of the matrix by their status, as `STATUSES` has them.
         damaged: records that cannot be read.
         error: why the manifest cannot be read, or "".
     """
 
     name: str
-    manifest: dict[str, Any] = field(default_factory=dict, repr=False)
+    manifest: Manifest | None = field(default=None, repr=False)
     cells: dict[str, int] = field(default_factory=dict)
     damaged: int = 0
     error: str = ""
@@ -97,9 +99,11 @@ def label(row: Mapping[str, Any], swept: Sequence[str]) -> str:
 def log_text(path: Path) -> str:
     """The log of a failed trial, of a long one the end; or why there is none."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        text = content(path).decode("utf-8", errors="replace")
+    except FileNotFoundError:
         return "There is no log: the attack's choice failed before, or the file was removed."
+    except ValueError as error:
+        return f"The log cannot be shown: {error}."
     return text if len(text) <= _LOG_SHOWN else f"... (the last {_LOG_SHOWN:,} characters)\n{text[-_LOG_SHOWN:]}"
 
 
@@ -116,16 +120,19 @@ def flags(run: Run) -> Lint:
 
 def stamp(folder: Path) -> Stamp:
     """Changes whenever a record or the manifest does."""
-    found = [path.stat() for path in (folder / "manifest.json",) if path.is_file()]
-    found += [file.stat() for cell in _entries(folder / "cells") if cell.is_dir() for file in _entries(Path(cell.path))]
+    found = [one.stat(follow_symlinks=False) for one in _entries(folder) if one.name == "manifest.json"]
+    found += [
+        file.stat(follow_symlinks=False) for cell in _entries(folder / "cells") for file in _entries(Path(cell.path))
+    ]
     return len(found), sum(one.st_size for one in found), sum(one.st_mtime_ns for one in found)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    if not folder.is_dir():
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # no folder, or none that may be read
         return []
-    with os.scandir(folder) as entries:
-        return list(entries)
 
 
 def _is_number(text: str) -> bool:

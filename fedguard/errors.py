@@ -103,8 +103,12 @@ class GuaranteeWarning(UserWarning):
 
 def printable(text: str) -> str:
     """``text`` without control characters other than line breaks and tabs, and without endless words."""
-    shown = "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
-    return re.sub(r"\S{300,}", lambda found: f"{found[0][:100]}... ({len(found[0])} characters)", shown)
+    return re.sub(r"\S{300,}", lambda found: f"{found[0][:100]}... ({len(found[0])} characters)", escaped(text))
+
+
+def escaped(text: str) -> str:
+    """``text`` with each control character, other than line breaks and tabs, as an escape: ``\\x1b``."""
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 def brief(value: Any) -> str:

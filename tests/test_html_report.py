@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from html.parser import HTMLParser
 
@@ -344,3 +345,19 @@ class Fragment(HTMLParser):
 def test_the_file_of_a_whole_run_stays_small(page, run):
     assert len(run.rows()) == 60
     assert len(page.source.encode()) < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mred", "\x00", "\x07\x7f", "\ufffe", "\ud800"], ids=ascii)
+def test_a_name_with_a_control_character_is_drawn_and_ends_nothing(name):
+    """In a process of its own, since the renderer would take this one with it."""
+    code = """
+import sys
+from xml.etree.ElementTree import tostring
+import altair as alt
+from fedguard.app.report.drawing import drawn
+values = alt.Data(values=[{"attack": eval(sys.argv[1]), "share": 1.0}])
+print(tostring(drawn(alt.Chart(values).mark_bar().encode(x="share:Q", y="attack:N"), "shares"), encoding="unicode"))
+"""
+    said = subprocess.run([sys.executable, "-c", code, ascii(name)], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr[-500:]
+    assert "<svg" in said.stdout and ascii(name)[1:-1] in said.stdout

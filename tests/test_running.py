@@ -242,7 +242,7 @@ def test_a_damaged_record_is_set_aside_and_run_again(tmp_path, damage):
         "empty": "",
         "no JSON": "\0" * 100,
     }[damage])  # fmt: skip
-    assert fg.open_run("small", tmp_path).broken == [path]
+    assert [one.path for one in fg.open_run("small", tmp_path).broken] == [path]
     assert [row["status"] for row in fg.open_run("small", tmp_path).rows()] == ["ok", "missing"]
     ear = Ear()
     again = fg.run(suite, store=tmp_path, listener=ear)

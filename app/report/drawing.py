@@ -10,6 +10,8 @@ import altair as alt
 import vl_convert
 from fedguard.app.report.elements import el
 
+from fedguard.bench.reading import escaped_within
+
 #: The width of a chart that would fill its container, in pixels.
 WIDTH = 720
 
@@ -38,7 +40,8 @@ def drawn(chart: alt.TopLevelMixin, says: str) -> Element:
     """
     caption = el("figcaption", says)
     try:
-        picture = fromstring(vl_convert.vegalite_to_svg(_fixed(chart.to_dict())))
+        # The renderer ends the process on a control character.
+        picture = fromstring(vl_convert.vegalite_to_svg(_fixed(escaped_within(chart.to_dict()))))
     except ParseError:  # names that no picture can hold; the tables hold them
         return el("figure", el("p", "This chart cannot be drawn.", class_="note"), caption)
     return el("figure", _inline(picture, says), caption)

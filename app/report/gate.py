@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.gate import drops
@@ -14,14 +13,17 @@ from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
 from fedguard.bench.gate.verdict import WORDS, Verdict
 from fedguard.bench.gate.watch import figure_of
+from fedguard.bench.reading import Damaged
 from fedguard.bench.run import Run
 
 
 def gate(run: Run) -> list[Element]:
     """What it said, and why."""
-    broken: list[Path] = []
+    broken: list[Damaged] = []
     found = verdicts(run.folder, broken.append)
-    damaged = paragraphs((f"gate/{path.name} is no verdict that can be read." for path in broken), class_="note")
+    damaged = paragraphs(
+        (f"gate/{one.path.name} is no verdict that can be read: {one.why}." for one in broken), class_="note"
+    )
     if not found:
         return [
             *damaged,

@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed
 
+from fedguard.bench.reading import content
 from fedguard.bench.run import Run
 from fedguard.errors import StoreError
 
@@ -54,9 +55,8 @@ def configuration(run: Run) -> list[Element]:
             path.is_symlink()
         ):  # a run of somebody else's might lead to a file that is not meant for readers of the report
             raise StoreError(f"{path.name} is a link, and not followed.")
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(LONGEST + 1)
-    except (OSError, StoreError) as error:
+        text = content(path).decode("utf-8", errors="replace")
+    except (OSError, ValueError, StoreError) as error:
         return [el("p", f"The configuration cannot be shown: {getattr(error, 'strerror', None) or error}")]
     cut = [el("p", f"Cut after {LONGEST:,} characters.", class_="note")] if len(text) > LONGEST else []
     return [el("p", "Every default is spelled out; the file runs as it is."), el("pre", text[:LONGEST]), *cut]

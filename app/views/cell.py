@@ -14,6 +14,7 @@ from fedguard.app.here import Here, plain
 from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
+from fedguard.bench.schema import Position
 
 
 def show(here: Here) -> None:
@@ -41,9 +42,9 @@ def show(here: Here) -> None:
 # ---------------------------------------------------------------------------------------------------- which cell
 
 
-def _chosen(run: Run) -> dict[str, Any] | None:
+def _chosen(run: Run) -> Position | None:
     """The position that the menus name; they follow the address, and the address follows them."""
-    positions: list[dict[str, Any]] = run.manifest["positions"]
+    positions = run.manifest["positions"]
     keys = ["attack", "defense", *run.swept]
     asked = st.query_params.get("cell")
     now = _position(positions, {key: st.session_state.get(_menu(key)) for key in keys})
@@ -66,10 +67,10 @@ def _chosen(run: Run) -> dict[str, Any] | None:
     return _position(positions, {key: st.session_state[_menu(key)] for key in keys})
 
 
-def _worst(run: Run) -> dict[str, Any]:
+def _worst(run: Run) -> Position:
     """The position in which an attack leaves the lowest accuracy; the first of all where none was measured."""
     blocks, measured = run.table().blocks, []
-    positions: list[dict[str, Any]] = run.manifest["positions"]
+    positions = run.manifest["positions"]
     for position in positions:
         swept = position["swept"]
         entry = blocks.get(setting(swept, run.swept), {}).get(swept["attack"], {}).get(swept["defense"])
@@ -78,7 +79,7 @@ def _worst(run: Run) -> dict[str, Any]:
     return min(measured, key=lambda one: one[0])[1] if measured else positions[0]
 
 
-def _follow(positions: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
+def _follow(positions: Sequence[Position], keys: Sequence[str]) -> None:
     """The reader chose: the address names the new cell."""
     chosen = _position(positions, {key: st.session_state[_menu(key)] for key in keys})
     if chosen is not None:
@@ -89,7 +90,7 @@ def _menu(key: str) -> str:
     return f"cell: {key}"
 
 
-def _position(positions: Sequence[dict[str, Any]], values: Mapping[str, Any]) -> dict[str, Any] | None:
+def _position(positions: Sequence[Position], values: Mapping[str, Any]) -> Position | None:
     return next((position for position in positions if _is_at(position["swept"], values)), None)
 
 

@@ -18,6 +18,7 @@ from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
 from fedguard.bench.gate.verdict import PASSED, REGRESSED, Broad, Judgement, Verdict
 from fedguard.bench.gate.watch import difference, figure_of
+from fedguard.bench.reading import Damaged
 from fedguard.bench.reasons import reason_lines
 from fedguard.bench.run import Run
 from fedguard.bench.store import RunFolder
@@ -31,11 +32,11 @@ def show(here: Here) -> None:
     if here.name is None:
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return
-    broken: list[Path] = []
+    broken: list[Damaged] = []
     said = verdicts(RunFolder(here.store / here.name), broken.append)
-    for path in broken:
+    for one in broken:
         st.warning("A verdict cannot be read and is left out.", icon=":material/warning:")
-        plain(str(path))
+        plain(str(one))
     if said:
         _verdict(_one_of(said))
     else:

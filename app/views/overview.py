@@ -59,12 +59,11 @@ def _of_run(here: Here, run: Run, found: Summary) -> None:
 
 
 def _health(found: Summary) -> None:
-    manifest = found.manifest
     state, *columns = st.columns([2, 1, 1, 1, 1])
     state.metric("run", found.state)
     for column, status in zip(columns, ("ok", "refused", "failed", "missing"), strict=True):
         column.metric(f"cells {status}", found.cells[status])
-    cells, seeds = sum(found.cells.values()), len(manifest["seeds"])
+    cells, seeds = sum(found.cells.values()), len(found.manifest["seeds"]) if found.manifest else 0
     st.caption(
         f"{cells} cells with {seeds} {'seed' if seeds == 1 else 'seeds'} each. A cell has failed, or is missing, where one of "
         "its seeds has or is; refused cells may not run, and say why below."
@@ -83,7 +82,7 @@ def _damaged(here: Here, run: Run) -> None:
     name, store = shlex.quote(run.name), shlex.quote(str(here.store))
     st.code(f"fedguard run {resolved} --name {name} --store {store}", language="sh", wrap_lines=True)
     with st.expander("Which they are"):
-        plain("\n".join(str(path) for path in run.broken))
+        plain("\n".join(map(str, run.broken)))
 
 
 def _headlines(run: Run) -> None:
@@ -174,15 +173,15 @@ def _all_runs(here: Here, known: Mapping[str, Summary]) -> None:
 
 
 def _run_row(found: Summary) -> dict[str, Any]:
-    started = found.manifest.get("started")
+    told = found.manifest
     return {
         "run": found.name,
-        "started": None if started is None else datetime.fromtimestamp(started, UTC).replace(tzinfo=None),
+        "started": None if told is None else datetime.fromtimestamp(told["started"], UTC).replace(tzinfo=None),
         "state": "cannot be read" if found.error else found.state,
-        "seeds": len(found.manifest.get("seeds", [])) or None,
+        "seeds": None if told is None else len(told["seeds"]),
         **{f"cells {status}": found.cells.get(status) for status in reversed(data.STATUSES)},
         "damaged records": found.damaged,
-        "FedGuard": str(found.manifest.get("fedguard", "")),
+        "FedGuard": "" if told is None else told["fedguard"],
     }
 
 

@@ -14,8 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 from fedguard.bench.audit import CellAudit
 from fedguard.bench.code import own_code
 from fedguard.bench.environment import git_commit
-from fedguard.bench.record import from_text, to_text
+from fedguard.bench.reading import content, json_of, said_of
+from fedguard.bench.record import require_seal, to_text
 from fedguard.bench.run import Run
+from fedguard.bench.schema.types import Time
 from fedguard.bench.store import RunFolder, write_atomically
 from fedguard.errors import StoreError
 
@@ -35,7 +37,7 @@ class StoredAudit:
         audits: one for each kind of noise.
     """
 
-    time: float
+    time: Time
     method: str
     commit: str | None
     code: str
@@ -47,7 +49,7 @@ class StoredAudit:
         found = []
         if self.suite != suite_digest(position["cell"] for position in run.manifest["positions"]):
             found.append("The audit is of another configuration than this run: its cells differ.")
-        made = {record["environment"]["code"]["fedguard"] for record in run.records.values() if record["environment"]}
+        made = {record["environment"].get("code", {}).get("fedguard") for record in run.records.values()}
         if made - {self.code}:
             found.append("The audit is of other code than that which made records of this run.")
         return found
@@ -76,9 +78,9 @@ def store_audit(folder: RunFolder, cells: Iterable[str], found: Sequence[CellAud
         audits=tuple(found),
     )
     path = folder.path / FILE
-    content = {"schema": 1, **vars(stored), "audits": [one.as_dict() for one in found]}
+    said = {"schema": 1, **vars(stored), "audits": [one.as_dict() for one in found]}
     try:
-        write_atomically(path, to_text(content))
+        write_atomically(path, to_text(said))
     except OSError as error:
         raise StoreError(
             f"{path}: cannot be written: {error.strerror}. Mend its permissions, and audit again."
@@ -94,12 +96,22 @@ def stored_audit(folder: RunFolder) -> StoredAudit | None:
     """
     path = folder.path / FILE
     try:
-        content = from_text(path.read_bytes())
-        return _STORED.validate_python({**content, "audits": [_nested(one) for one in content["audits"]]})
+        text = content(path)
+        require_seal(text)
+        found = json_of(text)
+        if found.get("schema") != 1:
+            raise ValueError("written by another version of FedGuard")
+        return _STORED.validate_python({**found, "audits": [_nested(one) for one in found["audits"]]})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = "is no audit" if isinstance(error, ValidationError | KeyError | TypeError | AttributeError) else error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = (
+            said_of(error)
+            if isinstance(error, ValidationError)
+            else error
+            if type(error) is ValueError
+            else "is no audit"
+        )
         raise StoreError(f"{path}: cannot be read: {why}. Run `fedguard audit SUITE` again to replace it.") from None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 
 from fedguard.bench.pictures import IMAGES, grid, load, png
 from fedguard.bench.places import setting
+from fedguard.bench.reading import content
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 from fedguard.bench.stats import Estimate, estimate
@@ -230,6 +233,10 @@ def _over_seeds(values: Iterable[tuple[int, float]]) -> Estimate:
     return estimate([math.fsum(one) / len(one) for one in seeds.values()])
 
 
+#: What `zipfile` and numpy raise on a file that is damaged, or encrypted.
+_NO_ARRAYS = (OSError, ValueError, KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile)
+
+
 def picture(path: Path) -> bytes | None:
     """A PNG of truth and claim, drawn from an ``.npz`` of a run; None where the inputs are no images.
 
@@ -239,12 +246,13 @@ def picture(path: Path) -> bytes | None:
         StoreError: the file is too large, or does not hold what was expected.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        file = io.BytesIO(content(path, 2 * LARGEST))
+        with zipfile.ZipFile(file) as archive:
             size = sum(one.file_size for one in archive.infolist())
         if size > LARGEST:
             raise StoreError(f"{path}: expected at most {LARGEST:,} bytes of arrays; got {size:,}. It is not shown.")
-        truth, found = load(path)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        truth, found = load(file)
+    except _NO_ARRAYS as error:
         raise StoreError(f"{path}: cannot be read: {' '.join(str(error).split())}. It is not shown.") from None
     for name, one in (("truth", truth), ("found", found)):
         if one.dtype != np.float32 or one.shape != truth.shape or not 0 < len(one) <= IMAGES:

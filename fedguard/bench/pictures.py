@@ -10,6 +10,7 @@ import io
 import struct
 import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -55,9 +56,9 @@ def save(
     return [path, path.with_suffix(".png")]
 
 
-def load(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def load(file: Path | IO[bytes]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The truth and what was found, from an ``.npz`` that `save` has written."""
-    with np.load(path, allow_pickle=False) as arrays:
+    with np.load(file, allow_pickle=False) as arrays:
         return arrays["truth"], arrays["found"]
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedguard.bench.breakdown import Breakdown, breakdown
 from fedguard.bench.matrix import FIGURES, Matrix, matrix
 from fedguard.bench.profile import Profile, profile
+from fedguard.bench.reading import Damaged
 from fedguard.bench.record import Record, number_at
+from fedguard.bench.schema import Manifest, Position
 from fedguard.bench.store import RunFolder
 from fedguard.bench.trilemma import Trilemma, trilemma
-from fedguard.errors import MissingExtra
+from fedguard.errors import MissingExtra, escaped
 
 if TYPE_CHECKING:
     import pandas
@@ -48,7 +50,7 @@ class Run:
     """One run folder. Its records are read once, when they are first asked for."""
 
     folder: RunFolder
-    manifest: dict[str, Any] = field(repr=False)
+    manifest: Manifest = field(repr=False)
 
     @classmethod
     def open(cls, run: str | Path, store: str | Path = "runs") -> Run:
@@ -62,7 +64,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        return str(self.folder.path.name)
+        return escaped(self.folder.path.name)
 
     @property
     def seeds(self) -> list[int]:
@@ -74,11 +76,13 @@ class Run:
         return [key for key in self.manifest["swept"] if key not in ("attack", "defense")]
 
     @cached_property
-    def _read(self) -> tuple[dict[tuple[str, int], Record], list[Path]]:
+    def _read(self) -> tuple[dict[tuple[str, int], Record], dict[Path, Damaged]]:
         cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["corners"])
-        broken: list[Path] = []
+        broken: list[Damaged] = []
         found = {(cell, seed): self.folder.read(cell, seed, broken.append) for cell in cells for seed in self.seeds}
-        return {trial: record for trial, record in found.items() if record is not None}, broken
+        return {trial: record for trial, record in found.items() if record is not None}, {
+            one.path: one for one in broken
+        }
 
     @property
     def records(self) -> dict[tuple[str, int], Record]:
@@ -86,9 +90,9 @@ class Run:
         return self._read[0]
 
     @property
-    def broken(self) -> list[Path]:
-        """Records that cannot be read; `fedguard run` sets them aside and runs their trials again."""
-        return self._read[1]
+    def broken(self) -> list[Damaged]:
+        """Records that cannot be read, and why; `fedguard run` sets them aside and runs their trials again."""
+        return list(self._read[1].values())
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each position of the matrix and each seed; a trial without record has the status ``missing``.
@@ -158,7 +162,11 @@ class Run:
             clean = number_at(result, ("final_accuracy",))
         return None if clean is None or chance is None else (clean, chance)
 
-    def _row(self, position: dict[str, Any], seed: int) -> dict[str, Any]:
+    def _why_missing(self, cell: str, seed: int) -> str:
+        damaged = self._read[1].get(self.folder.record_path(cell, seed))
+        return "not run yet" if damaged is None else f"its record cannot be read: {damaged.why}"
+
+    def _row(self, position: Position, seed: int) -> dict[str, Any]:
         record = self.records.get((position["cell"], seed))
         result = (record or {}).get("result") or {}
         goal = record["threat_card"]["goal"] if record else None
@@ -167,7 +175,7 @@ class Run:
             **_ordered(position["swept"], ["attack", "defense", *self.swept]),
             "seed": seed,
             "status": record["status"] if record else "missing",
-            "reason": record["reason"] if record else "not run yet",
+            "reason": record["reason"] if record else self._why_missing(position["cell"], seed),
             "goal": goal,
             **{
                 figure: number_at(result, path) if FIGURES[figure].goal in (None, goal) else None

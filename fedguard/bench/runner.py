@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +13,7 @@ import yaml
 from fedguard.bench.code import code_of, data_digest
 from fedguard.bench.engines import Engine, Job, Said
 from fedguard.bench.progress import Listener
+from fedguard.bench.reading import Damaged
 from fedguard.bench.record import Record, identified
 from fedguard.bench.rehearsal import refusals
 from fedguard.bench.selection import Selection
@@ -285,11 +285,12 @@ class Runner:
             self._halted.add(trial)
 
     def _stored(self, trial: Trial) -> Record | None:
-        def broken(path: Path) -> None:
+        def broken(found: Damaged) -> None:
             if self.dry:
                 return
+            aside = set_aside(found.path).name
             self.listener.note(
-                f"{path} is damaged; it was set aside as {set_aside(path).name} and its trial runs again."
+                f"{found.path} is damaged; it was set aside as {aside} and its trial runs again. {found.why}."
             )
 
         return self.folder.read(*trial, broken=broken)

@@ -6,23 +6,30 @@
                logs/<cell>-seed-003.log        the traceback of a failed trial
                artifacts/<cell>-seed-003.npy   the final model of a cell without attack
 
-A record is written to a temporary file and renamed. One that cannot be parsed, or whose checksum does not fit, is set
-aside as ``seed-003.json.broken`` and counts as missing. Records are parsed, never executed.
+A record is written to a temporary file and renamed. One that is not as it was written is named by whoever reads it and counts
+as missing; `fedguard run` sets it aside as ``seed-003.json.broken`` and runs its trial again. What is stored is parsed, never
+executed (`fedguard.bench.reading`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from fedguard.bench.reading import Damaged, content, parsed
 from fedguard.bench.record import Record, from_text, to_text
+from fedguard.bench.schema import MANIFEST, Manifest
 from fedguard.errors import StoreError
+
+if TYPE_CHECKING:
+    from fedguard.config import Document
 
 
 @dataclass(frozen=True)
@@ -39,9 +46,9 @@ class RunFolder:
             StoreError: there is none.
         """
         for path in (store / str(run), Path(run)):
-            if (path / "manifest.json").is_file():
+            if os.path.lexists(path / "manifest.json"):
                 return cls(path)
-        known = sorted(path.parent.name for path in store.glob("*/manifest.json"))
+        known = sorted(folder.path.name for folder in runs(store))
         there = (
             f"Runs there: {', '.join(known)}." if known else "There is none yet; make one with `fedguard run SUITE`."
         )
@@ -82,32 +89,45 @@ class RunFolder:
             ) from None
         return lock
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """What the run consists of.
 
         Raises:
             StoreError: there is no readable manifest.
         """
+        path = self.path / "manifest.json"
         try:
-            manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+            return parsed(MANIFEST, content(path))
         except (OSError, ValueError) as error:
-            raise StoreError(
-                f"{self.path / 'manifest.json'}: cannot be read: {error}. Run the suite again; records are kept."
-            ) from None
-        if not isinstance(manifest, dict) or manifest.get("schema") != 1:
-            raise StoreError(
-                f"{self.path / 'manifest.json'}: expected schema 1. It was written by another version of FedGuard."
-            )
-        for key in ("seeds", "swept", "positions", "corners"):
-            if not isinstance(manifest.get(key), list):
-                raise StoreError(
-                    f"{self.path / 'manifest.json'}: damaged: expected a list {key}. Run the suite again; records are kept."
-                )
-        return manifest
+            raise StoreError(f"{path}: cannot be read: {error}. Run the suite again; records are kept.") from None
+
+    def config(self) -> Document:
+        """The suite with every default spelled out.
+
+        Raises:
+            StoreError: it is not there, or no file.
+            ConfigError: it cannot be read.
+        """
+        from fedguard.config import read_document  # here, since it loads torch, which readers do not need
+
+        path = self.path / "config.resolved.yaml"
+        if not path.is_file():
+            raise StoreError(f"{path}: no such file. Run the suite again; records are kept.")
+        return read_document(path)
 
     def write_manifest(self, manifest: Mapping[str, Any], config: str) -> None:
-        write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1).encode())
-        write_atomically(self.path / "config.resolved.yaml", config.encode())
+        """Store what the run consists of.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        for name, text in (("manifest.json", json.dumps(manifest, indent=1)), ("config.resolved.yaml", config)):
+            try:
+                write_atomically(self.path / name, text.encode())
+            except OSError as error:
+                raise StoreError(
+                    f"{self.path / name}: cannot be written: {error.strerror}. Remove what stands there."
+                ) from None
 
     def record_path(self, cell: str, seed: int) -> Path:
         return self.path / "cells" / cell / f"seed-{seed:03d}.json"
@@ -118,17 +138,18 @@ class RunFolder:
     def model_path(self, cell: str, seed: int) -> Path:
         return self.path / "artifacts" / f"{cell}-seed-{seed:03d}.npy"
 
-    def read(self, cell: str, seed: int, broken: Callable[[Path], None] = lambda path: None) -> Record | None:
-        """The record of one trial, or None. A broken one is reported to ``broken`` and left where it is."""
+    def read(self, cell: str, seed: int, broken: Callable[[Damaged], None] = lambda found: None) -> Record | None:
+        """The record of one trial, or None. A damaged one is reported to ``broken`` and left where it is."""
         path = self.record_path(cell, seed)
         try:
-            return from_text(path.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+            record = from_text(content(path))
+            if (record["cell"], record["seed"]) != (cell, seed):
+                raise ValueError(f"it is the record of another trial: of cell {record['cell']}, seed {record['seed']}")
+            return record
+        except FileNotFoundError:
             return None
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read: {error.strerror}.") from None
-        except ValueError:
-            broken(path)
+        except ValueError as error:
+            broken(Damaged(path, str(error)))
             return None
 
     def write(self, record: Record) -> None:
@@ -144,16 +165,21 @@ class RunFolder:
 
 
 def runs(store: Path) -> Iterator[RunFolder]:
-    """The runs of a store, the latest first."""
-    found = sorted(store.glob("*/manifest.json"), key=lambda path: -path.stat().st_mtime)
-    return (RunFolder(path.parent) for path in found)
+    """The runs of a store, the latest first; those too whose manifest cannot be read."""
+    found = []
+    for folder in store.iterdir() if store.is_dir() else ():
+        with contextlib.suppress(OSError):
+            found.append(((folder / "manifest.json").lstat().st_mtime, folder))
+    return (RunFolder(folder) for _, folder in sorted(found, key=lambda one: (-one[0], one[1])))
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a broken record so that it counts as missing; nothing is deleted."""
+    """Rename a broken record, or what stands where its folder belongs, so that it counts as missing; nothing is deleted."""
+    while not path.parent.is_dir():
+        path = path.parent
     aside = path.with_name(path.name + ".broken")
     number = 1
-    while aside.exists():
+    while os.path.lexists(aside):
         number += 1
         aside = path.with_name(f"{path.name}.broken-{number}")
     path.rename(aside)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import Store, console, print_json
+from fedguard.commands.options import Store, console, opened, print_json
 
 
 def compare(
@@ -28,10 +28,9 @@ def compare(
 
     Exit code 0, or 4 where nothing could be compared.
     """
-    from fedguard import api
     from fedguard.bench.compare import compare as held_together
 
-    found = held_together(api.open_run(a, store), api.open_run(b, store), figure or "final_accuracy")
+    found = held_together(opened(a, store), opened(b, store), figure or "final_accuracy")
     if as_json:
         print_json(found.as_dict())
     else:

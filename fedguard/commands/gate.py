@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedguard.commands.options import Jobs, RunName, Store, console, fail
+from fedguard.commands.options import Jobs, RunName, Store, console, fail, opened
 from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,11 +63,10 @@ def gate(
     from fedguard.bench.gate.reports import markdown as markdown_of
     from fedguard.bench.gate.reports import terminal
     from fedguard.bench.gate.work import gate as judge
-    from fedguard.bench.run import Run
 
     piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
     try:
-        verdict = judge(Run.open(run, store), baseline, strict=strict, jobs=jobs, listener=_listener(quiet or piped))
+        verdict = judge(opened(run, store), baseline, strict=strict, jobs=jobs, listener=_listener(quiet or piped))
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet and not piped:
@@ -144,10 +143,9 @@ def update(
 
 def _make(run: str, store: Path, reason: str, before: Baseline | None, jobs: int | None, quiet: bool) -> Baseline:
     from fedguard.bench.gate.work import make_baseline
-    from fedguard.bench.run import Run
 
     try:
-        return make_baseline(Run.open(run, store), reason, before, jobs=jobs, listener=_listener(quiet))
+        return make_baseline(opened(run, store), reason, before, jobs=jobs, listener=_listener(quiet))
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
 

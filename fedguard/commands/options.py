@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from fedguard.bench.run import Run
 
 console = Console()
 
@@ -27,6 +30,20 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core."),
 ]
+
+
+def opened(run: str, store: Path) -> Run:
+    """A run; of its records those that cannot be read are named, and left out.
+
+    Raises:
+        StoreError: there is no such run, or its manifest cannot be read.
+    """
+    from fedguard.bench.run import Run
+
+    found = Run.open(run, store)
+    for one in found.broken:
+        typer.echo(f"{one}. It is left out; run the suite again to replace it.", err=True)
+    return found
 
 
 def fail(message: str, code: int) -> NoReturn:

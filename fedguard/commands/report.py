@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import RunName, Store, console
+from fedguard.commands.options import RunName, Store, console, opened
 
 
 def report(
@@ -23,10 +23,9 @@ def report(
     breakdown curves, epsilons with their assumptions, reconstructions, the gate's last verdict, costs, and the
     configuration. Names in it are text: nothing in the file runs, and it loads nothing.
     """
-    from fedguard import api
     from fedguard.app.report import report as write
 
-    write(api.open_run(run, store), html)
+    write(opened(run, store), html)
     console.print(
         f"{html} written: {html.stat().st_size / 1e3:,.0f} kB.", highlight=False, markup=False, soft_wrap=True
     )

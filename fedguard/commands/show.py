@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fedguard.commands.options import RunName, Store, console, print_json
+from fedguard.commands.options import RunName, Store, console, opened, print_json
 from fedguard.errors import ConfigError
 
 
@@ -23,23 +22,20 @@ def show(
     store: Store = Path("runs"),
 ) -> None:
     """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
-    from fedguard import api
     from fedguard.bench.report import matrices, overview, write_svg
 
-    opened = api.open_run(run, store)
+    found = opened(run, store)
     if profile and (figure or svg):
         raise ConfigError("show --profile: expected neither --figure nor --svg beside it, which are of the matrix.")
     if as_json:
-        print_json(opened.profile().as_dict() if profile else opened.rows())
+        print_json(found.profile().as_dict() if profile else found.rows())
         return
-    for path in opened.broken:
-        Console(stderr=True).print(f"{path} is damaged and left out; run the suite again to replace it.", markup=False)
     if profile:
-        console.print(opened.profile(), highlight=False)
+        console.print(found.profile(), highlight=False)
         return
-    console.print(opened.table(figure) if figure else overview(opened))
+    console.print(found.table(figure) if figure else overview(found))
     if svg:
-        write_svg([opened.table(figure)] if figure else list(matrices(opened)), svg)
+        write_svg([found.table(figure)] if figure else list(matrices(found)), svg)
         console.print(f"\nPicture written to {svg}.", highlight=False, markup=False)
 
 
@@ -60,7 +56,7 @@ def lint(
     from fedguard.bench.judging.lint import lint as judge
     from fedguard.bench.judging.lint import results_named
 
-    found = judge(results_named(what, store))
+    found = judge(results_named(what, store, opened))
     if as_json:
         print_json(found.as_json())
     else:
@@ -80,11 +76,9 @@ def breakdown(
     store: Store = Path("runs"),
 ) -> None:
     """Show how defenses break down over a swept key: curves, where half is lost, and the area under each."""
-    from fedguard import api
-
-    opened = api.open_run(run, store)
-    only = opened.swept[0] if len(opened.swept) == 1 else "clients.malicious"
-    curves = opened.breakdown(over or only, figure)
+    found = opened(run, store)
+    only = found.swept[0] if len(found.swept) == 1 else "clients.malicious"
+    curves = found.breakdown(over or only, figure)
     if as_json:
         print_json({"points": curves.rows(), "curves": curves.summary()})
     else:
@@ -97,9 +91,7 @@ def trilemma(
     store: Store = Path("runs"),
 ) -> None:
     """Show what privacy costs and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
-    from fedguard import api
-
-    points = api.open_run(run, store).trilemma()
+    points = opened(run, store).trilemma()
     if as_json:
         print_json(points.rows())
     else:
@@ -114,14 +106,13 @@ def export(
     store: Store = Path("runs"),
 ) -> None:
     """Export a run: one row per cell and seed, with the columns of `run.frame()`."""
-    from fedguard import api
     from fedguard.bench.export import write_rows
 
-    opened = api.open_run(run, store)
+    found = opened(run, store)
     targets = [path for path in (csv, json, parquet) if path is not None]
     if not targets:
         raise ConfigError("export: expected --csv FILE, --json FILE or --parquet FILE; got none of them.")
     for path, form in ((csv, "csv"), (json, "json"), (parquet, "parquet")):
         if path is not None:
-            write_rows(opened, path, form)
-            console.print(f"{len(opened.rows())} rows written to {path}.", highlight=False, markup=False)
+            write_rows(found, path, form)
+            console.print(f"{len(found.rows())} rows written to {path}.", highlight=False, markup=False)

@@ -389,10 +389,14 @@ def test_a_table_gives_numbers_indicators_labels_and_clients(tmp_path, kind):
             {"label": "sick"},
             "column 'age' has none in 1, first in row 11 below the header. .* Fill or drop them",
         ),
-        (CSV.replace(",30,", ",inf,"), {"label": "sick"}, "expected finite inputs"),
+        (
+            CSV.replace(",30,", ",inf,"),
+            {"label": "sick"},
+            "expected finite numbers or texts; column .age. has inf in row",
+        ),
         ("sick\n1\n0\n", {"label": "sick"}, "expected columns beside that of the label; got none"),
         ("a,sick\n", {"label": "sick"}, "expected examples; got none"),
-        ("", {"label": "sick"}, "cannot be read: No columns"),
+        ("", {"label": "sick"}, "cannot be read: it is empty"),
         ("a,b\n1,2\n1,2,3\n", {"label": "b"}, "cannot be read: .*Expected 2 fields in line 3, saw 3"),
         (
             "a,y\n" + "".join(f"name{i},{i % 2}\n" for i in range(1002)),

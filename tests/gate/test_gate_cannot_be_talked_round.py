@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -98,6 +99,9 @@ def test_a_spread_of_rounding_ends(margin):
 def test_a_manifest_without_positions_is_one_line(tmp_path):
     from fedguard.bench.store import RunFolder
 
-    (tmp_path / "manifest.json").write_text('{"schema": 1, "seeds": [0], "swept": []}')
-    with pytest.raises(StoreError, match="damaged: expected a list positions"):
+    whole = {"schema": 1, "name": "x", "fedguard": "1", "results_version": 1, "created": 0, "started": 0}
+    (tmp_path / "manifest.json").write_text(json.dumps({**whole, "seeds": [0], "swept": [], "corners": []}))
+    with pytest.raises(
+        StoreError, match="manifest.json: cannot be read: damaged at positions: Field required. Run the suite"
+    ):
         RunFolder(tmp_path).manifest()

@@ -190,7 +190,7 @@ def test_verdicts_are_kept_beside_the_run(tmp_path):
     (tmp_path / "gate" / "4.json").write_text(unheard_of)
     broken = []
     assert verdicts(folder, broken.append) == [VERDICT, later]
-    assert sorted(path.name for path in broken) == ["0.json", "1.json", "2.json", "3.json", "4.json"]
+    assert sorted(one.path.name for one in broken) == ["0.json", "1.json", "2.json", "3.json", "4.json"]
     assert verdicts(RunFolder(tmp_path / "none")) == []
     assert json.loads(as_json(VERDICT))["exit_code"] == 3
 

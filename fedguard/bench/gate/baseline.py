@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from fedguard.bench.differences import differences
 from fedguard.bench.gate.snapshot import Measured, Part, Snapshot
 from fedguard.bench.gate.watch import figure_of, shown
+from fedguard.bench.reading import content, escaped_within
 from fedguard.bench.store import write_atomically
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, StoreError
@@ -110,17 +112,19 @@ def read(path: str | Path) -> Baseline:
     """
     mend = "Make one with `fedguard baseline save RUN --to FILE`."
     try:
-        content = json.loads(Path(path).read_bytes().decode("utf-8"), parse_constant=_not_finite)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}. {mend}") from None
-    except (ValueError, RecursionError):
+        text = content(Path(path))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}. {mend}") from None
+    try:
+        told = escaped_within(from_json(text, allow_inf_nan=False))
+    except ValueError:
         raise StoreError(f"{path}: expected a baseline in JSON; the file is damaged. {mend}") from None
-    if not isinstance(content, dict) or content.get("kind") != "fedguard-baseline":
+    if not isinstance(told, dict) or told.get("kind") != "fedguard-baseline":
         raise StoreError(f"{path}: expected a baseline; this is another file. {mend}")
-    if content.get("schema") != 1:
+    if told.get("schema") != 1:
         raise StoreError(f"{path}: expected schema 1; it was written by another version of FedGuard. {mend}")
     try:
-        found = Baseline.model_validate(content)
+        found = Baseline.model_validate(told)
         _require_whole(found)
         return found
     except ValidationError as error:
@@ -199,7 +203,3 @@ def _require_whole(found: Baseline) -> None:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _not_finite(text: str) -> float:
-    raise ValueError(f"{text} is no number")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.reading import Damaged, content, json_of
 from fedguard.bench.store import RunFolder, write_atomically
 from fedguard.errors import StoreError
 
@@ -26,14 +27,15 @@ def keep(verdict: Verdict, folder: RunFolder) -> Path:
     return path
 
 
-def verdicts(folder: RunFolder, broken: Callable[[Path], None] = lambda path: None) -> list[Verdict]:
+def verdicts(folder: RunFolder, broken: Callable[[Damaged], None] = lambda found: None) -> list[Verdict]:
     """The verdicts on a run, the oldest first. A file that cannot be read is reported to ``broken`` and left out."""
     found = []
-    for path in sorted((folder.path / "gate").glob("*.json")):
+    there = folder.path / "gate"
+    for path in sorted(one for one in (there.iterdir() if there.is_dir() else ()) if one.suffix == ".json"):
         try:
-            found.append(Verdict.from_dict(json.loads(path.read_bytes())))
-        except (OSError, ValueError, AttributeError, RecursionError):
-            broken(path)
+            found.append(Verdict.from_dict(json_of(content(path))))
+        except (OSError, ValueError) as error:
+            broken(Damaged(path, f"{error}. It is left out; remove it"))
     return found
 
 

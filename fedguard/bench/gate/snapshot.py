@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from fedguard.bench.code import code_of
 from fedguard.bench.places import label
 from fedguard.bench.run import PATHS, Run
-from fedguard.config import Cell, Document, Plan, plan, read_document, read_suite
+from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.config.schema import GateSection
-from fedguard.errors import StoreError
 
 #: What of an environment may move figures a little: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
@@ -108,12 +107,10 @@ def plan_of(run: Run) -> Plan:
     """The suite of a run, laid out again; its plug-ins are imported, from the folder that the run's manifest names.
 
     Raises:
+        StoreError: it is not there.
         ConfigError: it cannot be read or laid out.
     """
-    resolved = run.folder.path / "config.resolved.yaml"
-    if not resolved.is_file():
-        raise StoreError(f"{resolved}: not found. Run the suite again; records are kept.")
-    read = read_document(resolved)
+    read = run.folder.config()
     folder = run.manifest.get("folder")
     document = Document(read.data, read.name, Path(folder) if folder else None, read.lines)
     return plan(document, read_suite(document))

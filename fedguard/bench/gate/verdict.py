@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from fedguard.bench.places import label
+from fedguard.bench.reading import said_of
+from fedguard.bench.schema.types import Time
 from fedguard.config.schema import METRICS
 
 #: From the best to the worst. ``missing`` is what cannot be judged: no record, a failed or refused cell, another configuration.
@@ -91,7 +95,7 @@ class Verdict:
 
     run: str
     baseline: str
-    time: float
+    time: Time
     commit: str | None
     baseline_commit: str | None
     judgements: tuple[Judgement, ...]
@@ -150,20 +154,23 @@ class Verdict:
         Raises:
             ValueError: it is none, or from another version.
         """
+        if not isinstance(data, Mapping):
+            raise ValueError("not a verdict")
         if data.get("schema") != 1:
             raise ValueError("written by another version of FedGuard")
         try:
-            body = {key: value for key, value in data.items() if key not in ("schema", "exit_code", "headline")}
-            body["judgements"] = tuple(
-                Judgement(**{**one, "seeds": tuple(one["seeds"]), "confirmed_on": tuple(one["confirmed_on"])})
-                for one in body["judgements"]
-            )
-            body["broad"] = tuple(Broad(**one) for one in body["broad"])
-            for key in ("audits", "incompatible", "warnings"):
-                body[key] = tuple(body[key])
-            unknown = {one.figure for one in (*body["judgements"], *body["broad"])} - {*METRICS, "epsilon"}
-            if unknown:
-                raise ValueError(f"not a verdict: no figure is called {', '.join(sorted(unknown))}")
-            return cls(**body)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a verdict: {error}") from None
+            found = _VERDICT.validate_python(data)
+        except ValidationError as error:
+            raise ValueError(f"not a verdict: {said_of(error)}") from None
+        figures = {one.figure for one in found.judgements} | {one.figure for one in found.broad}
+        unknown = figures - {*METRICS, "epsilon"}
+        if unknown:
+            raise ValueError(f"not a verdict: no figure is called {', '.join(sorted(unknown))}")
+        if not all(isinstance(one.get("verdict"), str) for one in found.audits):
+            raise ValueError("not a verdict: expected a verdict of each audit")
+        if not all({"attack", "defense"} <= one.swept.keys() for one in found.judgements):
+            raise ValueError("not a verdict: expected an attack and a defense of each judgement")
+        return found
+
+
+_VERDICT: TypeAdapter[Verdict] = TypeAdapter(Verdict)

@@ -18,8 +18,9 @@ from typing import Any
 from fedguard.architectures.server import Server
 from fedguard.bench.judging.columns import COLUMNS, MAY_BE_EMPTY, Column
 from fedguard.bench.judging.results import Case, Results
+from fedguard.bench.reading import escaped_within
 from fedguard.contracts import PoisonAttack
-from fedguard.errors import ConfigError, PreconditionError
+from fedguard.errors import ConfigError, PreconditionError, escaped
 from fedguard.metrics.flags import name_of, parameters_of
 from fedguard.registry import registry
 from fedguard.visibility import PROTOCOLS, exposed
@@ -70,14 +71,14 @@ def _rows(path: Path) -> list[Row]:
     rows: Any = None
     if path.suffix.lower() == ".json":
         try:
-            rows = json.loads(text)
-        except ValueError as error:
+            rows = escaped_within(json.loads(text))
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: not valid JSON: {error}.") from None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ConfigError(f"{path}: expected a list of objects, one per training.")
     else:
         try:
-            rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+            rows = list(csv.DictReader(io.StringIO(escaped(text), newline=""), strict=True))
         except csv.Error as error:
             raise ConfigError(f"{path}: not valid CSV: {error}.") from None
         for number, row in enumerate(rows, start=1):

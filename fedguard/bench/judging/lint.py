@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,11 @@ class Lint:
         return grouped
 
 
-def results_named(what: str | Path, store: Path) -> Results:
+def results_named(what: str, store: Path, open_run: Callable[[str, Path], Run] = Run.open) -> Results:
     """A run by its name in the store or by its path, or a table of results by its file.
+
+    Args:
+        open_run: opens a run, and may say what of it cannot be read.
 
     Raises:
         StoreError: there is no such run.
@@ -93,7 +96,7 @@ def results_named(what: str | Path, store: Path) -> Results:
     """
     if Path(what).suffix.lower() in (".json", ".csv") and not (store / what / "manifest.json").is_file():
         return read_results(Path(what))
-    return results_of(Run.open(what, store))
+    return results_of(open_run(what, store))
 
 
 def lint(results: Results) -> Lint:

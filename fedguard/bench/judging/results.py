@@ -10,8 +10,7 @@ from fedguard.bench.matrix import PRIVACY_GOALS
 from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
-from fedguard.config import read_document
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.flags import Part, said_of
 
 
@@ -113,7 +112,7 @@ def _infers(record: Record) -> bool:
 def _facts(run: Run) -> dict[str, Any]:
     """What the suite says beside its cells."""
     try:
-        suite = read_document(run.folder.path / "config.resolved.yaml").data
-    except ConfigError:
+        suite = run.folder.config().data
+    except (StoreError, ConfigError):
         return {}
     return {"tuning": suite.get("tuning")}

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedguard.contracts import Dataset, Examples, Preparation
-from fedguard.errors import ConfigError, require
+from fedguard.errors import ConfigError, brief, require
 from fedguard.tasks.own import oneline
 
 
@@ -145,6 +145,45 @@ def found(path: str | Path, what: str) -> Path:
     return path
 
 
+#: By its first bytes, what a file is that was taken for another, and what to do.
+_SIGNS = {
+    b"\x1f\x8b": "it is gzipped: unpack it",
+    b"\xef\xbb\xbf": "it begins with a byte order mark: write it without",
+    b"\xff\xfe": "it is UTF-16: write it as UTF-8",
+    b"\xfe\xff": "it is UTF-16: write it as UTF-8",
+    b"PK\x03\x04": "it is a zip archive: unpack it",
+    b"\x80": "it holds Python objects, which are not read: to read them is to run what they say",
+    b"<": "it is a web page or XML",
+    b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file itself",
+}
+
+
+def regular(file: Path) -> Path:
+    """The file, if it is one: nobody waits for a pipe.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not file.is_file():
+        raise ConfigError(f"{file}: expected a file; this is a folder, a pipe, or a link that leads nowhere.")
+    return file
+
+
+def why_not(file: Path, error: Exception) -> str:
+    """Why a file could not be read: what it is, as far as its first bytes tell, or what the error says."""
+    return taken_for(file) or oneline(error)
+
+
+def taken_for(file: Path) -> str:
+    """What a file is by its first bytes, if these are of another kind; ''."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(32)
+    except OSError:
+        return ""
+    return next((said for sign, said in _SIGNS.items() if head.startswith(sign)), "" if head else "it is empty")
+
+
 def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """Pixels of 0 ... ``largest`` as [0, 1]. That is given, for one bright pixel must not dim the images of others."""
     low, high = (function([float(function(x)) for x in parts if x.size] or [0.0]) for function in (np.min, np.max))
@@ -219,7 +258,7 @@ def _names(
     alike = (names.dtype.kind == "U") == (labels.dtype.kind == "U")
     unknown = np.setdiff1d(labels, names) if alike else labels
     if len(names) < 2 or len(unknown):
-        got = f"label {unknown[0]!s}" if len(unknown) else f"{len(names)} classes"
+        got = f"label {brief(unknown[0].item())}" if len(unknown) else f"{len(names)} classes"
         raise ConfigError(f"{where}: expected labels among the classes {_few(names)}, two or more; got {got}.")
     _check_seen(where, train, test)
     return names
@@ -233,7 +272,7 @@ def _few(names: NDArray[Any]) -> str:
 def _found_names(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     names = np.unique(np.concatenate([train, test]))
     if len(names) < 2:
-        raise ConfigError(f"{where}: expected at least two classes; got {names.tolist()}.")
+        raise ConfigError(f"{where}: expected at least two classes; got {brief(names.tolist())}.")
     if np.issubdtype(names.dtype, np.number):
         odd = np.flatnonzero(names != np.arange(len(names)))
         if len(odd):
@@ -249,7 +288,7 @@ def _check_seen(where: str, train: NDArray[Any], test: NDArray[Any]) -> None:
     unseen = np.setdiff1d(test, train)
     if len(unseen):
         raise ConfigError(
-            f"{where}: expected train examples of each class; class {unseen[0]} is in the test part alone."
+            f"{where}: expected train examples of each class; class {brief(unseen[0].item())} is in the test part alone."
         )
 
 
@@ -260,7 +299,7 @@ def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
     if counts.min() < 2:
         raise ConfigError(
             f"{where}: expected two examples of each class or more, to split off a test part; class "
-            f"{labels[counts.argmin()]} has one."
+            f"{brief(labels[counts.argmin()].item())} has one."
         )
     try:
         train, test = train_test_split(np.arange(len(part.y)), test_size=share, random_state=0, stratify=part.y)

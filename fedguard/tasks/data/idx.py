@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, check_classes, found, pixels
+from fedguard.tasks.data.assembly import Part, assembled, check_classes, found, pixels, regular
 from fedguard.tasks.own import oneline
 
 #: By the third byte of the header.
@@ -104,4 +104,4 @@ def _file(folder: Path, parts: tuple[str, ...], what: str) -> Path:
         wanted = " or ".join(f"*{part}-{what}*" for part in parts)
         names = ", ".join(path.name for path in matching) or "none"
         raise ConfigError(f"{folder}: expected one file named {wanted}; got {names}.")
-    return matching[0]
+    return regular(matching[0])

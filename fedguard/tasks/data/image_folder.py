@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, MissingExtra, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found
+from fedguard.tasks.data.assembly import Part, assembled, check_test, found, regular, why_not
 from fedguard.tasks.own import oneline
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -83,7 +83,7 @@ class ImageFolder(Data):
                 plain = image.convert("RGBA") if mode == "P" and "transparency" in image.info else image
                 resized = plain.convert("L" if self.grey else "RGB").resize(size)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise ConfigError(f"{file}: cannot be read as an image: {oneline(error)}.") from None
+            raise ConfigError(f"{file}: cannot be read as an image: {why_not(file, error)}.") from None
         values = np.asarray(resized, np.float32) / 255
         return values[None] if self.grey else values.transpose(2, 0, 1)
 
@@ -106,4 +106,4 @@ def _images(folder: Path) -> list[Path]:
             else "none"
         )
         raise ConfigError(f"{folder}: expected images ({', '.join(ENDINGS)}); got {got}.")
-    return files
+    return [regular(file) for file in files]

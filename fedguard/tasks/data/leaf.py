@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, found, joined, prepared, shaped
+from fedguard.tasks.data.assembly import (
+    Classes,
+    Part,
+    assembled,
+    check_classes,
+    found,
+    joined,
+    prepared,
+    regular,
+    shaped,
+    taken_for,
+)
 from fedguard.tasks.data.text import check_characters, tokens
 from fedguard.tasks.own import oneline
 
@@ -73,11 +84,10 @@ def _read(folder: Path) -> Part:
     parts: list[Part] = []
     for file in files:
         try:
-            parts += _users(json.loads(file.read_text(encoding="utf-8")))
+            parts += _users(json.loads(regular(file).read_text(encoding="utf-8-sig")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ConfigError(
-                f"{file}: expected LEAF's users and user_data: {type(error).__name__}: {oneline(error)}."
-            ) from None
+            told = taken_for(file) or f"{type(error).__name__}: {oneline(error)}"
+            raise ConfigError(f"{file}: expected LEAF's users and user_data: {told}.") from None
     if not parts:
         raise ConfigError(f"{folder}: expected examples; got none.")
     if len({(part.x.shape[1:], part.x.dtype.kind == "U", part.y.dtype.kind == "U") for part in parts}) > 1:
@@ -94,19 +104,22 @@ def _users(content: dict[str, Any]) -> Iterator[Part]:
         raise ValueError("a user is named twice")
     for user in users:
         data = content["user_data"][user]
-        x, y = (_array(data[key], user) for key in ("x", "y"))
+        x, y = _array(data["x"], "inputs", user), _array(data["y"], "labels", user)
         if len(x) != len(y):
             raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels")
         if len(x):
             yield Part(x, y, np.full(len(y), str(user)))
 
 
-def _array(values: Any, user: Any) -> NDArray[Any]:
+def _array(values: Any, what: str, user: Any) -> NDArray[Any]:
     if not isinstance(values, list):
         raise TypeError(f"user {user} has a {type(values).__name__} where a list was expected")
     if len({isinstance(value, str) for value in values}) > 1:
         raise ValueError(f"user {user} has texts among numbers")
     try:
-        return np.array(values)
+        found = np.array(values)
     except ValueError:
         raise ValueError(f"expected inputs of one length; user {user} has different ones") from None
+    if found.dtype.kind not in "biufU":
+        raise ValueError(f"expected {what} that are numbers or texts; user {user} has others")
+    return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, check_test, found, prepared
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, check_test, found, prepared, taken_for
 from fedguard.tasks.own import oneline
 
 WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
@@ -80,6 +80,11 @@ def _parts(path: Path) -> tuple[Part, Part | None]:
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a data set with a test part, or without one; none that is not needed."""
     try:
+        with path.open("rb") as stream:
+            head = stream.read(6)
+        if not head.startswith((b"PK", b"\x93NUMPY")):  # NumPy would take it for objects
+            told = taken_for(path) or f"its first bytes are {head.hex()!r}"
+            raise ConfigError(f"{path}: expected an .npz file of plain arrays, as numpy.savez writes it; {told}.")
         content = np.load(path, allow_pickle=False)
         if not isinstance(content, np.lib.npyio.NpzFile):
             raise ConfigError(f"{path}: expected an .npz file of plain arrays; got a single array.")

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, MissingExtra, UnknownName
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found, prepared
-from fedguard.tasks.own import oneline
+from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
+from fedguard.tasks.data.assembly import Part, assembled, check_test, found, prepared, why_not
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +93,25 @@ def _complete(path: Path, beside: Iterable[str]) -> pd.DataFrame:
                 f"{path}: expected a value in each row; column {str(name)!r} has none in {len(empty)}, first in row "
                 f"{empty[0] + 1} below the header. Empty, NA, null, None and nan are none. Fill or drop them."
             )
+        _check_values(path, str(name), frame[name])
     return frame
+
+
+def _check_values(path: Path, name: str, column: pd.Series[Any]) -> None:
+    """Refuse what is neither a finite number nor a text, as columns of Parquet may be."""
+    from pandas.api.types import is_float_dtype, is_object_dtype, is_scalar
+
+    if is_float_dtype(column):
+        odd = np.flatnonzero(np.isinf(column.to_numpy(np.float64)))
+    elif is_object_dtype(column):
+        odd = np.flatnonzero(~column.map(is_scalar).to_numpy(bool))
+    else:
+        return
+    if len(odd):
+        got = brief(column.iloc[[odd[0]]].tolist()[0])
+        raise ConfigError(
+            f"{path}: expected finite numbers or texts; column {name!r} has {got} in row {odd[0] + 1} below the header."
+        )
 
 
 def _frame(path: Path) -> pd.DataFrame:
@@ -107,7 +124,7 @@ def _frame(path: Path) -> pd.DataFrame:
     except ImportError as error:
         raise MissingExtra("table", error.name or "pyarrow", "data") from None
     except (ValueError, OSError, NotImplementedError, KeyError) as error:
-        raise ConfigError(f"{path}: cannot be read: {oneline(error)}.") from None
+        raise ConfigError(f"{path}: cannot be read: {why_not(path, error)}.") from None
     _check_header(path, list(map(str, frame.columns)))
     return frame
 
@@ -129,9 +146,9 @@ def _check_header(path: Path, names: list[str]) -> None:
         )
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ConfigError(f"{path}: expected columns of different names; {twice[0]!r} stands there twice.")
+        raise ConfigError(f"{path}: expected columns of different names; {brief(twice[0])} stands there twice.")
     if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
-        raise ConfigError(f"{path}: expected columns that are separated by commas; the header is {names[0]!r}.")
+        raise ConfigError(f"{path}: expected columns that are separated by commas; the header is {brief(names[0])}.")
 
 
 def _features(path: Path, frame: pd.DataFrame, like: pd.DataFrame | None = None) -> NDArray[np.float64]:
@@ -158,7 +175,7 @@ def _features(path: Path, frame: pd.DataFrame, like: pd.DataFrame | None = None)
             _check_texts(path, str(name), texts)
         elif len(unseen := sorted(set(texts) - set(categories))):
             raise ConfigError(
-                f"{path}: expected the public rows' categories in column {str(name)!r}; got {unseen[0]!r} as well. Add a "
+                f"{path}: expected the public rows' categories in column {str(name)!r}; got {brief(unseen[0])} as well. Add a "
                 "public row with it."
             )
         columns.append(pd.get_dummies(pd.Categorical(texts, categories), prefix=str(name)))
@@ -176,15 +193,15 @@ def _check_texts(path: Path, name: str, texts: pd.Series[Any]) -> None:
 
     slips = np.flatnonzero(pd.to_numeric(texts, errors="coerce").isna())
     if 0 < len(slips) < len(texts) / 2:
+        got = brief(texts.iloc[slips[0]])
         raise ConfigError(
-            f"{path}: expected numbers in column {name!r}, as in most rows; got {texts.iloc[slips[0]]!r} in row {slips[0] + 1} "
-            "below the header."
+            f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
         )
     different = texts.nunique()
     if different > min(MOST_TEXTS, max(FEW_TEXTS, len(texts) // 2)):
         raise ConfigError(
             f"{path}: expected a category, with at most {MOST_TEXTS} different texts and two rows for each; column {name!r} "
-            f"has {different} in {len(texts)} rows, such as {texts.iloc[0]!r}. Leave it out, or make numbers of it."
+            f"has {different} in {len(texts)} rows, such as {brief(texts.iloc[0])}. Leave it out, or make numbers of it."
         )
 
 

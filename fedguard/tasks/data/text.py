@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found, joined
-from fedguard.tasks.own import oneline
+from fedguard.tasks.data.assembly import Part, assembled, check_test, found, joined, why_not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ class Text(Data):
                 encoding="utf-8-sig"
             )  # what a byte order mark begins with is no character of the text
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: expected a text in UTF-8: {oneline(error)}.") from None
+            raise ConfigError(f"{path}: expected a text in UTF-8: {why_not(path, error)}.") from None
         documents = re.split(r"\n\s*\n", content)
         return windows(str(path), documents, self.window, self.stride, self.test, self.characters)
 

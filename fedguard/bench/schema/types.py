@@ -1,0 +1,40 @@
+"""Numbers, times and names as they are stored, with their bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+#: Of all that is stored: a number is no text, and none is infinite.
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+#: How deep a configuration may be nested.
+DEEPEST = 32
+
+#: In [0, 1]; what is lost or gained of it; a number or amount of anything, small enough to be squared; seconds since 1970.
+Share = Annotated[float, Field(ge=0, le=1)]
+Change = Annotated[float, Field(ge=-1, le=1)]
+Number = Annotated[float, Field(ge=-1e150, le=1e150)]
+Amount = Annotated[float, Field(ge=0, le=1e150)]
+Time = Annotated[float, Field(ge=0, le=2.5e11)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+#: The name of a folder.
+CellId = Annotated[str, Field(pattern=r"^[\w-]{1,64}$")]
+
+
+def shallow(value: Any, depth: int = 0) -> Any:
+    """The value; raises ValueError where it is nested deeper than `DEEPEST`, or holds a number that is not finite."""
+    if depth > DEEPEST:
+        raise ValueError(f"expected at most {DEEPEST} levels")
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            if isinstance(one, dict | list):
+                shallow(one, depth + 1)
+            elif isinstance(one, float) and not abs(one) <= 1e308:
+                raise ValueError("expected finite numbers")
+    return value
+
+
+#: Anything, of a bounded depth.
+Anything = Annotated[dict[str, Any], AfterValidator(shallow)]
