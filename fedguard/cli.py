@@ -74,13 +74,25 @@ def main() -> NoReturn:
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
         fail(f"{error.format_message()} (See `{context.command_path if context else 'fedguard'} --help`.)", 2)
-    except FedGuardError as error:
-        fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         fail("interrupted.", 130)
     except Exception as error:
-        said = f"a fault of FedGuard, not yours: {type(error).__name__}: {printable(str(error))}."
-        fail(f"{said} Please report it with {_crash_log()}.", 1)
+        _answer(error)
+
+
+def _answer(error: Exception) -> NoReturn:
+    """Say whose mistake an error is, and end: a user's, a plug-in's, which is a user's too, or ours."""
+    code = error.exit_code if isinstance(error, FedGuardError) else 1
+    if code != 1:
+        fail(str(error), code)
+    from fedguard.bench.blame import blamed, in_words
+
+    if blamed(error) is not None:
+        fail(f"{in_words(error)} (traceback: {_crash_log()})", 2)
+    if isinstance(error, FedGuardError):
+        fail(str(error), 1)
+    said = f"a fault of FedGuard, not yours: {type(error).__name__}: {printable(str(error))}."
+    fail(f"{said} Please report it with {_crash_log()}.", 1)
 
 
 def _end(*_: object) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from fedguard.bench.blame import plugins_of
 from fedguard.bench.code import code_of, data_digest
 from fedguard.bench.engines import Engine, Job, Said
 from fedguard.bench.progress import Listener
@@ -46,6 +47,7 @@ class Runner:
         fresh: run every trial again, whatever is stored.
         same_code: run trials again that other code of FedGuard made, whether or not it alters results.
         dry: look only; a damaged record is not set aside.
+        timeout: seconds that the rehearsal of a cell may take; None for no limit.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Runner:
     fresh: bool = False
     same_code: bool = False
     dry: bool = False
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
@@ -160,7 +163,7 @@ class Runner:
     def _rehearse(self, pending: list[Trial]) -> None:
         """Refuse what does not come together with its data."""
         cells = {trial[0]: self._cells[trial[0]] for trial in pending}
-        refused = refusals(cells.values(), self.plan.suite.seeds[0])
+        refused = refusals(cells.values(), self.plan.suite.seeds[0], self.timeout)
         self._refused |= refused
         self._require_something_to_run()
         self._races = {cell: Selection.of(race.cell, refused) for cell, race in self._races.items()}
@@ -251,10 +254,10 @@ class Runner:
             self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["accuracy"])
             return None
         if said.message is None:
-            record = not_run(self._cells[trial[0]], trial[1], "failed", f"the worker process was lost: {said.ended}")
-            log = record["reason"]
+            record = not_run(self._cells[trial[0]], trial[1], "failed", said.ended)
+            log: str | None = f"{said.ended}\n{said.log}"
         else:
-            record, log = said.message["record"], said.message["log"]
+            record, log = self._noted(said.message)
         if log:
             write_atomically(self.folder.log_path(*trial), log.encode())
             self.listener.note(
@@ -262,6 +265,19 @@ class Runner:
             )
         self._store(self._as_ensemble(trial, record) if trial[0] in self._races else record)
         return trial
+
+    def _noted(self, message: Mapping[str, Any]) -> tuple[Record, str | None]:
+        """The record of a trial with what it changed for others, which is said aloud; and its log."""
+        record, changed = message["record"], message["changed"]
+        if changed:
+            cell = self._cells.get(record["cell"])
+            who = " or ".join(plugins_of(cell) if cell else []) or record["label"]
+            self.listener.note(
+                f"{record['label']}, seed {record['seed']}: {who} changed {', '.join(changed)}. Later trials do not find it "
+                "so: they get a fresh process."
+            )
+            record = {**record, "environment": {**record["environment"], "changed": changed}}
+        return record, message["log"]
 
     def _as_ensemble(self, trial: Trial, record: Record) -> Record:
         """The record of the chosen attack's training as that of the ensemble that chose it."""
