@@ -60,6 +60,7 @@ def run(
     memory: int | str | None = None,
     device: str = "cpu",
     timeout: float | None = None,
+    limit: int | None = None,
     listener: Listener | None = None,
 ) -> Run:
     """Run a suite, or what is missing of it, and open the result.
@@ -75,6 +76,7 @@ def run(
         memory: that all workers together may hold, in bytes or as "4G"; None for no limit.
         device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``; all else is done on the processor.
         timeout: seconds that a trial may take; its worker process is then ended, and the trial has failed. None for no limit.
+        limit: how many of the trials that are missing to run, the first of the plan; None for all.
         listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
 
     Raises:
@@ -93,6 +95,7 @@ def run(
         memory=memory,
         device=device,
         timeout=timeout,
+        limit=limit,
     )
 
 

@@ -31,7 +31,7 @@ app = typer.Typer(
     name="fedguard",
     help="Attack-defense benchmarks for federated learning whose figures can be trusted.\n\n"
     "Start with `fedguard init`, then `fedguard run suite.yaml`, then `fedguard show suite`.",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 for _panel, _commands in {
-    "Start": (setup.init, setup.doctor),
+    "Start": (setup.init, setup.new, setup.examples, setup.doctor),
     "A suite": (run.check, run.run, run.tune),
     "A run": (show.show, dashboard.dashboard, report, compare, show.lint, show.breakdown, show.trilemma, show.export),
     "Continuous integration": (gate.gate,),

@@ -48,6 +48,7 @@ class Runner:
         same_code: run trials again that other code of FedGuard made, whether or not it alters results.
         dry: look only; a damaged record is not set aside.
         timeout: seconds that the rehearsal of a cell may take; None for no limit.
+        limit: how many trials to run at most; None for all.
     """
 
     plan: Plan
@@ -58,6 +59,7 @@ class Runner:
     same_code: bool = False
     dry: bool = False
     timeout: float | None = None
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
@@ -145,12 +147,16 @@ class Runner:
     def _run_in_folder(self, pending: list[Trial], pool: Engine | None, jobs: int) -> None:
         self._write_manifest()
         refused = self._write_refusals()
-        pending = list(dict.fromkeys(pending))
-        total = self.trials(pending)
+        everything = list(dict.fromkeys(pending))
+        pending = self._first(everything)
+        left = len(everything) - len(pending)
+        total = self.trials(everything) - left
         self.listener.begin(total, total - len(pending) - refused, refused, jobs)
         if self._stale:
             by = "code or data that have" if self.same_code else "code or data of yours that have"
             self.listener.note(f"{len(self._stale)} stored trials were made by {by} changed; they run again.")
+        if left:
+            self.listener.note(f"{left} trials are left for another run without --limit, or with it.")
         try:
             if pool is not None:
                 self._work(pending, pool)
@@ -159,6 +165,21 @@ class Runner:
             raise Interrupted(
                 f"interrupted: {stored} of {total} trials are stored. Run the same command to go on."
             ) from None
+
+    def _first(self, pending: list[Trial]) -> list[Trial]:
+        """The first trials of the plan, as many as the limit allows, each with those that it is compared with.
+
+        An ensemble is none of them, for its choice takes many.
+        """
+        if self.limit is None:
+            return pending
+        first, known = list[Trial](), set(self._final)
+        for trial in pending:
+            ready = trial[0] not in self._races and set(self._corners(trial).values()) <= known
+            if ready and len(first) < self.limit:
+                first.append(trial)
+                known.add(trial)
+        return first
 
     def _rehearse(self, pending: list[Trial]) -> None:
         """Refuse what does not come together with its data."""

@@ -84,6 +84,12 @@ def breakdown(
 
     opened = api.open_run(run, store)
     only = opened.swept[0] if len(opened.swept) == 1 else "clients.malicious"
+    if over is None and only not in opened.swept:
+        swept = f"it sweeps {', '.join(opened.swept)}; choose one with --over" if opened.swept else "it sweeps neither"
+        raise ConfigError(
+            f"breakdown: expected a run that sweeps clients.malicious or one other key beside attack and defense; {swept}. "
+            "Mend: put such as clients.malicious: [0, 2, 4] under matrix, and run the suite again."
+        )
     curves = opened.breakdown(over or only, figure)
     if as_json:
         print_json({"points": curves.rows(), "curves": curves.summary()})
