@@ -11,7 +11,6 @@ from pathlib import Path
 from string import Template
 
 from fedguard.errors import ConfigError, UnknownName, brief
-from fedguard.registry import registry
 
 #: What `fedguard new` can write, and what the registry calls it.
 KINDS = {"attack": "attack", "rule": "defense", "data": "data"}
@@ -35,6 +34,8 @@ def plugin(kind: str, name: str) -> dict[str, str]:
         raise UnknownName("kind", kind, KINDS)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"expected a name of small letters, digits and '_', such as my_{kind}; got {brief(name)}.")
+    from fedguard.registry import registry  # here, since it loads torch, which the others do not need
+
     if name in registry().names(KINDS[kind]) or importlib.util.find_spec(name) is not None:
         raise ConfigError(f"the name {name!r} is taken by another {kind} or module. Choose another, such as my_{name}.")
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
