@@ -11,6 +11,7 @@ ROOTS = {
     "fedguard.attacks": "attacks",
     "fedguard.defenses": "defenses",
     "fedguard.app": "app",
+    "fedguard.examples": "examples",
 }
 
 setup(
@@ -20,5 +21,9 @@ setup(
         for package, folder in ROOTS.items()
         for name in [package, *(f"{package}.{sub}" for sub in find_packages(folder))]
     ],
-    package_data={"fedguard": ["py.typed", "*.yaml"], "fedguard.app": ["*.svg"]},
+    package_data={
+        "fedguard": ["py.typed", "templates/*"],
+        "fedguard.examples": ["*", "toy_plugin/*"],
+        "fedguard.app": ["*.svg"],
+    },
 )

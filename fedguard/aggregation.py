@@ -30,7 +30,8 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.errors import ContractError, InputError, NotAllowed
+from fedguard.contracts.returned import broken, returned_tensor
+from fedguard.errors import InputError, NotAllowed
 from fedguard.kernels import all_finite, distances_from, gram_matrix, projections, walk, weighted_sum
 from fedguard.mapped import is_mapped
 
@@ -87,11 +88,11 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
         vector = weighted_sum(updates, weights)
         for weight, anchor in zip(affine[grams[-1].n : -1].tolist(), run.anchored, strict=True):
             vector += weight * anchor
-    _checked(rule, vector, (updates.shape[1],))
+    _checked(rule, "combine" if isinstance(rule, MatrixRule) else "its result", vector, (updates.shape[1],))
     kept = zip(run.stages, run.contexts, grams, strict=True)
     result = Aggregate(vector, weights, tuple(stage.remember(seen, vector, given) for stage, seen, given in kept))
     if updates._version != version:
-        raise ContractError(f"{pipeline} broke its contract: it changed the updates, which it may only read.")
+        raise broken(rule, "it changed the updates, which it may only read")
     return result
 
 
@@ -205,7 +206,7 @@ class _Run:
         grams, mixed = [gram], None
         for mixing, context in zip(self.pipeline.mixings, self.contexts, strict=False):
             gram = grams[-1]
-            matrix = _checked(mixing, mixing.matrix(gram, context), (mixing.rows_out(gram.n), gram.n))
+            matrix = _checked(mixing, "matrix", mixing.matrix(gram, context), (mixing.rows_out(gram.n), gram.n))
             mixed = matrix if mixed is None else matrix @ mixed
             grams.append(gram.mix(matrix))
         return grams, mixed
@@ -214,7 +215,8 @@ class _Run:
         """The affine weights of a weight rule on the rows it is given, its anchors and the origin."""
         rule = self.pipeline.rule
         assert isinstance(rule, WeightRule)
-        return gram.affine(_checked(rule, rule.weights(gram, self.contexts[-1]), None))
+        weights = rule.weights(gram, self.contexts[-1])
+        return gram.affine(_checked(rule, "weights", weights, (gram.n,), (gram.rows - 1,)))
 
 
 def _context_of(stage: Defense, number: int, context: RuleContext, states: Sequence[State]) -> RuleContext:
@@ -240,7 +242,7 @@ def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, 
             columns.copy_(updates[:, block].T)
         else:
             torch.mm(updates[:, block].T, mix, out=columns)
-        vector[block] = rule.reduce(columns.T, context)
+        vector[block] = returned_tensor(rule, "reduce", rule.reduce(columns.T, context), (block.stop - block.start,))
     return vector
 
 
@@ -254,11 +256,7 @@ def _whole(updates: Tensor, pipeline: Pipeline) -> Tensor:
     return updates
 
 
-def _checked(stage: Defense, result: Tensor, shape: tuple[int, ...] | None) -> Tensor:
-    if shape is not None and tuple(result.shape) != shape:
-        raise ContractError(f"{stage.name} broke its contract: expected shape {list(shape)}, got {list(result.shape)}.")
-    if not all_finite(result):
-        raise ContractError(
-            f"{stage.name} broke its contract: its result holds NaN or infinity although all updates are finite."
-        )
+def _checked(stage: Defense, method: str, result: Tensor, *shapes: tuple[int, ...]) -> Tensor:
+    if not all_finite(returned_tensor(stage, method, result, *shapes)):
+        raise broken(stage, "its result holds NaN or infinity although all updates are finite")
     return result

@@ -59,6 +59,8 @@ def run(
     fresh: bool = False,
     memory: int | str | None = None,
     device: str = "cpu",
+    timeout: float | None = None,
+    limit: int | None = None,
     listener: Listener | None = None,
 ) -> Run:
     """Run a suite, or what is missing of it, and open the result.
@@ -73,6 +75,8 @@ def run(
         fresh: run everything again, whatever is stored.
         memory: that all workers together may hold, in bytes or as "4G"; None for no limit.
         device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``; all else is done on the processor.
+        timeout: seconds that a trial may take; its worker process is then ended, and the trial has failed. None for no limit.
+        limit: how many of the trials that are missing to run, the first of the plan; None for all.
         listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
 
     Raises:
@@ -90,6 +94,8 @@ def run(
         fresh=fresh,
         memory=memory,
         device=device,
+        timeout=timeout,
+        limit=limit,
     )
 
 

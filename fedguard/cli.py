@@ -31,7 +31,7 @@ app = typer.Typer(
     name="fedguard",
     help="Attack-defense benchmarks for federated learning whose figures can be trusted.\n\n"
     "Start with `fedguard init`, then `fedguard run suite.yaml`, then `fedguard show suite`.",
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 for _panel, _commands in {
-    "Start": (setup.init, setup.doctor),
+    "Start": (setup.init, setup.new, setup.examples, setup.doctor),
     "A suite": (run.check, run.run, run.tune),
     "A run": (show.show, dashboard.dashboard, report, compare, show.lint, show.breakdown, show.trilemma, show.export),
     "Continuous integration": (gate.gate,),
@@ -74,13 +74,25 @@ def main() -> NoReturn:
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
         fail(f"{error.format_message()} (See `{context.command_path if context else 'fedguard'} --help`.)", 2)
-    except FedGuardError as error:
-        fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         fail("interrupted.", 130)
     except Exception as error:
-        said = f"a fault of FedGuard, not yours: {type(error).__name__}: {printable(str(error))}."
-        fail(f"{said} Please report it with {_crash_log()}.", 1)
+        _answer(error)
+
+
+def _answer(error: Exception) -> NoReturn:
+    """Say whose mistake an error is, and end: a user's, a plug-in's, which is a user's too, or ours."""
+    code = error.exit_code if isinstance(error, FedGuardError) else 1
+    if code != 1:
+        fail(str(error), code)
+    from fedguard.bench.blame import blamed, in_words
+
+    if blamed(error) is not None:
+        fail(f"{in_words(error)} (traceback: {_crash_log()})", 2)
+    if isinstance(error, FedGuardError):
+        fail(str(error), 1)
+    said = f"a fault of FedGuard, not yours: {type(error).__name__}: {printable(str(error))}."
+    fail(f"{said} Please report it with {_crash_log()}.", 1)
 
 
 def _end(*_: object) -> NoReturn:

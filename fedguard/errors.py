@@ -49,11 +49,11 @@ class ConfigError(FedGuardError):
 class UnknownName(ConfigError):
     """A name that does not exist, with the nearest ones that do."""
 
-    def __init__(self, what: str, got: str, known: Iterable[str], where: str = "") -> None:
+    def __init__(self, what: str, got: str, known: Iterable[str], where: str = "", mend: str = "") -> None:
         names = sorted(known)
         self.got, self.known = got, names
         prefix = f"{where}: " if where else ""
-        super().__init__(f"{prefix}unknown {what} {got!r}. {_did_you_mean(got, names)}")
+        super().__init__(f"{prefix}unknown {what} {got!r}. {_did_you_mean(got, names)}{mend}")
 
 
 class PreconditionError(ConfigError):

@@ -122,9 +122,14 @@ class Registry:
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin}: expected a class derived from {wanted}; got {cls!r}."
             )
-        if inspect.isabstract(cls) or getattr(cls, "name", None) != name:
+        if lacking := [one for one in dir(cls) if getattr(getattr(cls, one), "__isabstractmethod__", False)]:
             raise PluginError(
-                f"{kind} {name!r} from {entry.origin}: expected a complete class with name = {name!r}; "
+                f"{kind} {name!r} from {entry.origin} ({cls.file()}): expected a class with the methods of "
+                f"{cls.__mro__[1].__name__}; {cls.__name__} lacks {', '.join(lacking)}."
+            )
+        if getattr(cls, "name", None) != name:
+            raise PluginError(
+                f"{kind} {name!r} from {entry.origin}: expected a class with name = {name!r}; "
                 f"got {cls.__name__} with name = {getattr(cls, 'name', None)!r}."
             )
         return cls

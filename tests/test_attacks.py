@@ -326,7 +326,10 @@ def test_an_attack_of_the_wrong_shape_is_caught():
             return torch.zeros(view.f, 3)
 
     setup = set_up(deal("softmax"), Training(rounds=1), attack=Short(), hostile=(1,), told=1)
-    with pytest.raises(ContractError, match=r"expected updates of shape \[1, 650\]; got \[1, 3\]"):
+    with pytest.raises(
+        ContractError,
+        match=r"short broke its contract: craft: expected shape \[1, 650\]; got \[1, 3\]. It stands in .*test_attacks.py",
+    ):
         list(Server().run(setup))
 
 

@@ -18,7 +18,7 @@ from fedguard.errors import ConfigError, FedGuardError
 from fedguard.registry import registry
 
 ROOT = Path(__file__).parents[1]
-SUITES = [*sorted((ROOT / "examples").glob("*.yaml")), ROOT / "fedguard" / "starter.yaml"]
+SUITES = [*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "fedguard" / "templates").glob("suite*.yaml"))]
 
 SUITE = """\
 schema: 1

@@ -158,7 +158,12 @@ def test_the_wheel_holds_every_module_and_nothing_beside(wheel):
         file = module.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
         assert file in names, f"{module} is missing"
     assert {name.split("/")[0] for name in names} == {"fedguard"}
-    assert {"fedguard/py.typed", "fedguard/starter.yaml"} <= set(names)
+    assert {"fedguard/py.typed", "fedguard/templates/suite.yaml"} <= set(names)
+    for folder in ("examples", "fedguard/templates"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                where = path.relative_to(ROOT).as_posix()
+                assert (where if where.startswith("fedguard/") else f"fedguard/{where}") in names, f"{where} is missing"
 
 
 def test_the_wheel_works_beside_a_folder_named_attacks(wheel, tmp_path):
@@ -195,7 +200,7 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 #: What the README runs, cut to seconds.
-SHORT = {'fg.run("examples/quick.yaml")': 'fg.run("examples/quick.yaml", settings=["training.rounds=2", "seeds=1"])'}
+SHORT = {'"rounds": 10': '"rounds": 2'}
 
 
 def test_python_in_the_readme_runs(tmp_path):
@@ -205,6 +210,7 @@ def test_python_in_the_readme_runs(tmp_path):
     for number, block in enumerate(found):
         script = tmp_path / f"block_{number}.py"
         for call, short in SHORT.items():
+            assert call in block
             block = block.replace(call, short)
         script.write_text(block)
         done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)

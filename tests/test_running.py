@@ -279,12 +279,15 @@ def trouble(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("what", "reason"),
-    [("raise", "ValueError: no such luck"), ("kill", "the worker process was lost: killed by SIGKILL")],
+    [
+        ("raise", "attack 'trouble' of {file}: ValueError: no such luck"),
+        ("kill", "the worker process was lost: killed by SIGKILL"),
+    ],
 )
 def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, what, reason):
     ear = Ear()
     run = fg.run(trouble(what), store=tmp_path, jobs=2, listener=ear)
-    failed = run.with_status("failed")
+    failed, reason = run.with_status("failed"), reason.format(file=tmp_path / "brings_trouble.py")
     assert [(row["attack"], row["reason"]) for row in failed] == [("trouble", reason)] * 4
     assert len(run.with_status("ok")) == 4  # the others are not harmed
     assert len(ear.notes) == 4
@@ -349,9 +352,7 @@ def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
         time.sleep(0.05)
     process.kill()
     process.wait()
-    while (mine := _workers(tmp_path)) and time.monotonic() < deadline:  # they find their input closed and end
-        time.sleep(0.1)
-    assert mine == []
+    assert _gone(tmp_path)  # they find their input closed and end
     trouble("fine")
     whole = fg.run(suite, store=tmp_path / "b", jobs=2)
     assert records(fg.run(suite, store=tmp_path / "a", jobs=2)) == records(whole)
@@ -379,9 +380,18 @@ def test_no_worker_outlives_a_run_even_in_the_middle_of_a_trial(trouble, tmp_pat
     assert _workers(tmp_path)
     process.send_signal(send)
     assert process.wait(timeout=60) == code
-    while (mine := _workers(tmp_path)) and time.monotonic() < deadline:
+    assert _gone(tmp_path)
+
+
+def _gone(folder: Path, seconds: float = 10) -> bool:
+    """Whether all workers end within a while; those that do not are ended, so that a failure leaves nothing behind."""
+    until = time.monotonic() + seconds
+    while _workers(folder) and time.monotonic() < until:
         time.sleep(0.1)
-    assert mine == []
+    left = _workers(folder)
+    for pid in left:
+        os.kill(int(pid), signal.SIGKILL)
+    return not left
 
 
 def _workers(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from fedguard.contracts import (
     Task,
     Trigger,
 )
-from fedguard.errors import ContractError
+from fedguard.contracts.returned import broken, returned, returned_tensor, told
 from fedguard.mapped import held_at_a_time, kept_rows, let_go, round_buffer
 from fedguard.privacy.record import private_plan
 
@@ -124,7 +125,8 @@ class Clients:
             with setup.clock.stage("client_defense"):
                 for client, update in zip(sides.honest, sides.honest_rows, strict=True):
                     used = task.examples_used(client, plan, setup.rng.child("round", round))
-                    update.copy_(transform.apply(update, client_context(setup, stage, client, round, model, used)))
+                    sent = transform.apply(update, client_context(setup, stage, client, round, model, used))
+                    update.copy_(returned_tensor(transform, "apply", sent, update.shape))
                     let_go(update)
         self.local.note(sides.honest, sides.honest_rows)
 
@@ -135,30 +137,37 @@ class Clients:
             own = examples = setup.task.examples(client)
             for stage, transform in enumerate(setup.pipeline.transforms):
                 context = client_context(setup, stage, client, round, model, examples)
-                examples = transform.prepare(examples, context)
+                examples = returned(transform, "prepare", transform.prepare(examples, context), Examples)
             if examples is not own:
                 replaced[client] = examples
         return setup.task.with_examples(replaced) if replaced else setup.task
 
     def planted(self) -> tuple[Trigger, int] | None:
         """The backdoor as the colluders now have it: trigger and target class."""
-        return self._setup.attack.backdoor(self._attack_state) if self._setup.attack else None
+        return planted_by(self._setup.attack, self._attack_state) if self._setup.attack else None
 
     def notes(self) -> dict[str, float]:
         """What the attack says of itself so far."""
-        return self._setup.attack.notes(self._attack_state) if self._setup.attack else {}
+        attack = self._setup.attack
+        said = returned(attack, "notes", attack.notes(self._attack_state), Mapping) if attack else {}
+        for value in said.values():
+            if attack and not math.isfinite(returned(attack, "notes", value, (int, float))):
+                raise broken(attack, f"notes: expected a finite number; got {value}")
+        return dict(said)
 
     def _attack(self, attack: PoisonAttack, model: Tensor, round: int, sides: _Sides, known_rule: KnownBy) -> None:
         """Fill the colluders' rows. Their own training runs only where the attack asks for it."""
         setup = self._setup
         first = sides.hostile[0]
         with _untouched(attack, model, *_tensors(setup.pool)):
-            self._attack_state = attack.prepare(self._view(sides.hostile, first, round, model))
+            settled = attack.prepare(self._view(sides.hostile, first, round, model))
+            self._attack_state = returned(attack, "prepare", settled, Mapping)
         if Sight.OWN_DATA in setup.attack_sees:
             task = self._poisoned
             if attack.every_round:
                 task = _poisoned(setup, self.local, sides.hostile, round, model, self._attack_state, self._predict)
             plan = attack.plan(setup.training.plan(), self._view(sides.hostile, first, round, model))
+            plan = returned(attack, "plan", plan, LocalPlan)
             self._train(task, model, round, sides.hostile, plan, sides.hostile_rows)
             self.local.note(sides.hostile, sides.hostile_rows)
         rule = known_rule(sides.honest, sides.hostile)
@@ -182,13 +191,8 @@ class Clients:
             rule=rule if Sight.RULE in setup.attack_sees else None,
         )
         with _untouched(attack, sides.honest_rows, model):
-            crafted = attack.craft(view)
-            self._attack_state = attack.remember(view, crafted)
-        if tuple(crafted.shape) != (view.f, view.dim):
-            raise ContractError(
-                f"{attack.name} broke its contract: expected updates of shape [{view.f}, {view.dim}]; "
-                f"got {list(crafted.shape)}."
-            )
+            crafted = returned_tensor(attack, "craft", attack.craft(view), (view.f, view.dim))
+            self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round):
             with setup.clock.stage("measuring"):
                 self.effect = effects(attack, view, sides.honest_rows, crafted, rule)
@@ -216,6 +220,16 @@ class Clients:
                     update.copy_(self._momentum[client].mul_(beta).add_(update, alpha=1 - beta))
                     let_go(self._momentum)
             let_go(rows)
+
+
+def planted_by(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:
+    """The backdoor that an attack has planted: trigger and target class."""
+    planted = returned(attack, "backdoor", attack.backdoor(state), (tuple, type(None)))
+    if planted is None:
+        return None
+    if len(planted) != 2:
+        raise broken(attack, f"backdoor: expected a trigger and a class; got {told(planted)}")
+    return returned(attack, "backdoor", planted[0], Trigger), returned(attack, "backdoor", planted[1], int)
 
 
 def client_context(
@@ -255,6 +269,7 @@ def _poisoned(
         for client in hostile:
             examples = setup.task.examples(client)
             altered = attack.poison(examples, _data_view(setup, local, hostile, client, round, model, state, predict))
+            altered = returned(attack, "poison", altered, Examples)
             if altered is not examples:
                 replaced[client] = altered
     return setup.task.with_examples(replaced) if replaced else setup.task
@@ -307,4 +322,4 @@ def _untouched(attack: PoisonAttack, *shown: Tensor) -> Iterator[None]:
     before = [tensor._version for tensor in shown]
     yield
     if [tensor._version for tensor in shown] != before:
-        raise ContractError(f"{attack.name} broke its contract: it changed what it was shown, in place.")
+        raise broken(attack, "it changed what it was shown, in place")

@@ -5,7 +5,8 @@ reasons.py     why cells were refused or failed, in words
 rehearsal.py   what only the data can tell about a cell, before it runs
 runner.py      a whole suite: order, resume, failures, Ctrl-C
 engines/       where workers run: local.py, a pool on this machine
-worker.py      the process in which trials run
+worker.py      the process in which trials run; shared_state.py, what a trial may change there for others
+blame.py       whose plug-in an error came out of; limit.py, a limit in time for what runs in the parent
 selection.py   how an ensemble's worst attack is chosen
 trial.py       one cell with one seed: train, measure, make the record
 references.py  two more trainings to compare with: the honest clients alone, and the server alone
@@ -17,6 +18,7 @@ stats.py       intervals
 matrix.py      attacks by defenses
 breakdown.py   curves over a swept key, and where half is lost; plot.py, charts for the terminal
 report.py      what `show` says of a run
+starters.py    what `init`, `new` and `examples` write
 export.py, doctor.py, progress.py   what the other commands say
 judging/       red flags of runs and of other people's results, for `lint`
 tuning/        defenses tuned with equal budgets, for `tune`

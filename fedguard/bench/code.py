@@ -17,7 +17,7 @@ from fedguard.errors import FedGuardError
 from fedguard.tasks.data import forget, loaded
 
 #: Parts of FedGuard that read results and make none.
-READERS = ("app", "commands")
+READERS = ("app", "commands", "examples")
 #: Where installed modules lie, beside hundreds that are none of ours.
 _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")}
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 
 class Printed:
@@ -18,3 +21,13 @@ class Printed:
         with console.capture() as capture:
             console.print(self)
         return capture.get()
+
+
+def lines(meanings: Mapping[str, str]) -> Table:
+    """A line for each name and what it means, cut where the terminal ends."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, min_width=max(map(len, meanings), default=0))
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for name, meaning in meanings.items():
+        table.add_row(Text(name, "bold"), Text(meaning))
+    return table

@@ -18,13 +18,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedguard.architectures.clients import client_context
+from fedguard.architectures.clients import client_context, planted_by
 from fedguard.architectures.local import local_algorithm
 from fedguard.architectures.masking import masking
 from fedguard.bench.inference.curious import Curious
+from fedguard.bench.limit import OutOfTime, at_most
 from fedguard.bench.trial import colluders, deal, set_up
 from fedguard.config import Cell
-from fedguard.contracts import ROOT, DataView, RecordNoise, Setup, Sight, State
+from fedguard.contracts import ROOT, DataView, Examples, RecordNoise, Setup, Sight, State
+from fedguard.contracts.returned import returned
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.privacy.accounting import check_delta
 from fedguard.rng import Rng
@@ -37,11 +39,23 @@ NO_TEXT = (
 )
 
 
-def refusals(cells: Iterable[Cell], seed: int) -> dict[str, str]:
-    """By cell id, why a cell cannot run on its data with this seed; cells that can are left out."""
-    found = {}
+def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:
+    """By cell id, why a cell cannot run on its data with this seed; cells that can are left out.
+
+    Args:
+        timeout: seconds for each cell. One that takes longer, and others with its attack, are left to their trials, whose
+            worker can be ended.
+    """
+    found, late = dict[str, str](), set[str]()
     for cell in cells:
-        reason = _why_not(cell, seed)
+        if str(cell.attack) in late:
+            continue
+        try:
+            with at_most(timeout):
+                reason = _why_not(cell, seed)
+        except OutOfTime:
+            late.add(str(cell.attack))
+            continue
         if reason is not None:
             found[cell.id] = reason
     return found
@@ -64,7 +78,7 @@ def _why_not(cell: Cell, seed: int) -> str | None:
                 raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")
             Curious(cell, setup, task).check()
         if cell.attack is not None:
-            planted = cell.attack.backdoor(_tamper(cell, task, seed))
+            planted = planted_by(cell.attack, _tamper(cell, task, seed))
             if planted is not None:
                 task.backdoor_success(task.initial_model(Rng(seed)), *planted)
                 _check_text(cell.attack.name, task, planted[0].apply(task.dataset.test.x[:2], task.value_range))
@@ -101,6 +115,7 @@ def _tamper(cell: Cell, task: Classification, seed: int) -> State:
         for examples in view.pool if task.dataset.characters else view.pool[:1]:
             few = examples if task.dataset.characters else examples[torch.arange(min(2, len(examples)))]
             poisoned = attack.poison(few, view.narrowed(view.party, view.granted, state=state))
+            poisoned = returned(attack, "poison", poisoned, Examples)
             _check_text(attack.name, task, poisoned.x)
     return state
 
@@ -111,6 +126,7 @@ def _defend(setup: Setup, task: Classification) -> None:
     for stage, transform in enumerate(setup.pipeline.transforms):
         reading = replace(setup, task=_reading(task, transform.name))
         few = transform.prepare(few, client_context(reading, stage, 0, 1, model, few))
+        few = returned(transform, "prepare", few, Examples)
         _check_text(transform.name, task, few.x)
         if transform.reads_data:
             transform.apply(model, client_context(reading, stage, 0, 1, model, few))

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from fedguard.bench.blame import plugins_of
 from fedguard.bench.code import code_of, data_digest
 from fedguard.bench.engines import Engine, Job, Said
 from fedguard.bench.progress import Listener
@@ -46,6 +47,8 @@ class Runner:
         fresh: run every trial again, whatever is stored.
         same_code: run trials again that other code of FedGuard made, whether or not it alters results.
         dry: look only; a damaged record is not set aside.
+        timeout: seconds that the rehearsal of a cell may take; None for no limit.
+        limit: how many trials to run at most; None for all.
     """
 
     plan: Plan
@@ -55,6 +58,8 @@ class Runner:
     fresh: bool = False
     same_code: bool = False
     dry: bool = False
+    timeout: float | None = None
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
@@ -142,12 +147,16 @@ class Runner:
     def _run_in_folder(self, pending: list[Trial], pool: Engine | None, jobs: int) -> None:
         self._write_manifest()
         refused = self._write_refusals()
-        pending = list(dict.fromkeys(pending))
-        total = self.trials(pending)
+        everything = list(dict.fromkeys(pending))
+        pending = self._first(everything)
+        left = len(everything) - len(pending)
+        total = self.trials(everything) - left
         self.listener.begin(total, total - len(pending) - refused, refused, jobs)
         if self._stale:
             by = "code or data that have" if self.same_code else "code or data of yours that have"
             self.listener.note(f"{len(self._stale)} stored trials were made by {by} changed; they run again.")
+        if left:
+            self.listener.note(f"{left} trials are left for another run without --limit, or with it.")
         try:
             if pool is not None:
                 self._work(pending, pool)
@@ -157,10 +166,25 @@ class Runner:
                 f"interrupted: {stored} of {total} trials are stored. Run the same command to go on."
             ) from None
 
+    def _first(self, pending: list[Trial]) -> list[Trial]:
+        """The first trials of the plan, as many as the limit allows, each with those that it is compared with.
+
+        An ensemble is none of them, for its choice takes many.
+        """
+        if self.limit is None:
+            return pending
+        first, known = list[Trial](), set(self._final)
+        for trial in pending:
+            ready = trial[0] not in self._races and set(self._corners(trial).values()) <= known
+            if ready and len(first) < self.limit:
+                first.append(trial)
+                known.add(trial)
+        return first
+
     def _rehearse(self, pending: list[Trial]) -> None:
         """Refuse what does not come together with its data."""
         cells = {trial[0]: self._cells[trial[0]] for trial in pending}
-        refused = refusals(cells.values(), self.plan.suite.seeds[0])
+        refused = refusals(cells.values(), self.plan.suite.seeds[0], self.timeout)
         self._refused |= refused
         self._require_something_to_run()
         self._races = {cell: Selection.of(race.cell, refused) for cell, race in self._races.items()}
@@ -251,10 +275,10 @@ class Runner:
             self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["accuracy"])
             return None
         if said.message is None:
-            record = not_run(self._cells[trial[0]], trial[1], "failed", f"the worker process was lost: {said.ended}")
-            log = record["reason"]
+            record = not_run(self._cells[trial[0]], trial[1], "failed", said.ended)
+            log: str | None = f"{said.ended}\n{said.log}"
         else:
-            record, log = said.message["record"], said.message["log"]
+            record, log = self._noted(said.message)
         if log:
             write_atomically(self.folder.log_path(*trial), log.encode())
             self.listener.note(
@@ -262,6 +286,19 @@ class Runner:
             )
         self._store(self._as_ensemble(trial, record) if trial[0] in self._races else record)
         return trial
+
+    def _noted(self, message: Mapping[str, Any]) -> tuple[Record, str | None]:
+        """The record of a trial with what it changed for others, which is said aloud; and its log."""
+        record, changed = message["record"], message["changed"]
+        if changed:
+            cell = self._cells.get(record["cell"])
+            who = " or ".join(plugins_of(cell) if cell else []) or record["label"]
+            self.listener.note(
+                f"{record['label']}, seed {record['seed']}: {who} changed {', '.join(changed)}. Later trials do not find it "
+                "so: they get a fresh process."
+            )
+            record = {**record, "environment": {**record["environment"], "changed": changed}}
+        return record, message["log"]
 
     def _as_ensemble(self, trial: Trial, record: Record) -> Record:
         """The record of the chosen attack's training as that of the ensemble that chose it."""

@@ -1,9 +1,11 @@
 """The process in which trials run: JSON lines in, JSON lines out, one torch thread.
 
     in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
-         first of all {"paths": [...], "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda"}
+         first of all {"paths": [...], "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda",
+         "timeout": seconds or null, after which it writes to its standard error where it stands}
     out  {"round": 7, "rounds": 30, "accuracy": [[6, 0.71], [7, 0.74]]}     now and then
-         {"record": {...}, "log": text}         at the end of each trial
+         {"record": {...}, "log": text, "changed": [...]}         at the end of each trial; ``changed`` is what the trial
+         altered that later ones in this process would find so
 
 It is started as ``python -m fedguard.bench.worker``, so that a user's script needs no ``if __name__ == "__main__"``,
 nothing is pickled, and a crash takes nobody along. When its input closes it ends, in the middle of a trial too: whoever was
@@ -12,6 +14,7 @@ to hear of it is gone.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import queue
@@ -39,11 +42,19 @@ def main() -> None:
 
     set_device(start.get("device", "cpu"))
     registry().use_modules(start["plugins"])
+    import fedguard.bench.pictures
+    import fedguard.bench.trial  # noqa: F401  now, since a trial's time is limited
+
     _say(out, {"ready": True})
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     while True:
-        _say(out, _serve(json.loads(jobs.get()), out, start.get("memory")))
+        job = json.loads(jobs.get())
+        if start.get("timeout"):
+            faulthandler.dump_traceback_later(start["timeout"], file=sys.__stderr__)
+        answer = _serve(job, out, start.get("memory"))
+        faulthandler.cancel_dump_traceback_later()
+        _say(out, answer)
 
 
 def _listen(jobs: queue.SimpleQueue[str]) -> None:
@@ -57,6 +68,8 @@ def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, A
     import torch
 
     from fedguard.bench import pictures
+    from fedguard.bench.blame import in_words
+    from fedguard.bench.shared_state import changed, shared_state
     from fedguard.bench.store import RunFolder
     from fedguard.bench.trial import not_run, run_trial
     from fedguard.config import Cell
@@ -84,14 +97,16 @@ def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, A
         folder = RunFolder(Path(job["folder"]))
         pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
 
+    before = shared_state()
     try:
         record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model, album, memory)
+        json.dumps(record, allow_nan=False)  # an attack's notes may hold anything
         if job["model"] is not None:
             _save_atomically(Path(job["model"]), model.numpy())
-        return {"record": record, "log": None}
+        answer = {"record": record, "log": None}
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return {"record": not_run(cell, job["seed"], "failed", reason), "log": traceback.format_exc()}
+        answer = {"record": not_run(cell, job["seed"], "failed", in_words(error)), "log": traceback.format_exc()}
+    return {**answer, "changed": changed(before, shared_state())}
 
 
 def _save_atomically(path: Path, array: Any) -> None:

@@ -10,6 +10,22 @@ import typer
 
 from fedguard.commands.options import console, print_json
 
+Plugins = Annotated[
+    list[str],
+    typer.Option(
+        "--plugin", metavar="MODULE", help="A module with algorithms of your own, here or installed. Repeatable."
+    ),
+]
+
+
+def _use(plugins: list[str]) -> None:
+    """Know the algorithms of modules that stand in the working directory."""
+    if plugins:
+        from fedguard.registry import registry
+
+        sys.path.append(str(Path.cwd()))
+        registry().use_modules(plugins, ["--plugin"] * len(plugins))
+
 
 def list_(
     kind: Annotated[
@@ -19,11 +35,13 @@ def list_(
             metavar="[KIND]",
         ),
     ] = None,
+    plugin: Plugins = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of {name, kind, needs, source, ...}.")] = False,
 ) -> None:
     """List attacks, defenses, data sets and all else that a suite can name."""
     from fedguard.bench.explain.catalogue import entries, kinds_named, listing
 
+    _use(plugin)
     kinds = kinds_named(kind)
     if as_json:
         print_json(entries(kinds))
@@ -33,10 +51,12 @@ def list_(
 
 def explain(
     name: Annotated[str, typer.Argument(help="An attack, a defense, or anything else that `list` shows.")],
+    plugin: Plugins = [],  # noqa: B006
 ) -> None:
     """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
     from fedguard.bench.explain.catalogue import explanation
 
+    _use(plugin)
     console.print(explanation(name))
 
 
@@ -46,9 +66,7 @@ def kappa(
     f: Annotated[int, typer.Option("--f", help="How many of them are hostile; the rule is told.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the search, and of a rule that draws.")] = 0,
     effort: Annotated[float, typer.Option(help="1 asks the rule 8000 times: some seconds. More finds more.")] = 1.0,
-    plugin: Annotated[
-        list[str], typer.Option(metavar="MODULE", help="A module that brings rules of your own. Repeatable.")
-    ] = [],  # noqa: B006
+    plugin: Plugins = [],  # noqa: B006
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as JSON, with the worst input; kappa null for unbounded.")
     ] = False,
@@ -63,8 +81,7 @@ def kappa(
 
     from fedguard import api
 
-    if plugin:
-        sys.path.append(str(Path.cwd()))
+    _use(plugin)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = api.kappa(rule, n=n, f=f, seed=seed, effort=effort, plugins=plugin)

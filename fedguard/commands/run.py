@@ -36,6 +36,17 @@ def run(
         str,
         typer.Option(metavar="cpu|cuda", help="Where the clients' training and the evaluation compute."),
     ] = "cpu",
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="What a trial may take; one that takes longer has failed, and the run goes on. Default: no limit.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run the first N missing trials of the plan, and say how many are left."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
@@ -71,6 +82,8 @@ def run(
             jobs=jobs,
             memory=memory,
             device=device,
+            timeout=timeout,
+            limit=limit,
             settings=settings,
             retry_failed=retry_failed,
             fresh=no_cache,

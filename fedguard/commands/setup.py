@@ -27,17 +27,47 @@ def doctor(store: Store = Path("runs")) -> None:
 
 def init(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("suite.yaml"),
+    full: Annotated[bool, typer.Option("--full", help="One with every key explained, of some 240 trials.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
-    """Write a suite file to start from, with every key explained."""
-    from importlib.resources import files
+    """Write a suite file to start from: a small one, which answers within half a minute."""
+    from fedguard.bench import starters
 
     if file.exists() and not force:
         raise ConfigError(f"{file} is there already. Choose another name, or write over it with --force.")
-    try:
-        file.write_text(files("fedguard").joinpath("starter.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be written: {error.strerror}.") from None
-    console.print(
-        f"{file} written. Next: fedguard check {file}, then fedguard run {file}.", highlight=False, markup=False
-    )
+    starters.write({str(file): starters.suite(full)}, over=force)
+    _said(f"{file} written. Next: fedguard check {file}, then fedguard run {file}.")
+
+
+def new(
+    kind: Annotated[str, typer.Argument(help="attack, rule or data.", metavar="KIND")],
+    name: Annotated[str, typer.Argument(help="How suites shall call it, such as my_attack.", metavar="NAME")],
+) -> None:
+    """Write an attack, a rule or a data set of your own to start from: a module, a suite that runs it, and a test."""
+    from fedguard.bench import starters
+
+    written = starters.plugin(kind, name)
+    starters.write(written)
+    _said(f"{', '.join(written)} written. Next: fedguard run {name}.yaml; pytest test_{name}.py.")
+
+
+def examples(
+    name: Annotated[str | None, typer.Argument(help="An example, to be copied here.", metavar="[NAME]")] = None,
+) -> None:
+    """List the examples that come with FedGuard, or copy one to the working directory."""
+    from fedguard.bench import starters
+
+    if name is None:
+        from fedguard.bench.printed import lines
+
+        console.print(lines(starters.examples()))
+        _said("\n`fedguard examples NAME` copies one to this folder.")
+        return
+    written = starters.example(name)
+    starters.write(written)
+    suite = next((file for file in written if file.endswith(".yaml")), None)
+    _said(f"{', '.join(written)} written.{f' Next: fedguard run {suite}.' if suite else ''}")
+
+
+def _said(text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

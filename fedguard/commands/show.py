@@ -78,6 +78,12 @@ def breakdown(
     """Show how defenses break down over a swept key: curves, where half is lost, and the area under each."""
     found = opened(run, store)
     only = found.swept[0] if len(found.swept) == 1 else "clients.malicious"
+    if over is None and only not in found.swept:
+        swept = f"it sweeps {', '.join(found.swept)}; choose one with --over" if found.swept else "it sweeps neither"
+        raise ConfigError(
+            f"breakdown: expected a run that sweeps clients.malicious or one other key beside attack and defense; {swept}. "
+            "Mend: put such as clients.malicious: [0, 2, 4] under matrix, and run the suite again."
+        )
     curves = found.breakdown(over or only, figure)
     if as_json:
         print_json({"points": curves.rows(), "curves": curves.summary()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from pathlib import Path
 from typing import Any, ClassVar
 
 from fedguard.contracts.sight import Needs, Sight
@@ -33,6 +34,17 @@ class Algorithm:
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """The parameters, as dataclass fields; none for a class that is no dataclass."""
         return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+
+    @classmethod
+    def file(cls) -> str | None:
+        """The file it stands in, as seen from here; None for FedGuard's own."""
+        if cls.__module__.partition(".")[0] == "fedguard":
+            return None
+        try:
+            file = Path(inspect.getfile(cls)).resolve()
+        except (TypeError, OSError):  # made while a session ran
+            return f"module {cls.__module__}"
+        return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
     def parameters(self) -> dict[str, Any]:
         """Every parameter with its value, defaults included."""

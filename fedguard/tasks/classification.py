@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
+from fedguard.contracts.returned import broken, returned, told
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
@@ -66,7 +67,7 @@ class Classification(Task):
                 f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}."
             )
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
-        dealt = partition.split(rest, clients - len(copying), rng.child("split"))
+        dealt = _dealt(partition, rest, clients - len(copying), rng.child("split"))
         parts = _parts(rest, _with_copies(dealt, clients, copying, rng.child("copies")))
         network = _fitting(model, dataset)
         return cls(dataset, parts, root if root_examples else None, model, network)
@@ -150,6 +151,20 @@ class Classification(Task):
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
+
+
+def _dealt(partition: Partition, examples: Examples, clients: int, rng: Rng) -> Sequence[NDArray[np.int64]]:
+    """What a partition deals, if that is what its contract says."""
+    dealt = returned(partition, "split", partition.split(examples, clients, rng), (list, tuple))
+    if len(dealt) != clients:
+        raise broken(partition, f"split: expected an array for each of {clients} clients; got {len(dealt)}")
+    for part in dealt:
+        if not (isinstance(part, np.ndarray) and part.ndim == 1 and np.issubdtype(part.dtype, np.integer)):
+            raise broken(partition, f"split: expected numpy arrays of example numbers; got {told(part)}")
+        if len(part) and not 0 <= part.min() <= part.max() < len(examples):
+            got = f"{part.min()} to {part.max()}"
+            raise broken(partition, f"split: expected numbers from 0 to {len(examples) - 1}; got {got}")
+    return dealt
 
 
 def _with_copies(

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from fedguard.errors import ConfigError, require
+from fedguard.errors import ConfigError, brief, require
 
 #: What code of the user's own may end with. One that leaves the process would end the run with it, and as if all were well.
 FAILURES = (Exception, SystemExit)
@@ -56,7 +56,10 @@ def called(owner: str, target: str, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except FAILURES as error:
-        raise ConfigError(f"{owner} {target}: failed: {type(error).__name__}: {oneline(error)}.") from error
+        asked = (
+            f" It was called as {target.partition(':')[2]}({', '.join(map(brief, arguments))})." if arguments else ""
+        )
+        raise ConfigError(f"{owner} {target}: failed: {type(error).__name__}: {oneline(error)}.{asked}") from error
 
 
 def oneline(error: BaseException) -> str:

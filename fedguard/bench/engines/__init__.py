@@ -15,13 +15,15 @@ class Said:
 
     Attributes:
         job: the job.
-        message: what the worker said; None if it died.
-        ended: how the worker died (``killed by signal 9``).
+        message: what the worker said; None if it is gone.
+        ended: why it is gone (``the worker process was lost: killed by SIGKILL``, ``timed out after 60 s``).
+        log: what is known beside that, such as where it stood.
     """
 
     job: Job
     message: Mapping[str, Any] | None
     ended: str = ""
+    log: str = ""
 
 
 class Engine(Protocol):

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
+from fedguard.bench.printed import lines
 from fedguard.contracts import (
     Algorithm,
     Architecture,
@@ -54,8 +55,11 @@ def entries(kinds: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def listing(kinds: Sequence[str]) -> RenderableType:
-    """Every algorithm of these kinds, for people."""
-    return Group(*(_table(kind) for kind in kinds))
+    """Every algorithm of these kinds, for people: a line for each."""
+    parts = (part for kind in kinds for part in _listed(kind))
+    return Group(
+        *parts, Text("`fedguard explain NAME` tells what one needs to see, its formula and its source.", "dim")
+    )
 
 
 def explanation(name: str) -> RenderableType:
@@ -70,7 +74,12 @@ def explanation(name: str) -> RenderableType:
         return Group(Text(f"secure_aggregation: {name}", "bold"), Text(f"\n{PROTOCOLS[name].words}"))
     found = algorithms(name)
     if not found:
-        raise UnknownName("name", name, [*PROTOCOLS, *(cls.name for _, cls in iterate())])
+        raise UnknownName(
+            "name",
+            name,
+            [*PROTOCOLS, *(cls.name for _, cls in iterate())],
+            mend=" One of a module of yours: add --plugin MODULE.",
+        )
     return Group(*(part for cls in found for part in _explained(cls)))
 
 
@@ -114,22 +123,11 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     return entry
 
 
-def _table(kind: str) -> Table:
-    table = Table(title=f"\n{kind}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    if kind in SEEING:
-        table.add_column("needs to see")
-    table.add_column("what it does", ratio=1)
-    for _, cls in iterate([kind]):
-        needs = [_short_needs(cls)] if kind in SEEING else []
-        origin = registry().origin(kind, cls.name)
-        brought = "" if origin == "built in" else f" ({origin})"
-        table.add_row(cls.name, *needs, cls.summary() + brought)
-    return table
-
-
-def _short_needs(cls: type[Algorithm]) -> str:
-    return "\nor ".join(" + ".join(alternative.names()) or "nothing" for alternative in cls.needs)
+def _listed(kind: str) -> Iterator[RenderableType]:
+    origins = {cls.name: registry().origin(kind, cls.name) for _, cls in iterate([kind])}
+    brought = {name: "" if origin == "built in" else f"({origin}) " for name, origin in origins.items()}
+    yield Text(f"{kind}, {len(origins)}", "bold")
+    yield lines({cls.name: brought[cls.name] + cls.summary() for _, cls in iterate([kind])})
 
 
 def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:

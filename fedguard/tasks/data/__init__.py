@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fedguard.contracts import Data, Dataset
+from fedguard.contracts.returned import returned
 
 
 def loaded(data: Data) -> Dataset:
@@ -19,9 +20,9 @@ def forget() -> None:
 
 @lru_cache(maxsize=2)
 def _embedded(data: Data) -> Dataset:
-    return data.load()
+    return returned(data, "load", data.load(), Dataset)
 
 
 @lru_cache(maxsize=2)
 def _outside(data: Data) -> Dataset:
-    return data.load()
+    return returned(data, "load", data.load(), Dataset)

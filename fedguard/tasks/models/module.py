@@ -8,7 +8,7 @@ from torch import nn
 
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
-from fedguard.tasks.own import called, check_target
+from fedguard.tasks.own import called, check_target, found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,10 @@ class Module(Model):
         return super().modules | {self.target.partition(":")[0].partition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        if isinstance(found("model", self.target), nn.Module):
+            raise ConfigError(
+                f"model {self.target}: expected what makes a network, a function or a class; got a network."
+            )
         built = called("model", self.target, shape, classes)
         if not isinstance(built, nn.Module):
             raise ConfigError(f"model {self.target}: expected a torch.nn.Module; got {type(built).__name__}.")

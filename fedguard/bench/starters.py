@@ -1,0 +1,106 @@
+"""What a newcomer starts from: suites, files for a plug-in, and the examples. They are files of the package, copied out."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from fedguard.errors import ConfigError, UnknownName, brief
+
+#: What `fedguard new` can write, and what the registry calls it.
+KINDS = {"attack": "attack", "rule": "defense", "data": "data"}
+#: The files of a plug-in by its name, each with the ending of its template.
+PARTS = {"{}.py": "py.txt", "{}.yaml": "yaml", "test_{}.py": "test.txt"}
+
+
+def suite(full: bool) -> str:
+    """A suite file to start from; with every key, or one that answers in seconds."""
+    return _template("suite_full.yaml" if full else "suite.yaml")
+
+
+def plugin(kind: str, name: str) -> dict[str, str]:
+    """A module with one algorithm, a suite that runs it, and a test, each by the name of its file.
+
+    Raises:
+        UnknownName: no such kind.
+        ConfigError: the name is none for a module, or taken.
+    """
+    if kind not in KINDS:
+        raise UnknownName("kind", kind, KINDS)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError(f"expected a name of small letters, digits and '_', such as my_{kind}; got {brief(name)}.")
+    from fedguard.registry import registry  # here, since it loads torch, which the others do not need
+
+    if name in registry().names(KINDS[kind]) or importlib.util.find_spec(name) is not None:
+        raise ConfigError(f"the name {name!r} is taken by another {kind} or module. Choose another, such as my_{name}.")
+    words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
+    return {file.format(name): Template(_template(f"{kind}.{part}")).substitute(words) for file, part in PARTS.items()}
+
+
+def examples() -> dict[str, str]:
+    """The examples by name, each with the first sentence of what it says of itself."""
+    found = {path.stem: path for path in sorted(_examples().iterdir(), key=lambda path: path.suffix)}
+    return {name: _summary(found[name]) for name in sorted(found) if not name.startswith(("_", "."))}
+
+
+def example(name: str) -> dict[str, str]:
+    """The files of one example, with the modules that its suite names.
+
+    Raises:
+        UnknownName: no such example.
+    """
+    known = examples()
+    stem = name.removesuffix(".yaml").removesuffix(".py")
+    if stem not in known:
+        raise UnknownName("example", name, known)
+    folder = _examples()
+    if (folder / stem).is_dir():
+        inside = sorted(path for path in (folder / stem).iterdir() if path.is_file())
+        return {f"{stem}/{path.name}": path.read_text(encoding="utf-8") for path in inside}
+    chosen = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob(f"{stem}.*"))}
+    for module in re.findall(r"\b(\w+):\w", chosen.get(f"{stem}.yaml", "")):
+        if (folder / f"{module}.py").is_file():
+            chosen[f"{module}.py"] = (folder / f"{module}.py").read_text(encoding="utf-8")
+    return chosen
+
+
+def write(contents: Mapping[str, str], over: bool = False) -> None:
+    """Write files into the working directory: all of them, or none.
+
+    Raises:
+        ConfigError: one is there already, or cannot be written.
+    """
+    for name in contents:
+        if Path(name).exists() and not over:
+            raise ConfigError(
+                f"{name} is there already, and nothing was written. Move it away, or work in another folder."
+            )
+    for name, text in contents.items():
+        try:
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{name}: cannot be written: {error.strerror}.") from None
+
+
+def _template(name: str) -> str:
+    return files("fedguard").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _examples() -> Path:
+    """Inside of an installed package, and beside it in a checkout."""
+    package = Path(str(files("fedguard")))
+    return next(folder for folder in (package / "examples", package.parent / "examples") if folder.is_dir())
+
+
+def _summary(path: Path) -> str:
+    if path.is_dir():
+        path = path / "pyproject.toml"
+    head = re.match(r'(?:#[^\n]*\n)+|""".*?"""', path.read_text(encoding="utf-8"), re.DOTALL)
+    said = " ".join(re.sub(r'^# ?|"""', "", head[0] if head else "", flags=re.MULTILINE).split())
+    return re.split(r"(?<=[.?]) ", said)[0]

@@ -1,0 +1,57 @@
+"""Holds what an algorithm returned against its contract, and says who broke it and where that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.errors import ContractError, brief
+
+T = TypeVar("T")
+
+
+def broken(owner: Algorithm, said: str) -> ContractError:
+    """The error of an algorithm that broke its contract, with its file where it is not FedGuard's own."""
+    file = owner.file()
+    return ContractError(f"{owner.name} broke its contract: {said}.{f' It stands in {file}.' if file else ''}")
+
+
+def returned(owner: Algorithm, method: str, value: Any, kind: type[T] | tuple[type[T], ...]) -> T:
+    """``value``, if it is of the kind that ``owner.method`` has to return.
+
+    Raises:
+        ContractError: it is not.
+    """
+    if not isinstance(value, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        wanted = " or ".join(one.__name__ for one in kinds)
+        raise broken(owner, f"{method}: expected {wanted}; got {told(value)}")
+    return value
+
+
+def returned_tensor(owner: Algorithm, method: str, value: Any, *shapes: Sequence[int]) -> Tensor:
+    """``value``, if it is a tensor of floats of one of these shapes; of any shape if none is given.
+
+    Raises:
+        ContractError: it is not.
+    """
+    wanted = " or ".join(str(list(shape)) for shape in shapes)
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise broken(
+            owner, f"{method}: expected a torch tensor of floats{f', {wanted}' * bool(shapes)}; got {told(value)}"
+        )
+    if shapes and tuple(value.shape) not in {tuple(shape) for shape in shapes}:
+        raise broken(owner, f"{method}: expected shape {wanted}; got {list(value.shape)}")
+    return value
+
+
+def told(value: Any) -> str:
+    """What came, for a message: its type, and of arrays the shape and type of numbers."""
+    if isinstance(value, Tensor):
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"a {type(value).__module__}.{type(value).__name__} of {value.dtype} {list(value.shape)}"
+    return "None" if value is None else f"{type(value).__name__} {brief(value)}"

@@ -1,0 +1,153 @@
+"""What a newcomer does first: a suite, a plug-in, an example, a list, a few trials."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedguard as fg
+from fedguard.bench import starters
+from fedguard.bench.progress import Listener
+from fedguard.errors import ConfigError, UnknownName
+
+ROOT = Path(__file__).parents[1]
+
+
+def fedguard(*arguments: str, cwd: Path, code: int = 0, **more: str) -> str:
+    command = [sys.executable, "-m", "fedguard.cli", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "COLUMNS": "90", **more})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def block(document: str, title: str) -> str:
+    text = (ROOT / "docs" / document).read_text()
+    return re.search(rf'^```\w+ title="{title}"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "document"),
+    [("attack", "pushback", "add_attack.md"), ("rule", "inverse_norm", "add_defense.md")],
+)
+def test_what_new_writes_is_what_the_documents_show(kind, name, document):
+    written = starters.plugin(kind, name)
+    assert written[f"{name}.py"] == block(document, f"{name}.py")
+    assert written[f"{name}.yaml"] == block(document, f"{name}.yaml")
+
+
+def test_the_data_that_new_writes_are_those_of_the_documents():
+    def of(text: str) -> str:
+        return next(ast.unparse(node) for node in ast.parse(text).body if getattr(node, "name", "") == "Moons")
+
+    assert of(starters.plugin("data", "moons")["moons.py"]) == of(block("add_task.md", "moons.py"))
+
+
+def test_what_new_writes_passes_its_own_tests(tmp_path):
+    for kind in starters.KINDS:
+        said = fedguard("new", kind, f"my_{kind}", cwd=tmp_path)
+        assert f"my_{kind}.py, my_{kind}.yaml, test_my_{kind}.py written." in said
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "6 passed" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["median", "random", "Big", "1st", "class", "a-b", "../x"])
+def test_new_takes_no_name_that_would_not_work(name):
+    with pytest.raises(ConfigError, match="is taken by another rule or module|expected a name of small letters"):
+        starters.plugin("rule", name)
+
+
+def test_new_knows_its_kinds():
+    with pytest.raises(UnknownName, match="unknown kind 'model'"):
+        starters.plugin("model", "mine")
+
+
+def test_files_are_written_all_or_none_and_never_over_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(ConfigError, match="b is there already, and nothing was written"):
+        starters.write({"a": "1", "b": "2"})
+    assert [path.name for path in tmp_path.iterdir()] == ["b"] and (tmp_path / "b").read_text() == "mine"
+
+
+def test_each_example_is_listed_and_copied_with_what_it_needs(tmp_path):
+    listed = starters.examples()
+    assert set(listed) == {path.stem for path in (ROOT / "examples").iterdir() if not path.name.startswith("_")}
+    assert all(len(said) > 20 for said in listed.values())
+    for name in listed:
+        for file, text in starters.example(name).items():
+            assert text == (ROOT / "examples" / file).read_text()
+    assert set(starters.example("cross_device.yaml")) == {"cross_device.yaml", "many_writers.py"}
+    assert set(starters.example("toy_plugin")) == {"toy_plugin/pyproject.toml", "toy_plugin/toy_attack.py"}
+    with pytest.raises(UnknownName, match="unknown example 'quik'. Did you mean 'quick'"):
+        starters.example("quik")
+    assert "quick.yaml written. Next: fedguard run quick.yaml." in fedguard("examples", "quick", cwd=tmp_path)
+    assert "quick.yaml is there already" in fedguard("examples", "quick", cwd=tmp_path, code=2)
+    assert "quick" in fedguard("examples", cwd=tmp_path)
+
+
+def test_the_list_has_a_line_for_each(tmp_path):
+    said = fedguard("list", "attack", cwd=tmp_path).splitlines()
+    assert len(said) == len(fg.names("attack")) + 2
+    assert max(map(len, said)) <= 90
+    for name, line in zip(fg.names("attack"), said[1:], strict=False):
+        assert line.split()[0] == name and len(line.split()) > 2
+
+
+def test_the_first_suite_is_small_and_works_with_the_next_commands(tmp_path):
+    fedguard("init", cwd=tmp_path)
+    from fedguard.api import lay_out
+
+    laid_out = lay_out(tmp_path / "suite.yaml")[1]
+    rounds = laid_out.suite.training.rounds
+    assert len(laid_out.cells) * len(laid_out.suite.seeds) * rounds <= 36 * 20  # some 12 s on one core
+    fedguard("init", "--full", "full.yaml", cwd=tmp_path)
+    assert len(lay_out(tmp_path / "full.yaml")[1].cells) * 5 >= 240
+
+
+class Ear(Listener):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.ran = 0
+        self.counts: tuple[int, ...] = ()
+
+    def begin(self, total, stored, refused, jobs):
+        self.counts = (total, stored, refused)
+
+    def ended(self, record):
+        self.ran += 1
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_a_limit_runs_the_first_trials_and_says_how_many_are_left(tmp_path):
+    suite = {
+        "name": "few", "clients": {"total": 6, "malicious": 1}, "training": {"rounds": 1}, "seeds": 2,
+        "matrix": {"attack": ["none", "alie", "worst_case(attacks=['ipm', 'alie'], selection_seeds=1)"], "defense": ["mean", "median"]},
+    }  # fmt: skip
+    ear = Ear()
+    run = fg.run(suite, store=tmp_path, jobs=1, limit=3, listener=ear)
+    assert (ear.ran, ear.counts[1]) == (3, 0)
+    assert len(run.records) == 3
+    left = re.search(r"(\d+) trials are left", ear.notes[0])
+    assert left is not None
+    again = Ear()
+    fg.run(suite, store=tmp_path, jobs=1, limit=2, listener=again)
+    assert (again.ran, again.counts[1]) == (2, 3)
+    assert again.notes == [f"{int(left[1]) - 2} trials are left for another run without --limit, or with it."]
+    with pytest.raises(ConfigError, match="limit: expected at least 1; got 0"):
+        fg.run(suite, store=tmp_path, limit=0)
+
+
+def test_shells_complete_commands(tmp_path):
+    asked = {"_FEDGUARD_COMPLETE": "complete_bash", "COMP_WORDS": "fedguard ru", "COMP_CWORD": "1"}
+    assert fedguard(cwd=tmp_path, **asked).split() == ["run"]
