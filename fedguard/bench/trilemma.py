@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.matrix import FIGURES, PRIVACY_GOALS
+from fedguard.bench.parted import parted
 from fedguard.bench.places import setting
 from fedguard.bench.plot import chart
 from fedguard.bench.printed import Printed
@@ -83,30 +83,30 @@ class Trilemma(Printed):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"{self.name}: what privacy costs and what still leaks; each the worst of its attacks", "bold")
         figures = [figure for figure in LEAKAGE if any(figure in point.leakage for point in self.points)]
-        yield self._table(figures)
+        yield from self._tables(figures, options.max_width)
         for figure in ("final_accuracy", *figures):
             yield from self._chart(figure, min(options.max_width, 72))
 
-    def _table(self, figures: Sequence[str]) -> Table:
-        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    def _tables(self, figures: Sequence[str], room: int) -> Iterator[Table]:
         shown = {"worst accuracy, %": [point.accuracy for point in self.points]}
         for figure in figures:
             unit = FIGURES[figure].unit
-            shown[f"{figure}, {unit}" if unit else figure] = [point.leakage.get(figure) for point in self.points]
+            title = figure.replace("_", " ")
+            shown[f"{title}, {unit}" if unit else title] = [point.leakage.get(figure) for point in self.points]
         named = [len({one.attack for one in column if one}) > 1 for column in shown.values()]
-        for heading in ("setting", "defense", "epsilon"):
-            table.add_column(heading, justify="right" if heading == "epsilon" else "left")
+        heads = ["setting", "defense", "epsilon"]
         for (heading, column), apart in zip(shown.items(), named, strict=True):
             attack = next((one.attack for one in column if one), "")
-            table.add_column(heading if apart else f"{heading}\n{attack}", justify="right")
+            heads.append(heading if apart else f"{heading} {attack}")
+        rows = []
         for number, point in enumerate(self.points):
             texts = [
                 _text(figure, column[number], apart)
                 for figure, column, apart in zip(("final_accuracy", *figures), shown.values(), named, strict=True)
             ]
             said = number > 0 and point.setting == self.points[number - 1].setting
-            table.add_row("" if said else point.setting, point.defense, _epsilon(point.epsilon), *texts)
-        return table
+            rows.append(["" if said else point.setting, point.defense, _epsilon(point.epsilon), *texts])
+        yield from parted(heads, [[Text(text) for text in row] for row in rows], 3, room)
 
     def _chart(self, figure: str, width: int) -> Iterator[Text]:
         """One figure over epsilon, to the right the points without guarantee; drawn where epsilons differ."""
