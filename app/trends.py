@@ -7,8 +7,9 @@ from typing import Any
 
 from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Verdict
 from fedguard.bench.gate.watch import figure_of
+from fedguard.bench.matrix import Figure
 from fedguard.bench.run import Run
-from fedguard.bench.stats import Estimate, estimate
+from fedguard.bench.stats import Estimate
 
 #: What a gate said, by its exit code.
 SAID = {PASSED: "passed", REGRESSED: "regressed", CANNOT_JUDGE: "cannot judge"}
@@ -26,7 +27,10 @@ def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[d
     found = []
     for run, verdicts in runs:
         cells = _cells(run.rows(), figure)
-        for what, value in (("mean over cells", _mean(cells)), ("worst cell", _worst(cells, figure))):
+        for what, value in (
+            ("mean over cells", _mean(cells, figure_of(figure))),
+            ("worst cell", _worst(cells, figure)),
+        ):
             if value is not None:
                 found.append(
                     {
@@ -68,18 +72,22 @@ def _cells(rows: Sequence[Mapping[str, Any]], figure: str) -> list[list[float]]:
     ]
 
 
-def _mean(cells: Sequence[Sequence[float]]) -> Estimate | None:
+def _mean(cells: Sequence[Sequence[float]], known: Figure) -> Estimate | None:
     """Over seeds, of the mean over cells."""
-    return estimate([sum(seed) / len(seed) for seed in zip(*cells, strict=True)]) if cells else None
+    return known.estimate([sum(seed) / len(seed) for seed in zip(*cells, strict=True)]) if cells else None
 
 
 def _worst(cells: Sequence[Sequence[float]], figure: str) -> Estimate | None:
     if not cells:
         return None
-    sign = 1 if figure_of(figure).more_is_better else -1
-    return min((estimate(values) for values in cells), key=lambda one: sign * one.mean)
+    known = figure_of(figure)
+    sign = 1 if known.more_is_better else -1
+    return min((known.estimate(values) for values in cells), key=lambda one: sign * one.mean)
 
 
 def _shown(value: Estimate, figure: str) -> dict[str, float]:
-    scale, half = figure_of(figure).scale, value.half_width or 0.0
-    return {"mean": scale * value.mean, "low": scale * (value.mean - half), "high": scale * (value.mean + half)}
+    ends = {"low": value.low, "high": value.high}
+    scale = figure_of(figure).scale
+    return {"mean": scale * value.mean} | {
+        name: scale * (value.mean if end is None else end) for name, end in ends.items()
+    }

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fedguard.bench.matrix import FIGURES, Entry, Figure
+from fedguard.bench.matrix import DIFFERENCE, FIGURES, Figure
 from fedguard.bench.record import Record, number_at, silent_mean
 from fedguard.bench.run import PATHS
-from fedguard.bench.stats import estimate
 
 #: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
 _CARD = {
@@ -50,7 +49,7 @@ _ELSEWHERE = ("in_words", "attack_sees", "granted", "server_sees", "server_shown
 
 _MEGABYTE = 1e6
 
-_TAX = Figure("accuracy that the defense costs where nobody attacks", False)
+_TAX = Figure("accuracy that the defense costs where nobody attacks", False, bounds=DIFFERENCE)
 
 
 def escaped(text: str) -> str:
@@ -137,7 +136,7 @@ def corners(records: Sequence[Record]) -> list[dict[str, str]]:
 
 def chance(records: Sequence[Record]) -> str:
     """The accuracy of a guess, in percent."""
-    return _interval([record["result"]["chance"] for record in records]).partition(" ±")[0]
+    return _interval([record["result"]["chance"] for record in records]).partition(" ")[0]
 
 
 def minority(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -185,7 +184,7 @@ def _two_digits(value: float | None, unit: float = 1.0) -> str:
 
 
 def _interval(values: Sequence[float], figure: Figure = FIGURES["final_accuracy"]) -> str:
-    return Entry(estimate(values), "ok", figure).text().replace("±", "± ")
+    return figure.estimated(figure.estimate(values))
 
 
 def _spaced(name: str) -> str:

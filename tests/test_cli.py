@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 def test_run_says_what_it_does_and_what_comes_next(folder):
     said = (folder / "run.txt").read_text()
     assert "22 trials: 16 to run on" in said
-    assert "tiny: final accuracy in %, mean of 2 seeds ± 95 % interval" in said
+    assert "tiny: final accuracy in %, mean of 2 seeds: no interval worth the name" in said
     assert "tiny: backdoor success above that of a clean model in %" in said
     assert "Refused, and why:" in said
     assert (

@@ -9,8 +9,9 @@ import pandas as pd
 from fedguard.app.charts.colours import COLOURS
 
 from fedguard.bench.breakdown import Breakdown
-from fedguard.bench.matrix import FIGURES, Figure
+from fedguard.bench.matrix import FIGURES
 from fedguard.bench.plot import is_logarithmic
+from fedguard.bench.stats import Estimate
 
 #: Pixels between the points of two defenses, which stand beside each other so that their intervals can be told apart.
 _BESIDE = 4
@@ -22,8 +23,7 @@ _NAMED = 12
 def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     """A figure over a swept number: one panel per attack and one for the worst of them, one line per defense.
 
-    Upright lines are 95 % intervals over seeds; one that reaches beyond 0 or 100 % ends there, without its end stroke.
-    A point that was refused, failed or is missing is a cross at the foot.
+    Upright lines are 95 % intervals over seeds. A point that was refused, failed or is missing is a cross at the foot.
     """
     known = FIGURES[curves.figure]
     table = pd.DataFrame(points(curves, setting), columns=_COLUMNS)
@@ -47,7 +47,7 @@ def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     )
     crosses = base.mark_text(text="\u00d7", fontSize=16, xOffset=beside).encode(y="foot:Q")
     panel = alt.Facet("attack:N", title=None, sort=list(dict.fromkeys(table["attack"])))
-    layers = [spans, ends.encode(y="low_end:Q"), ends.encode(y="high_end:Q"), lines, marks, crosses]
+    layers = [spans, ends.encode(y="low:Q"), ends.encode(y="high:Q"), lines, marks, crosses]
     chart: alt.FacetChart = (
         alt.layer(*layers, data=table).properties(width=390, height=230).facet(facet=panel, columns=2)
     )
@@ -68,26 +68,17 @@ def _along(curves: Breakdown) -> alt.X:
     return alt.X("position:Q", title=curves.key, scale=scale, axis=axis)
 
 
-def has_cut(curves: Breakdown, setting: str = "") -> bool:
-    """Whether an interval reaches beyond what its figure can be."""
-    return any(row["low"] is not None and None in (row["low_end"], row["high_end"]) for row in points(curves, setting))
-
-
 def has_gaps(curves: Breakdown, setting: str = "") -> bool:
     """Whether a point has no figure."""
     return any(row["mean"] is None for row in points(curves, setting))
 
 
-_COLUMNS = ["attack", "defense", "beside", "value", "position", "mean", "low", "high", "low_end", "high_end"]
+_COLUMNS = ["attack", "defense", "beside", "value", "position", "mean", "low", "high"]
 _COLUMNS += ["foot", "figure", "status"]
 
 
 def points(curves: Breakdown, setting: str) -> list[dict[str, Any]]:
-    """One row for each curve and point of a setting, in the figure's unit.
-
-    ``low`` and ``high`` are the ends of the interval as drawn; ``low_end`` and ``high_end`` the true ones, None where they
-    lie outside of what can be drawn, or where there is no interval.
-    """
+    """One row for each curve and point of a setting, in the figure's unit."""
     known = FIGURES[curves.figure]
     rows = [row for row in curves.rows() if row["setting"] == setting]
     defenses = list(dict.fromkeys(row["defense"] for row in rows))
@@ -96,25 +87,11 @@ def points(curves: Breakdown, setting: str) -> list[dict[str, Any]]:
         place: dict[str, Any] = {key: row[key] for key in ("attack", "defense", "value", "position", "status")}
         place["beside"] = defenses.index(row["defense"]) - (len(defenses) - 1) / 2
         if row["mean"] is None:
-            nothing = dict.fromkeys(("mean", "low", "high", "low_end", "high_end"))
+            nothing = dict.fromkeys(("mean", "low", "high"))
             found.append({**place, **nothing, "foot": 0.0, "figure": row["status"]})
             continue
-        spread = "" if row["half_width"] is None else f" ± {known.text(row['half_width'])}"
-        said = f"{known.text(row['mean'])}{spread} {known.unit}".strip()
-        mean = known.scale * row["mean"]
-        found.append({**place, "mean": mean, **_interval(row, known), "foot": None, "figure": said})
+        measured = Estimate(row["mean"], row["low"], row["high"], 0)
+        said = f"{known.estimated(measured)} {known.unit}".strip()
+        ends = {end: None if row[end] is None else known.scale * row[end] for end in ("low", "high")}
+        found.append({**place, "mean": known.scale * row["mean"], **ends, "foot": None, "figure": said})
     return found
-
-
-def _interval(row: dict[str, Any], known: Figure) -> dict[str, float | None]:
-    if row["half_width"] is None:
-        return dict.fromkeys(("low", "high", "low_end", "high_end"))
-    low, high = (known.scale * (row["mean"] + side * row["half_width"]) for side in (-1, 1))
-    if known.unit != "%" or not known.more_is_better:
-        return {"low": low, "high": high, "low_end": low, "high_end": high}
-    return {
-        "low": max(low, 0.0),
-        "high": min(high, 100.0),
-        "low_end": low if low >= 0 else None,
-        "high_end": high if high <= 100 else None,
-    }

@@ -9,8 +9,8 @@ import altair as alt
 import pandas as pd
 from fedguard.app.charts.colours import COLOURS, GREY
 
+from fedguard.bench.matrix import FIGURES
 from fedguard.bench.record import Record
-from fedguard.bench.stats import estimate
 
 
 class Measure(NamedTuple):
@@ -78,11 +78,8 @@ def points(record: Record, measure: str) -> list[dict[str, Any]]:
 
 
 def classes(records: Sequence[Record]) -> alt.LayerChart:
-    """The final accuracy of each class: the mean over seeds, with its 95 % interval.
-
-    An interval that reaches beyond 0 or 100 % ends there, without its end stroke.
-    """
-    table = pd.DataFrame(class_rows(records), columns=["class", "mean", "low", "high", "low_end", "high_end", "figure"])
+    """The final accuracy of each class: the mean over seeds, with its 95 % interval."""
+    table = pd.DataFrame(class_rows(records), columns=["class", "mean", "low", "high", "figure"])
     base = alt.Chart(table).encode(x=alt.X("class:N", title="class", sort=None, axis=alt.Axis(labelAngle=0)))
     axis = alt.Y("mean:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100]))
     bars = base.mark_bar(color=COLOURS[0]).encode(
@@ -90,36 +87,24 @@ def classes(records: Sequence[Record]) -> alt.LayerChart:
     )
     rules = base.mark_rule(color=GREY, strokeWidth=2).encode(y="low:Q", y2="high:Q")
     ends = base.mark_tick(orient="horizontal", color=GREY, size=10, thickness=2)
-    layers = [bars, rules, ends.encode(y="low_end:Q"), ends.encode(y="high_end:Q")]
+    layers = [bars, rules, ends.encode(y="low:Q"), ends.encode(y="high:Q")]
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(height=280, width="container")
     return chart
 
 
-def has_cut(records: Sequence[Record]) -> bool:
-    """Whether the interval of a class reaches beyond 0 or 100 %."""
-    return any(row["low"] is not None and None in (row["low_end"], row["high_end"]) for row in class_rows(records))
-
-
 def class_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """One row for each class, in percent; ``figure`` says so where a class has no test examples.
-
-    ``low`` and ``high`` are the ends of the interval as drawn; ``low_end`` and ``high_end`` the true ones, None where they
-    lie outside of 0 and 100, or where there is no interval.
-    """
+    """One row for each class, in percent; ``figure`` says so where a class has no test examples."""
     results: list[Mapping[str, Any]] = [record["result"] for record in records]
     rows: list[dict[str, Any]] = []
     for number, values in enumerate(zip(*(result["class_accuracy"] for result in results), strict=True)):
-        known = [100 * value for value in values if value is not None]
-        row: dict[str, Any] = {"class": str(number), **dict.fromkeys(("mean", "low", "high", "low_end", "high_end"))}
+        known = [value for value in values if value is not None]
+        row: dict[str, Any] = {"class": str(number), **dict.fromkeys(("mean", "low", "high"))}
         if not known:
             rows.append({**row, "figure": "no test examples"})
             continue
-        found = estimate(known)
-        row |= {"mean": found.mean, "figure": f"{found.mean:.1f} %"}
-        if found.half_width is not None:
-            low, high = found.mean - found.half_width, found.mean + found.half_width
-            row |= {"low": max(0.0, low), "high": min(100.0, high)}
-            row |= {"low_end": low if low >= 0 else None, "high_end": high if high <= 100 else None}
-            row["figure"] = f"{found.mean:.1f} ± {found.half_width:.1f} %"
-        rows.append(row)
+        accuracy = FIGURES["final_accuracy"]
+        found = accuracy.estimate(known)
+        ends = {"mean": found.mean, "low": found.low, "high": found.high}
+        row |= {name: None if end is None else 100 * end for name, end in ends.items()}
+        rows.append({**row, "figure": f"{accuracy.estimated(found)} %"})
     return rows

@@ -114,14 +114,13 @@ def _place(
     }
     if entry.estimate is None:
         return {**place, "mean": None, "label": entry.text(), "spread": "", "figure": entry.text() or "-"}
-    interval = f"{entry.text().replace('±', '± ')} {figure.unit}".strip()
-    said = interval if entry.estimate.half_width is not None else f"{interval} (1 seed, so no interval)"
-    half = entry.estimate.half_width
+    interval = figure.interval(entry.estimate)
+    said = f"{entry.text()} {figure.unit}".strip() + ("" if interval else " (too few seeds for an interval)")
     return {
         **place,
         "mean": figure.scale * entry.estimate.mean,
         "label": figure.text(entry.estimate.mean),
-        "spread": "" if half is None else f"± {figure.text(half)}",
+        "spread": interval,
         "figure": said,
     }
 

@@ -13,7 +13,7 @@ from fedguard.app.charts.colours import COLOURS, GREY
 
 from fedguard.bench.audit import CellAudit
 from fedguard.bench.disclosure import Recognised
-from fedguard.bench.matrix import FIGURES
+from fedguard.bench.matrix import FIGURES, SHARE
 from fedguard.bench.plot import is_logarithmic
 from fedguard.bench.stats import estimate
 from fedguard.bench.trilemma import LEAKAGE, Point, Trilemma, Worst
@@ -120,9 +120,10 @@ def _frontier_rows(
             worst = _worst(point, figure)
             if worst is None:
                 continue
-            known, half = FIGURES[figure], worst.estimate.half_width
-            mean, low, high = (known.scale * (worst.estimate.mean + sign * (half or 0.0)) for sign in (0, -1, 1))
-            spread = "one seed, no interval" if half is None else f"± {known.text(half)}"
+            known, found = FIGURES[figure], worst.estimate
+            ends = (found.mean, found.low, found.high)
+            mean, low, high = (known.scale * (found.mean if end is None else end) for end in ends)
+            spread = known.interval(found) or "too few seeds for an interval"
             yield {
                 "figure": figure,
                 "setting": point.setting,
@@ -135,7 +136,7 @@ def _frontier_rows(
                 "mean": mean,
                 "low": low,
                 "high": high,
-                "said": f"{known.text(worst.estimate.mean)} {known.unit} ({spread})",
+                "said": f"{known.text(found.mean)} {known.unit} ({spread})",
             }
 
 
@@ -206,18 +207,17 @@ def _roc_rows(targets: Sequence[Recognised]) -> Iterator[dict[str, Any]]:
     for (panel, setting), seeds in alike.items():
         for false in _even(curve for curves in seeds.values() for curve in curves):
             means = [math.fsum(_at(curve, false) for curve in curves) / len(curves) for curves in seeds.values()]
-            found = estimate(means)
-            half = found.half_width
+            found = estimate(means, SHARE)
+            few = " (too few seeds for an interval)" if found.low is None else ""
             yield {
                 "panel": panel,
                 "kind": "mean",
                 "setting": setting,
                 "false": false,
                 "true": found.mean,
-                "low": math.nan if half is None else max(0.0, found.mean - half),
-                "high": math.nan if half is None else min(1.0, found.mean + half),
-                "said": f"{100 * found.mean:.1f} % "
-                + ("(one seed, no interval)" if half is None else f"± {100 * half:.1f}"),
+                "low": math.nan if found.low is None else found.low,
+                "high": math.nan if found.high is None else found.high,
+                "said": f"{FIGURES['membership_tpr'].estimated(found)} %{few}",
             }
 
 

@@ -14,10 +14,10 @@ from fedguard.app.lab.live import ALT
 
 from fedguard.bench.matrix import FIGURES, Figure
 from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate, paired
+from fedguard.bench.stats import ENOUGH, paired
 
 #: How epsilon is shown, which no matrix shows.
-EPSILON = Figure("epsilon that the noise proves", False, "")
+EPSILON = Figure("epsilon that the noise proves", False, "", bounds=None)
 
 
 def result(here: Here, name: str, found: Judged) -> None:
@@ -69,8 +69,10 @@ def against_clean(run: Run, cell: str) -> str:
     if not pairs or any(clean is None for _, clean in pairs):
         return ""
     found = paired([100 * (accuracy - clean) for accuracy, clean in pairs])
-    half = "" if found.half_width is None else f" ± {found.half_width:.1f}"
-    over = "one seed, so no interval" if found.pairs == 1 else f"over {found.pairs} seeds"
+    few = found.half_width is None or found.pairs < ENOUGH
+    half = "" if few else f" ± {found.half_width:.1f}"
+    over = f"{found.pairs} {'seed' if found.pairs == 1 else 'seeds'}"
+    over = f"{over}: no interval worth the name" if few else f"over {over}"
     return f"Final accuracy against the mean without attack: {found.mean:+.1f}{half} points, {over}."
 
 
@@ -89,9 +91,7 @@ def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for key, figure in {**SHOWN, "epsilon": EPSILON}.items():
         values = [row[key] for row in rows if row[key] is not None]
         if values:
-            mean = estimate(values)
-            half = "" if mean.half_width is None else f" ± {figure.text(mean.half_width)}"
-            texts[figure.title] = f"{figure.text(mean.mean)}{half} {figure.unit}".strip()
+            texts[figure.title] = f"{figure.estimated(figure.estimate(values))} {figure.unit}".strip()
     return texts
 
 

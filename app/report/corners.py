@@ -9,10 +9,9 @@ from xml.etree.ElementTree import Element
 from fedguard.app.report.elements import el, table
 from fedguard.app.report.records import ran, with_setting
 
-from fedguard.bench.matrix import FIGURES, Entry
+from fedguard.bench.matrix import FIGURES
 from fedguard.bench.record import silent_mean
 from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate
 
 #: By what it is called, where a result holds it.
 _Value = Callable[[dict[str, Any]], float | None]
@@ -21,7 +20,7 @@ _Value = Callable[[dict[str, Any]], float | None]
 def corners(run: Run) -> list[Element]:
     """The robustness tax of each defense, and what each attack costs the plain mean, as absence and harm."""
     tax = _rows(
-        run, "defense", [_corner("clean_mean"), _corner("clean_defense"), lambda result: result["robustness_tax"]]
+        run, "defense", [_corner("clean_mean"), _corner("clean_defense"), lambda result: result["robustness_tax"]], 2
     )
     harm = _rows(
         run,
@@ -33,6 +32,7 @@ def corners(run: Run) -> list[Element]:
             lambda result: _less(_corner("clean_mean")(result), silent_mean(result)),
             lambda result: _less(silent_mean(result), _corner("attack_mean")(result)),
         ],
+        3,
     )
     if not tax and not harm:
         return [el("p", "No trial of this run has a clean counterpart to be held against.")]
@@ -56,8 +56,12 @@ def _tables(tax: list[list[str]], harm: list[list[str]]) -> Iterator[Element]:
     )
 
 
-def _rows(run: Run, side: str, values: list[_Value]) -> list[list[str]]:
-    """For each defense or attack and setting the means over seeds, each seed once; the first two values must be there."""
+def _rows(run: Run, side: str, values: list[_Value], shares: int) -> list[list[str]]:
+    """For each defense or attack and setting the means over seeds, each seed once; the first two values must be there.
+
+    Args:
+        shares: so many of the values are accuracies, the others differences of two.
+    """
     found: dict[str, dict[int, list[float | None]]] = {}
     for swept, record in ran(run):
         told = [value(record["result"]) for value in values]
@@ -65,13 +69,15 @@ def _rows(run: Run, side: str, values: list[_Value]) -> list[list[str]]:
             row = found.setdefault(with_setting(swept[side], run, swept), {})
             row[record["seed"]] = told
     return [
-        [setting, *(_told(column) for column in zip(*seeds.values(), strict=True))] for setting, seeds in found.items()
+        [setting, *(_told(column, number < shares) for number, column in enumerate(zip(*seeds.values(), strict=True)))]
+        for setting, seeds in found.items()
     ]
 
 
-def _told(values: Sequence[float | None]) -> str:
+def _told(values: Sequence[float | None], share: bool) -> str:
     known = [value for value in values if value is not None]
-    return Entry(estimate(known), "ok", FIGURES["final_accuracy"]).text() if len(known) == len(values) else "-"
+    figure = FIGURES["final_accuracy" if share else "harm"]
+    return figure.estimated(figure.estimate(known)) if len(known) == len(values) else "-"
 
 
 def _corner(name: str) -> _Value:

@@ -10,11 +10,10 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import facts, listed, paragraphs, table
 
-from fedguard.bench.matrix import Entry, Figure
+from fedguard.bench.matrix import SHARE, Figure
 from fedguard.bench.record import Record
 from fedguard.bench.report import references
 from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate
 
 
 def what_was_run(run: Run) -> list[Element]:
@@ -96,8 +95,9 @@ def _data(run: Run) -> Iterator[Element]:
 def _measured(found: Sequence[Record]) -> Iterator[str]:
     """Means over seeds, each seed once."""
     by_seed = {record["seed"]: record["threat_card"]["dissimilarity"] for record in found}
-    for key in ("label_distance", "gradient_dissimilarity"):
-        yield Entry(estimate([one[key] for one in by_seed.values()]), "ok", Figure(key, False, "")).text()
+    for key, bounds in (("label_distance", SHARE), ("gradient_dissimilarity", None)):
+        known = Figure(key, False, "", bounds=bounds)
+        yield known.estimated(known.estimate([one[key] for one in by_seed.values()]))
     least = min(one["smallest_client"] for one in by_seed.values())
     most = max(one["largest_client"] for one in by_seed.values())
     yield f"{least} to {most}"

@@ -1,92 +1,82 @@
-"""The headline: the worst case of each defense, and what there is no figure of and why."""
+"""The headline: the answer, the worst case of each defense, and what there is no figure of and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed, paragraphs, table
 
-from fedguard.bench.matrix import FIGURES, Entry, Matrix
+from fedguard.bench.answer import RULE, Standing, answers, standings
+from fedguard.bench.matrix import Matrix
 from fedguard.bench.reasons import reason_lines
 from fedguard.bench.report import worst_cases
 from fedguard.bench.run import Run
+from fedguard.bench.stats import over_seeds
 
-_ACCURACY = FIGURES["final_accuracy"]
+_HEADS = [
+    "defense", "without attack", "worst attack", "accuracy under it", "lost", "harm", "backdoor success",
+    "attacks without a figure",
+]  # fmt: skip
 
 
 def headline(run: Run) -> list[Element]:
-    """What each defense keeps under the attack that lowers its accuracy most; then what was refused, failed or not run."""
-    final, lost = run.table(), [run.table("accuracy_drop"), run.table("harm")]
-    parts = [part for block in final.blocks for part in _worst(final, lost, block)]
+    """Which defense keeps the most, by the worst over all goals of the attacks; then what was refused, failed or not run."""
+    tables = run.table(), run.table("accuracy_drop"), run.table("harm")
+    found = standings(run)
+    parts = [
+        part
+        for place, answer in answers(run).items()
+        for part in _of_setting(place, answer, [one for one in found if one.setting == place], tables)
+    ]
     if not parts:
-        parts = [el("p", "This run has no attack on the training.")]
+        parts.append(el("p", "This run has no attack on the training."))
     else:
-        parts.append(
-            el(
-                "p",
-                "The worst is the attack with the lowest mean of those that ran; one that was refused, failed or was not "
-                "thought of might lower it further. Lost: against the same defense without attack, seed by seed; harm: against "
-                "the same defense while the colluders send nothing. Means over seeds ± 95 % interval.",
-                class_="note",
-            )
+        said = over_seeds(len(run.seeds))
+        note = (
+            f"{RULE} {said[0].upper()}{said[1:]}. Another attack might be worse. Lost: against the same defense without "
+            "attack, seed by seed; harm: against the same defense while the colluders send nothing. Backdoor success: above a "
+            "clean model's."
         )
+        parts.append(el("p", note, class_="note"))
     ensembles = [str(text) for text in worst_cases(run)]
     return [*parts, *(paragraphs(ensembles)), *_without_figures(run)]
 
 
-def _worst(final: Matrix, lost: Sequence[Matrix], block: str) -> Iterator[Element]:
-    rows = final.blocks[block]
-    found = {defense: final.worst(block, defense) for defense in final.defenses}
-    attacked = [
-        (defense, next(name for name, row in rows.items() if row[defense] is worst), worst)
-        for defense, worst in found.items()
-        if worst is not None
-    ]
-    if not any(attack != "none" for attack in rows):
-        return
-    if block:
-        yield el("h3", block)
-    sentence = _sentence(attacked, sum(attack != "none" for attack in rows))
-    yield el("p", sentence, class_="lead")
-    table_rows = [
-        (defense, rows["none"][defense].text() if "none" in rows else "-", *"----", _not_measured(rows, defense))
-        for defense, worst in found.items()
-        if worst is None
-    ]
-    for defense, attack, worst in attacked:
-        clean = rows["none"][defense].text() if "none" in rows else "-"
-        parts = [
-            one.blocks[block][attack][defense].text() if attack in one.blocks.get(block, {}) else "-" for one in lost
-        ]
-        table_rows.append((defense, clean, attack, worst.text(), *parts, _not_measured(rows, defense)))
-    heads = [
-        "defense",
-        "without attack",
-        "worst attack",
-        "accuracy under it",
-        "lost",
-        "harm",
-        "attacks without a figure",
-    ]
+def _of_setting(place: str, answer: str, found: Sequence[Standing], tables: tuple[Matrix, ...]) -> Iterator[Element]:
+    if place:
+        yield el("h3", place)
+    yield el("p", answer, class_="lead")
     caption = "Final accuracy in % without attack and under the worst attack; lost, and the harm in it, in points"
-    yield table(f"{caption}; {block}" if block else caption, heads, table_rows, "lrlrrrl")
+    rows = [
+        _row(one, tables) for one in sorted(found, key=lambda one: -1.0 if one.kept is None else one.kept, reverse=True)
+    ]
+    columns = [number for number, _ in enumerate(_HEADS) if number != 6 or any(row[6] != "-" for row in rows)]
+    yield table(
+        f"{caption}; {place}" if place else caption,
+        [_HEADS[number] for number in columns],
+        [[row[number] for number in columns] for row in rows],
+        "lrlrrr" + "rl"[len(columns) < len(_HEADS) :],
+    )
 
 
-def _sentence(attacked: list[tuple[str, str, Entry]], attacks: int) -> str:
-    if not attacked:
-        return "No attack on the training has a figure here."
-    ordered = sorted(attacked, key=lambda one: one[2].estimate.mean if one[2].estimate else 0.0)
-    kept = [f"{defense} keeps {entry.text()} % ({attack})" for defense, attack, entry in (ordered[-1], ordered[0])]
-    under = "Under the attack" if attacks == 1 else f"Under the worst of {attacks} attacks"
-    if len(ordered) == 1:
-        return f"{under}, {kept[0]}."
-    return f"{under}, {kept[0]}, the most by its mean, and {kept[1]}, the least."
-
-
-def _not_measured(rows: Mapping[str, Mapping[str, Entry]], defense: str) -> str:
-    bad = [f"{attack} {row[defense].status}" for attack, row in rows.items() if row[defense].estimate is None]
-    return ", ".join(bad) or "none"
+def _row(one: Standing, tables: tuple[Matrix, ...]) -> list[str]:
+    final, *lost = tables
+    rows = final.blocks[one.setting]
+    clean = rows["none"][one.defense].text() if "none" in rows else "-"
+    bad = [f"{attack} {row[one.defense].status}" for attack, row in rows.items() if row[one.defense].estimate is None]
+    missing = ", ".join(bad) or "none"
+    if one.worst is None:
+        return [one.defense, clean, *"-----", missing]
+    attack = one.worst.attack
+    parts = [
+        table.blocks[one.setting][attack][one.defense].text() if attack in table.blocks.get(one.setting, {}) else "-"
+        for table in lost
+    ]
+    texts = one.texts()
+    return [
+        one.defense, clean, attack, texts["accuracy under it, %"], *parts, texts["backdoor success, %"] or "-", missing
+    ]  # fmt: skip
 
 
 def _without_figures(run: Run) -> Iterator[Element]:

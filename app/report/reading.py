@@ -8,6 +8,7 @@ from fedguard.app.report.elements import el, listed
 
 from fedguard.bench.reading import content
 from fedguard.bench.run import Run
+from fedguard.bench.stats import ENOUGH
 from fedguard.errors import StoreError
 
 #: A configuration of more bytes than this is cut.
@@ -35,11 +36,15 @@ def reading(run: Run) -> list[Element]:
 
 
 def _seeds(seeds: int) -> str:
-    if seeds == 1:
+    if seeds < ENOUGH:
         return (
-            "This run has one seed, so no figure has an interval, and a difference between two of them may be chance."
+            f"This run has {seeds} seed{'s' * (seeds > 1)}: no interval worth the name, and a difference between two figures "
+            "may be chance."
         )
-    said = f"This run has {seeds} seeds. ± is the half-width of Student's 95 % interval of the mean over them"
+    said = (
+        f"This run has {seeds} seeds. ± is the 95 % interval of the mean over them: Student's, for shares on the logit scale, "
+        "so that it stays between 0 and 100 %; where its sides differ both are given, as -9.2 +8.2"
+    )
     return (
         f"{said}."
         if seeds >= 5

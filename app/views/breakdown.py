@@ -6,12 +6,13 @@ from typing import Any
 
 import streamlit as st
 from fedguard.app import address, data, words
-from fedguard.app.charts.breakdown import breakdown, has_cut, has_gaps
+from fedguard.app.charts.breakdown import breakdown, has_gaps
 from fedguard.app.here import Here, empty
 
 from fedguard.bench.breakdown import ACCURACIES, Breakdown
 from fedguard.bench.matrix import FIGURES
 from fedguard.bench.run import Run
+from fedguard.bench.stats import ENOUGH, over_seeds
 
 #: Lines of a table that is shown whole; a longer one scrolls.
 _WHOLE = 40
@@ -45,13 +46,7 @@ def show(here: Here) -> None:
 
 def _drawn(run: Run, curves: Breakdown, setting: str) -> None:
     seeds = len(run.seeds)
-    says = [
-        f"Means of {seeds} seeds, upright lines are 95 % intervals."
-        if seeds > 1
-        else "One seed, so there are no intervals."
-    ]
-    if seeds > 1 and has_cut(curves, setting):
-        says.append("One without its end stroke reaches beyond 0 or 100 %; the table below has all of it.")
+    says = [f"{over_seeds(seeds).capitalize()}{', as an upright line' if seeds >= ENOUGH else ''}."]
     says.append("The points of the defenses stand a little beside each other, at the same value.")
     if has_gaps(curves, setting):
         says.append("A cross at the foot: refused, failed or missing there. Point at it to read which.")
@@ -104,11 +99,7 @@ def _points(curves: Breakdown, setting: str) -> None:
     table = [
         {
             curves.key: label,
-            **{
-                curve.defense: curve.entries[number].text().replace("±", "± ")
-                for curve in shown
-                if curve.attack == attack
-            },
+            **{curve.defense: curve.entries[number].text() for curve in shown if curve.attack == attack},
         }
         for number, label in enumerate(curves.labels)
     ]

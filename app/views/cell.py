@@ -8,13 +8,14 @@ from typing import Any
 import streamlit as st
 import yaml
 from fedguard.app import address, data, words
-from fedguard.app.charts.curves import MEASURES, classes, curves, has_cut, points
+from fedguard.app.charts.curves import MEASURES, classes, curves, points
 from fedguard.app.here import Here, plain
 
 from fedguard.bench.places import setting
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
 from fedguard.bench.schema import Position
+from fedguard.bench.stats import over_seeds
 
 
 def show(here: Here) -> None:
@@ -181,8 +182,6 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
     with right:
         st.subheader("By class")
         _spread(shown)
-        if has_cut(shown):
-            st.caption("Intervals without an end stroke reach beyond 0 or 100 %.")
         st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
         minority = words.minority(shown)
         if minority:
@@ -191,8 +190,7 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
 
 
 def _spread(shown: Sequence[Record]) -> None:
-    several = f"Means of {len(shown)} seeds ± 95 % intervals."
-    st.caption(several if len(shown) > 1 else "One seed, so there is no interval.")
+    st.caption(f"{over_seeds(len(shown)).capitalize()}.")
 
 
 # ---------------------------------------------------------------------------------------------------- what it rests on

@@ -14,6 +14,7 @@ from fedguard.app.here import Here
 from fedguard.bench.matrix import FIGURES, Matrix
 from fedguard.bench.places import setting
 from fedguard.bench.run import Run
+from fedguard.bench.stats import over_seeds
 
 #: More heatmaps than these are not drawn beneath each other: the reader chooses one.
 _AT_ONCE = 3
@@ -45,11 +46,9 @@ def show(here: Here) -> None:
 
 def _explained(run: Run, figure: str) -> str:
     better = "More" if FIGURES[figure].more_is_better else "Less"
-    seeds = len(run.seeds)
-    spread = f"means of {seeds} seeds ± 95 % intervals" if seeds > 1 else "one seed, so there are no intervals"
     return (
-        f"{better} is better for the defender; {spread}. Grey: no figure, and why. * An attack that failed or was not run may "
-        "be worse. Click a field to open its cell, or choose it below."
+        f"{better} is better for the defender; {over_seeds(len(run.seeds))}. Grey: no figure, and why. * An "
+        "attack that failed or was not run may be worse. Click a field to open its cell, or choose it below."
     )
 
 

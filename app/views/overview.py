@@ -11,11 +11,12 @@ from typing import Any
 import streamlit as st
 from fedguard.app import data
 from fedguard.app.data import Summary
-from fedguard.app.headline import headlines
 from fedguard.app.here import Here, empty, plain
 
+from fedguard.bench.answer import RULE, answers, standings
 from fedguard.bench.reasons import reason_lines
 from fedguard.bench.run import Run
+from fedguard.bench.stats import over_seeds
 from fedguard.errors import FedGuardError
 
 #: The pages of a run, and what they are asked for.
@@ -86,15 +87,14 @@ def _damaged(here: Here, run: Run) -> None:
 
 
 def _headlines(run: Run) -> None:
-    found = headlines(run)
-    table = [one.texts() for one in found]
+    table = [one.texts() for one in standings(run)]
     columns = [name for name in table[0] if any(row[name] for row in table)] if table else []
     st.subheader("What came out")
-    seeds = len(run.seeds)
-    spread = f"Means of {seeds} seeds ± 95 % intervals." if seeds > 1 else "One seed, so there are no intervals."
+    for place, answer in answers(run).items():
+        st.text(f"{place}: {answer}" if place else answer)
     st.caption(
-        f"{spread} The worst attack is the one with the lowest mean. The robustness tax is what a defense costs where nobody "
-        "attacks: the clean accuracy of the plain mean less its own."
+        f"{over_seeds(len(run.seeds)).capitalize()}. {RULE} The worst attack is the one with the lowest mean. The "
+        "robustness tax is what a defense costs where nobody attacks: the clean accuracy of the plain mean less its own."
     )
     st.dataframe([{name: row[name] for name in columns} for row in table], hide_index=True, width="stretch")
 

@@ -15,10 +15,10 @@ from fedguard.app.here import Here, empty, plain
 from fedguard.bench.audit import CellAudit
 from fedguard.bench.audits import stored_audit
 from fedguard.bench.disclosure import Promise, Rebuilt, Recognised, found_by_all, picture, promises, rebuilt, recognised
-from fedguard.bench.matrix import FIGURES
+from fedguard.bench.matrix import DIFFERENCE, FIGURES, Figure
 from fedguard.bench.places import setting
 from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate
+from fedguard.bench.stats import Estimate
 from fedguard.bench.trilemma import Trilemma, points
 from fedguard.errors import StoreError
 
@@ -105,7 +105,8 @@ def _costs(run: Run) -> None:
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
     """A point as a reader takes it: each figure with its unit, interval and attack."""
     said = {
-        FIGURES[key].title: _estimated(key, value["mean"], value["half_width"]) + f" ({value['attack']})"
+        FIGURES[key].title: _estimated(key, Estimate(value["mean"], value["low"], value["high"], 0))
+        + f" ({value['attack']})"
         for key, value in row.items()
         if key in FIGURES
     }
@@ -113,10 +114,10 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"defense": row["defense"], "epsilon": epsilon, **said, "setting": row["setting"]}
 
 
-def _estimated(figure: str, mean: float, half_width: float | None) -> str:
+def _estimated(figure: str, found: Estimate) -> str:
     known = FIGURES[figure]
-    spread = " (one seed)" if half_width is None else f" ± {known.text(half_width)}"
-    return f"{known.text(mean)}{spread} {known.unit}".strip()
+    few = "" if known.interval(found) else " (too few seeds for an interval)"
+    return f"{known.estimated(found)} {known.unit}".strip() + few
 
 
 def _members(run: Run) -> None:
@@ -172,8 +173,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], figure: str) -> str:
     values = [row[figure] for row in rows]
     if None in values:
         return "unreportable"
-    over = estimate(values)
-    return _estimated(figure, over.mean, over.half_width)
+    return _estimated(figure, FIGURES[figure].estimate(values))
 
 
 def _target(one: Recognised) -> dict[str, Any]:
@@ -282,8 +282,8 @@ def _gallery(run: Run) -> None:
 def _reconstruction(one: Rebuilt) -> None:
     place, score = one.place, one.score
     figures = (
-        f"PSNR {_over_inputs(score['psnr'], ' dB')}, gain {_over_inputs(score['gain'], ' dB')} above "
-        f"{str(score['best_baseline']).replace('_', ' ')}, SSIM {_over_inputs(score['ssim'], '')}, "
+        f"PSNR {_over_inputs(score['psnr'], FIGURES['psnr'])}, gain {_over_inputs(score['gain'], FIGURES['psnr_gain'])} above "
+        f"{str(score['best_baseline']).replace('_', ' ')}, SSIM {_over_inputs(score['ssim'], _SSIM)}, "
         f"{score['exact']} of {score['images']} exact"
     )
     plain(f"{place.attack} against {place.defense}, seed {place.seed}, target {one.target}")
@@ -309,11 +309,14 @@ def _reconstruction(one: Rebuilt) -> None:
     )
 
 
-def _over_inputs(spread: Mapping[str, Any] | None, unit: str) -> str:
-    if spread is None or spread["mean"] is None:
+_SSIM = Figure("SSIM", False, "", bounds=DIFFERENCE)
+
+
+def _over_inputs(spread: Mapping[str, Any] | None, known: Figure) -> str:
+    """The mean over inputs, with an interval between the figure's bounds."""
+    if spread is None or not spread.get("values"):
         return "-"
-    half = spread["half_width"]
-    return f"{spread['mean']:.3g}" + ("" if half is None else f" ± {half:.2g}") + unit
+    return f"{known.estimated(known.estimate(spread['values']))} {known.unit}".strip()
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -22,7 +22,8 @@ from fedguard.bench.explain.session import (
     measure,
     play,
 )
-from fedguard.bench.stats import Estimate, estimate
+from fedguard.bench.matrix import FIGURES
+from fedguard.bench.stats import Estimate, student
 from fedguard.errors import FedGuardError
 
 #: Numbers of clients that costs are told for, and those that are measured, each so often.
@@ -228,7 +229,7 @@ def _measure(colluding: float, dropping: float, length: int) -> None:
 
 
 def _timed(runs: list[Measured]) -> dict[str, Any]:
-    seconds = estimate([1000 * one.seconds for one in runs])
+    seconds = student([1000 * one.seconds for one in runs])
     return {
         "clients": runs[0].clients,
         "neighbours": runs[0].neighbours,
@@ -264,19 +265,16 @@ def _sums(one: Hidden) -> dict[str, Any]:
         "hidden among, at least": "-" if one.anonymity is None else str(one.anonymity),
         "sums lost": f"{one.aborted} of {one.sessions}",
         "error of the mean": "-" if one.error is None else _spread(one.error, ".2g"),
-        "updates cut, %": _spread(Estimate(*_percent(one.clipped)), ".3g"),
+        "updates cut, %": FIGURES["final_accuracy"].estimated(one.clipped),
         "bytes sent by a client in a round": _spread(one.up, ",.0f"),
         "bytes received": _spread(one.down, ",.0f"),
         "setting": one.setting,
     }
 
 
-def _percent(one: Estimate) -> tuple[float, float | None, int]:
-    return 100 * one.mean, None if one.half_width is None else 100 * one.half_width, one.seeds
-
-
 def _spread(one: Estimate, form: str) -> str:
-    return format(one.mean, form) + (" (one seed)" if one.half_width is None else f" ± {format(one.half_width, form)}")
+    few = f" ({one.seeds} {'seed' if one.seeds == 1 else 'seeds'})"
+    return format(one.mean, form) + (few if one.half_width is None else f" ± {format(one.half_width, form)}")
 
 
 PARTS: dict[str, Callable[[Here], None]] = {

@@ -97,7 +97,8 @@ class Breakdown(Printed):
     def rows(self) -> list[dict[str, Any]]:
         """One row per curve and point, the worst of all attacks among them, with shares in [0, 1].
 
-        Keys: attack, defense, setting, key, value, position (None where values are no numbers), mean, half_width, status.
+        Keys: attack, defense, setting, key, value, position (None where values are no numbers), mean, low and high (the ends of
+        its 95 % interval), status.
         """
         return [
             {
@@ -108,7 +109,8 @@ class Breakdown(Printed):
                 "value": label,
                 "position": None if self.positions is None else self.positions[number],
                 "mean": entry.estimate.mean if entry.estimate else None,
-                "half_width": entry.estimate.half_width if entry.estimate else None,
+                "low": entry.estimate.low if entry.estimate else None,
+                "high": entry.estimate.high if entry.estimate else None,
                 "status": entry.status,
             }
             for curve in (*self.curves, *self.worst)
@@ -292,7 +294,7 @@ class _LaidOut:
         values = [row[self.figure] for row in rows if row[self.figure] is not None]
         if bad or not values:
             return Entry(None, bad[0] if bad else "missing" if not rows else "ok")
-        return Entry(estimate(values), "ok", FIGURES[self.figure])
+        return Entry(FIGURES[self.figure].estimate(values), "ok", FIGURES[self.figure])
 
     def _traces(self, points: Sequence[Point]) -> list[Trace]:
         """One trace per seed that has all the points."""

@@ -11,7 +11,7 @@ from fedguard.bench.comparison import Apart, Comparison, Difference, Setting
 from fedguard.bench.differences import apart
 from fedguard.bench.matrix import FIGURES
 from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate, paired
+from fedguard.bench.stats import paired
 from fedguard.errors import UnknownName
 
 Place = tuple[tuple[str, str], ...]
@@ -83,8 +83,8 @@ def _at(
     return Difference(
         swept=swept,
         figure=figure,
-        a=estimate([before[seed] for seed in seeds or before]),
-        b=estimate([after[seed] for seed in seeds or after]),
+        a=FIGURES[figure].estimate([before[seed] for seed in seeds or before]),
+        b=FIGURES[figure].estimate([after[seed] for seed in seeds or after]),
         paired=paired([after[seed] - before[seed] for seed in seeds]) if seeds else None,
         seeds=seeds,
     )

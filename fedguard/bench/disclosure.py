@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedguard.bench.matrix import SHARE
 from fedguard.bench.pictures import IMAGES, grid, load, png
 from fedguard.bench.places import setting
 from fedguard.bench.reading import content
 from fedguard.bench.record import Record
 from fedguard.bench.run import Run
-from fedguard.bench.stats import Estimate, estimate
+from fedguard.bench.stats import Bounds, Estimate, estimate
 from fedguard.errors import StoreError
 from fedguard.metrics.membership import pooled
 
@@ -220,17 +221,17 @@ def _hidden(setting: str, mode: str, trials: list[tuple[int, Mapping[str, Any]]]
         aborted=sum(one["aborted_sessions"] for one in sums),
         why=next((one["why_aborted"] for one in sums if one["why_aborted"]), None),
         error=_over_seeds(errors) if errors else None,
-        clipped=_over_seeds([(seed, one["clipped"]) for seed, one in trials]),
+        clipped=_over_seeds([(seed, one["clipped"]) for seed, one in trials], SHARE),
         up=_over_seeds([(seed, one["bytes_up"]) for seed, one in trials]),
         down=_over_seeds([(seed, one["bytes_down"]) for seed, one in trials]),
     )
 
 
-def _over_seeds(values: Iterable[tuple[int, float]]) -> Estimate:
+def _over_seeds(values: Iterable[tuple[int, float]], bounds: Bounds | None = None) -> Estimate:
     seeds: dict[int, list[float]] = {}
     for seed, value in values:
         seeds.setdefault(seed, []).append(value)
-    return estimate([math.fsum(one) / len(one) for one in seeds.values()])
+    return estimate([math.fsum(one) / len(one) for one in seeds.values()], bounds)
 
 
 #: What `zipfile` and numpy raise on a file that is damaged, or encrypted.

@@ -14,20 +14,25 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.places import setting
-from fedguard.bench.stats import Estimate, estimate
+from fedguard.bench.stats import Bounds, Estimate, estimate, over_seeds
 from fedguard.errors import UnknownName
+
+#: Of shares, of differences of two shares.
+SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
 
 
 class Figure(NamedTuple):
     """What a figure is, whether more is better (for the defender), and its unit: shares are shown in percent.
 
-    ``goal`` is that of the attacks on the clients' privacy that it belongs to; None for a figure of the training.
+    ``goal`` is that of the attacks on the clients' privacy that it belongs to; None for a figure of the training. ``bounds``
+    are the least and the most that it can be.
     """
 
     title: str
     more_is_better: bool
     unit: str = "%"
     goal: str | None = None
+    bounds: Bounds | None = SHARE
 
     def fits(self, goal: str | None) -> bool:
         """Whether a row of an attack with this goal has the figure."""
@@ -41,6 +46,21 @@ class Figure(NamedTuple):
     def text(self, value: float) -> str:
         """``93.1``, or three digits of a figure that is no share, of which 0 stands for what rounding leaves."""
         return f"{self.scale * value:.1f}" if self.unit == "%" else f"{value if abs(value) > 1e-9 else 0:.3g}"
+
+    def interval(self, found: Estimate) -> str:
+        """``±2.0``, or ``-9.2 +8.2`` where its sides differ, in the figure's unit; "" without an interval."""
+        if found.low is None or found.high is None:
+            return ""
+        below, above = self.text(found.mean - found.low), self.text(found.high - found.mean)
+        return f"±{above}" if below == above else f"-{below} +{above}"
+
+    def estimated(self, found: Estimate) -> str:
+        """``93.1 ±0.8``: the mean with its interval."""
+        return f"{self.text(found.mean)} {self.interval(found)}".strip()
+
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        """The mean over seeds, with an interval between the figure's bounds."""
+        return estimate(values, self.bounds)
 
     @property
     def heading(self) -> str:
@@ -56,17 +76,19 @@ FIGURES = {
     "final_accuracy": Figure("final accuracy", True),
     "worst_class_accuracy": Figure("accuracy of the worst class", True),
     "best_accuracy": Figure("best accuracy of any round (a diagnostic, not a result)", True),
-    "accuracy_drop": Figure("accuracy lost under the attack", False),
-    "absence": Figure("accuracy lost as the colluders' data are absent", False),
-    "harm": Figure("accuracy lost to what the colluders send", False),
-    "attack_success": Figure("backdoor success above that of a clean model", False),
-    "durability": Figure("how long a backdoor outlived the attack, at least", False, "rounds"),
+    "accuracy_drop": Figure("accuracy lost under the attack", False, bounds=DIFFERENCE),
+    "absence": Figure("accuracy lost as the colluders' data are absent", False, bounds=DIFFERENCE),
+    "harm": Figure("accuracy lost to what the colluders send", False, bounds=DIFFERENCE),
+    "attack_success": Figure("backdoor success above that of a clean model", False, bounds=DIFFERENCE),
+    "durability": Figure("how long a backdoor outlived the attack, at least", False, "rounds", bounds=None),
     "filter_precision": Figure("hostile updates among those that the filter excluded", True),
     "filter_recall": Figure("hostile updates that the filter excluded", True),
     "honest_excluded": Figure("honest updates that the filter excluded", False),
-    "kappa": Figure("kappa: the largest that a round showed", False, ""),
-    "psnr": Figure("PSNR of the reconstructions", False, "dB", "reconstruction"),
-    "psnr_gain": Figure("PSNR of the reconstructions above the best trivial guess", False, "dB", "reconstruction"),
+    "kappa": Figure("kappa: the largest that a round showed", False, "", bounds=None),
+    "psnr": Figure("PSNR of the reconstructions", False, "dB", "reconstruction", None),
+    "psnr_gain": Figure(
+        "PSNR of the reconstructions above the best trivial guess", False, "dB", "reconstruction", None
+    ),
     "recovered": Figure("inputs recovered exactly", False, "%", "reconstruction"),
     "label_accuracy": Figure("labels recovered", False, "%", "labels"),
     "membership_auc": Figure("AUC of membership (0.5 is chance)", False, "", "membership"),
@@ -84,11 +106,10 @@ class Entry:
     figure: Figure = FIGURES["final_accuracy"]
 
     def text(self) -> str:
-        """``93.1 ±0.8`` in the figure's unit, ``93.1`` for one seed, or the status."""
+        """``93.1 ±0.8`` in the figure's unit, ``93.1`` for too few seeds, or the status."""
         if self.estimate is None:
             return "-" if self.status == "ok" else self.status
-        half = self.estimate.half_width
-        return self.figure.text(self.estimate.mean) + ("" if half is None else f" ±{self.figure.text(half)}")
+        return self.figure.estimated(self.estimate)
 
 
 @dataclass(frozen=True)
@@ -238,8 +259,7 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
         empty = {one: Entry(None, "") for one in defenses}
         blocks.setdefault(block, {}).setdefault(attack, empty)[defense] = _entry(found, figure)
     seeds = len({row["seed"] for row in rows})
-    spread = f"mean of {seeds} seeds ± 95 % interval" if seeds > 1 else "1 seed, so no interval"
-    return Matrix(f"{name}: {FIGURES[figure].heading}, {spread}", figure, defenses, blocks)
+    return Matrix(f"{name}: {FIGURES[figure].heading}, {over_seeds(seeds)}", figure, defenses, blocks)
 
 
 def _entry(rows: Sequence[Mapping[str, Any]], figure: str) -> Entry:
@@ -247,4 +267,4 @@ def _entry(rows: Sequence[Mapping[str, Any]], figure: str) -> Entry:
     bad = Counter(row["status"] for row in rows if row["status"] != "ok").most_common(1)
     if bad:  # an average over the seeds that happened to work would be a different figure
         return Entry(None, bad[0][0])
-    return Entry(estimate(values), "ok", FIGURES[figure]) if values else Entry(None, "ok")
+    return Entry(FIGURES[figure].estimate(values), "ok", FIGURES[figure]) if values else Entry(None, "ok")

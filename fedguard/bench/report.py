@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from fedguard.bench.answer import answers
 from fedguard.bench.judging.lint import flag_lines, lint
 from fedguard.bench.judging.results import results_of
 from fedguard.bench.matrix import FIGURES, Matrix
@@ -49,6 +50,7 @@ def matrices(run: Run) -> Iterator[Matrix]:
 
 
 def _parts(run: Run) -> Iterator[RenderableType]:
+    yield from _answers(run)
     yield from matrices(run)
     yield from worst_cases(run)
     yield from _setting(run)
@@ -60,6 +62,11 @@ def _parts(run: Run) -> Iterator[RenderableType]:
             f"\n{missing} of {len(run.rows())} trials have not been run: run the suite again to go on.", "yellow"
         )
     yield from _flags(run)
+
+
+def _answers(run: Run) -> Iterator[RenderableType]:
+    for place, answer in answers(run).items():
+        yield Text(f"{place}: {answer}\n" if place else f"{answer}\n", "bold")
 
 
 def _setting(run: Run) -> Iterator[RenderableType]:
@@ -118,9 +125,8 @@ def references(run: Run) -> Iterator[RenderableType]:
         found_by_seed |= {r["seed"]: value(r["result"]) for r in records if r["threat_card"]["attack"]}
         values = [one for one in found_by_seed.values() if one is not None]
         if values:
-            found = estimate(values)
-            spread = "" if found.half_width is None else f" ±{_points(found.half_width)}"
-            said.append(f"{meaning} {_points(found.mean)}{spread} %")
+            figure = FIGURES["final_accuracy"]
+            said.append(f"{meaning} {figure.estimated(figure.estimate(values))} %")
     yield Text(f"To compare with: {', '.join(said)}.")
 
 

@@ -6,30 +6,78 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+#: Below so many seeds a mean gets no interval: of two seeds, most intervals with the right coverage span most of the scale.
+ENOUGH = 3
+
+Bounds = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with the half-width of its 95 % interval; None for a single seed, which has no interval."""
+    """A mean over seeds with its 95 % interval from ``low`` to ``high``; None where too few seeds have none."""
 
     mean: float
-    half_width: float | None
+    low: float | None
+    high: float | None
     seeds: int
 
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's length."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
-def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
-    """Mean and Student's t interval: ``mean +- t_{n-1} * s / sqrt(n)``.
+
+def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float = 0.95) -> Estimate:
+    """A mean with an interval that stays inside of what the figure can be.
+
+    Without bounds it is Student's: ``mean +- h`` with ``h = t_{n-1} s / sqrt(n)``. Between bounds it is Student's on the logit
+    scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1].
+    It is as long as Student's where the values lie close together, and longer towards the middle where they lie near a bound.
+    Fewer than `ENOUGH` seeds have none.
 
     Args:
         values: one value per seed, at least one.
+        bounds: the least and the most that the figure can be.
         level: confidence level.
     """
+    if len(values) < ENOUGH:
+        return Estimate(math.fsum(values) / len(values), None, None, len(values))
+    found = student(values, level)
+    half = found.half_width or 0.0
+    if bounds is None or half == 0:
+        return found
+    lowest, width = bounds[0], bounds[1] - bounds[0]
+    mean = (found.mean - lowest) / width
+    if not 0 < mean < 1:
+        return found
+    centre, side = math.log(mean / (1 - mean)), half / width / (mean * (1 - mean))
+    low, high = (lowest + width * _expit(centre + sign * side) for sign in (-1, 1))
+    return Estimate(found.mean, min(low, found.mean), max(high, found.mean), found.seeds)
+
+
+def student(values: Sequence[float], level: float = 0.95) -> Estimate:
+    """Mean and Student's t interval: ``mean +- t_{n-1} * s / sqrt(n)``; a single value has none."""
     n, mean = len(values), math.fsum(values) / len(values)
     if n == 1:
-        return Estimate(mean, None, 1)
+        return Estimate(mean, None, None, 1)
     from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to load
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return Estimate(mean, float(stdtrit(n - 1, (1 + level) / 2)) * deviation / math.sqrt(n), n)
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * deviation / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
+def over_seeds(seeds: int) -> str:
+    """What a title says of its figures: ``mean of 5 seeds ± 95 % interval``."""
+    if seeds == 1:
+        return "1 seed, so no interval"
+    if seeds < ENOUGH:
+        return f"mean of {seeds} seeds: no interval worth the name"
+    return f"mean of {seeds} seeds ± 95 % interval"
+
+
+def _expit(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +110,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
         differences: one per pair, at least one.
         level: confidence level of the interval.
     """
-    found = estimate(differences, level)
+    found = student(differences, level)
     if found.half_width is None:
         return Paired(found.mean, None, 1, None, None)
     from scipy.stats import t

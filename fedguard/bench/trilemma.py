@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.matrix import FIGURES, PRIVACY_GOALS
+from fedguard.bench.parted import parted
 from fedguard.bench.places import setting
 from fedguard.bench.plot import chart
 from fedguard.bench.printed import Printed
-from fedguard.bench.stats import Estimate, estimate
+from fedguard.bench.stats import Estimate
 from fedguard.errors import ConfigError
 
 #: The figures that say how much leaks, the more telling ones first.
@@ -38,7 +38,8 @@ class Point:
     Attributes:
         setting: the values of the swept keys beside attack and defense.
         epsilon: the largest over seeds and attacks on the training; None without guarantee.
-        accuracy: the final accuracy under the attack that lowers it most; no attack counts as one.
+        accuracy: the final accuracy under the attack on the training that lowers it most; without attack where none is of
+            the training.
         leakage: by figure, what the attack of its goal that learns most comes to.
     """
 
@@ -56,7 +57,12 @@ class Point:
             "defense": self.defense,
             "epsilon": self.epsilon,
             **{
-                figure: {"attack": one.attack, "mean": one.estimate.mean, "half_width": one.estimate.half_width}
+                figure: {
+                    "attack": one.attack,
+                    "mean": one.estimate.mean,
+                    "low": one.estimate.low,
+                    "high": one.estimate.high,
+                }
                 for figure, one in worst.items()
                 if one is not None
             },
@@ -77,30 +83,30 @@ class Trilemma(Printed):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"{self.name}: what privacy costs and what still leaks; each the worst of its attacks", "bold")
         figures = [figure for figure in LEAKAGE if any(figure in point.leakage for point in self.points)]
-        yield self._table(figures)
+        yield from self._tables(figures, options.max_width)
         for figure in ("final_accuracy", *figures):
             yield from self._chart(figure, min(options.max_width, 72))
 
-    def _table(self, figures: Sequence[str]) -> Table:
-        table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    def _tables(self, figures: Sequence[str], room: int) -> Iterator[Table]:
         shown = {"worst accuracy, %": [point.accuracy for point in self.points]}
         for figure in figures:
             unit = FIGURES[figure].unit
-            shown[f"{figure}, {unit}" if unit else figure] = [point.leakage.get(figure) for point in self.points]
+            title = figure.replace("_", " ")
+            shown[f"{title}, {unit}" if unit else title] = [point.leakage.get(figure) for point in self.points]
         named = [len({one.attack for one in column if one}) > 1 for column in shown.values()]
-        for heading in ("setting", "defense", "epsilon"):
-            table.add_column(heading, justify="right" if heading == "epsilon" else "left")
+        heads = ["setting", "defense", "epsilon"]
         for (heading, column), apart in zip(shown.items(), named, strict=True):
             attack = next((one.attack for one in column if one), "")
-            table.add_column(heading if apart else f"{heading}\n{attack}", justify="right")
+            heads.append(heading if apart else f"{heading} {attack}")
+        rows = []
         for number, point in enumerate(self.points):
             texts = [
                 _text(figure, column[number], apart)
                 for figure, column, apart in zip(("final_accuracy", *figures), shown.values(), named, strict=True)
             ]
             said = number > 0 and point.setting == self.points[number - 1].setting
-            table.add_row("" if said else point.setting, point.defense, _epsilon(point.epsilon), *texts)
-        return table
+            rows.append(["" if said else point.setting, point.defense, _epsilon(point.epsilon), *texts])
+        yield from parted(heads, [[Text(text) for text in row] for row in rows], 3, room)
 
     def _chart(self, figure: str, width: int) -> Iterator[Text]:
         """One figure over epsilon, to the right the points without guarantee; drawn where epsilons differ."""
@@ -154,28 +160,30 @@ def points(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> tuple[Poi
 def _point(setting: str, defense: str, rows: Sequence[Mapping[str, Any]]) -> Point:
     ran = [row for row in rows if row["status"] == "ok"]
     epsilons = [row["epsilon"] for row in ran]
-    leakage = {figure: worst for figure in LEAKAGE if (worst := _worst(ran, figure)) is not None}
+    leakage = {figure: worst for figure in LEAKAGE if (worst := _worst(rows, figure)) is not None}
     epsilon = max(epsilons) if epsilons and None not in epsilons else None
-    return Point(setting, defense, epsilon, _worst(ran, "final_accuracy"), leakage)
+    return Point(setting, defense, epsilon, _worst(rows, "final_accuracy"), leakage)
 
 
 def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> Worst | None:
     """Of the attacks that the figure is of, the one that is worst for the defender."""
+    known = FIGURES[figure]
     values: dict[str, list[float]] = {}
     for row in rows:
-        if FIGURES[figure].fits(row["goal"]) and row[figure] is not None:
+        if known.fits(row["goal"]) and row[figure] is not None:
             values.setdefault(row["attack"], []).append(row[figure])
-    worst = [Worst(attack, estimate(found)) for attack, found in values.items()]
-    sign = 1 if FIGURES[figure].more_is_better else -1
+    if len(values) > 1:  # no attack is none, here and in a matrix
+        values.pop("none", None)
+    partly = {row["attack"] for row in rows if row["status"] != "ok"}  # seeds that happened to work are another figure
+    worst = [Worst(attack, known.estimate(found)) for attack, found in values.items() if attack not in partly]
+    sign = 1 if known.more_is_better else -1
     return min(worst, key=lambda one: sign * one.estimate.mean, default=None)
 
 
 def _text(figure: str, worst: Worst | None, named: bool) -> str:
     if worst is None:
         return "-"
-    known, half = FIGURES[figure], worst.estimate.half_width
-    interval = "" if half is None else f" ±{known.text(half)}"
-    return f"{known.text(worst.estimate.mean)}{interval}" + (f" ({worst.attack})" if named else "")
+    return FIGURES[figure].estimated(worst.estimate) + (f" ({worst.attack})" if named else "")
 
 
 def _epsilon(value: float | None) -> str:

@@ -219,12 +219,15 @@ class GateSection(_Section):
         alpha: level of the test on fresh seeds.
         confirm: how many fresh seeds confirm a drop.
         audit: whether epsilons are audited.
+        single_seed: what becomes of a seed that is ruined while the others, and fresh ones, are not: ``report`` says so,
+            ``fail`` calls it a regression.
         metrics: which figures, and how much worse they may become; by default those that the run has.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
     confirm: Annotated[int, Field(strict=True, ge=3)] = 8
     audit: bool = True
+    single_seed: Literal["report", "fail"] = "report"
     metrics: dict[Literal[METRICS], GateMetric] = {}  # type: ignore[valid-type]
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
 from fedguard.app.trends import points
+from scipy.special import expit, logit
 from scipy.stats import t
 from streamlit.testing.v1 import AppTest
 
@@ -171,10 +172,13 @@ def test_trends_are_the_mean_over_cells_and_the_worst_cell_with_student_s_interv
         ]
     )
     means = table.mean(axis=0)
-    half = t.ppf(0.975, 2) * means.std(ddof=1) / np.sqrt(3)
+    share = means.mean() / 100
+    half = t.ppf(0.975, 2) * means.std(ddof=1) / np.sqrt(3) / 100 / (share * (1 - share))  # on the logit scale
     mean = found["mean over cells"]
     assert mean["mean"] == pytest.approx(means.mean())
-    assert (mean["low"], mean["high"]) == pytest.approx((means.mean() - half, means.mean() + half))
+    assert (mean["low"], mean["high"]) == pytest.approx(
+        tuple(100 * expit(logit(share) + sign * half) for sign in (-1, 1))
+    )
     assert found["worst cell"]["mean"] == pytest.approx(table.mean(axis=1).min())
     assert mean["cells"] == 4
     assert mean["verdict"] == "regressed"

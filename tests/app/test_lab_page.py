@@ -204,14 +204,14 @@ def test_a_run_gives_what_its_yaml_gives_and_stays_in_sight(tmp_path):
         row["final_accuracy"] for row in stored.rows() if row["attack"] == "sign_flip" and row["defense"] == "median"
     ]
     shown = next(metric.value for metric in test.metric if metric.label == "final accuracy")
-    assert shown.startswith(f"{100 * sum(finals) / 2:.1f} ±")
+    assert shown == f"{100 * sum(finals) / 2:.1f} %"
     table = corners(stored)
     assert [(row["attack"], row["defense"], row["seeds"]) for row in table] == [
         ("none", "mean", "2"), ("none", "median", "2"), ("sign_flip", "mean", "2"), ("sign_flip", "median", "2"),
     ]  # fmt: skip
     cell = stored.manifest["positions"][-1]["cell"]
     clean = [record["result"]["corners"]["clean_mean"] for (one, _), record in stored.records.items() if one == cell]
-    assert f"{100 * (sum(finals) - sum(clean)) / 2:+.1f} ±" in against_clean(stored, cell)
+    assert f"{100 * (sum(finals) - sum(clean)) / 2:+.1f} points, 2 seeds: no interval" in against_clean(stored, cell)
     # what is stored is shown without a run, and pressing the button again runs nothing
     before = {path: path.stat().st_mtime_ns for path in folder.glob("cells/*/*.json")}
     test.button[0].click().run()

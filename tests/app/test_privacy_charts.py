@@ -12,7 +12,7 @@ from fedguard.app.charts.privacy import bounds, frontier, roc
 
 from fedguard.bench.audit import CellAudit
 from fedguard.bench.disclosure import Place, Recognised
-from fedguard.bench.stats import estimate
+from fedguard.bench.matrix import FIGURES
 from fedguard.bench.trilemma import Point, Trilemma, Worst
 from fedguard.metrics.membership import membership
 from fedguard.privacy.audit import Audit, Bound, Check
@@ -26,8 +26,10 @@ def rows_of(chart):
 
 
 def point(epsilon, accuracies, leak=None, defense="mean"):
-    leakage = {} if leak is None else {"membership_auc": Worst("loss", estimate(leak))}
-    return Point(f"epsilon = {epsilon}", defense, epsilon, Worst("ipm", estimate(accuracies)), leakage)
+    leakage = {} if leak is None else {"membership_auc": Worst("loss", FIGURES["membership_auc"].estimate(leak))}
+    return Point(
+        f"epsilon = {epsilon}", defense, epsilon, Worst("ipm", FIGURES["final_accuracy"].estimate(accuracies)), leakage
+    )
 
 
 def trilemma(*points):
@@ -35,15 +37,15 @@ def trilemma(*points):
 
 
 def test_the_frontier_shows_means_and_intervals_in_percent():
-    chart = frontier(trilemma(point(1.0, [0.5, 0.7]), point(10.0, [0.8]), point(None, [0.9, 0.9])))
+    chart = frontier(trilemma(point(1.0, [0.5, 0.6, 0.7]), point(10.0, [0.8]), point(None, [0.9, 0.9])))
     rows = {row["setting"]: row for row in rows_of(chart) if row.get("figure") == "final_accuracy"}
     first = rows["epsilon = 1.0"]
-    half = 12.706204736432095 * math.sqrt(0.02) / math.sqrt(2)  # t of 1 degree of freedom at 97.5 %; s^2 = .02
+    half = 4.302652729911275 * 0.1 / math.sqrt(3) / 0.24  # t of 2 degrees of freedom at 97.5 %, on the logit scale
     assert first["mean"] == pytest.approx(60)
-    assert first["high"] - first["mean"] == pytest.approx(100 * half)
-    assert first["mean"] - first["low"] == pytest.approx(100 * half)
+    assert first["high"] == pytest.approx(100 / (1 + math.exp(-(math.log(1.5) + half))))
+    assert first["low"] == pytest.approx(100 / (1 + math.exp(-(math.log(1.5) - half))))
     assert rows["epsilon = 10.0"]["low"] == rows["epsilon = 10.0"]["high"] == pytest.approx(80)
-    assert "no interval" in rows["epsilon = 10.0"]["said"]
+    assert "too few seeds" in rows["epsilon = 10.0"]["said"]
     assert first["attack"] == "ipm"
 
 
@@ -113,6 +115,7 @@ def test_the_mean_curve_is_that_of_two_gaussians():
 
 def test_the_mean_is_over_targets_and_then_over_seeds():
     curves = {0: [[[0, 0], [0.1, 0.2], [1, 1]], [[0, 0], [0.1, 0.6], [1, 1]]], 1: [[[0, 0.1], [0.1, 0.3], [1, 1]]]}
+    curves[2] = [[[0, 0], [0.1, 0.35], [1, 1]]]
     targets = [
         Recognised(place=replace(PLACE, seed=seed), target=number, score={"roc": curve})
         for seed, its in curves.items()
@@ -122,17 +125,17 @@ def test_the_mean_is_over_targets_and_then_over_seeds():
     assert rows[0]["false"] == pytest.approx(0.1)
     for row in rows:  # between recorded points as a coin between their thresholds does
         way = (row["false"] - 0.1) / 0.9
-        first, second, other = (start + way * (1 - start) for start in (0.2, 0.6, 0.3))
-        assert row["true"] == pytest.approx(((first + second) / 2 + other) / 2)
-    half = 12.706204736432095 * math.sqrt(0.5 * 0.1**2) / math.sqrt(2)
-    assert rows[0]["high"] == pytest.approx(min(1, 0.35 + half))
-    assert rows[0]["low"] == pytest.approx(10.0 ** math.floor(math.log10(0.1)))  # the end of the axis, not below
+        first, second, other, third = (start + way * (1 - start) for start in (0.2, 0.6, 0.3, 0.35))
+        assert row["true"] == pytest.approx(((first + second) / 2 + other + third) / 3)
+    half = 4.302652729911275 * 0.05 / math.sqrt(3) / (0.35 * 0.65)  # of 0.4, 0.3 and 0.35, on the logit scale
+    assert rows[0]["high"] == pytest.approx(1 / (1 + math.exp(-(math.log(0.35 / 0.65) + half))))
+    assert 0 < rows[0]["low"] < rows[0]["true"]
 
 
 def test_one_seed_has_no_band_and_each_attack_and_defense_a_panel_with_its_diagonal():
     other = replace(gaussian(1.0, 0), place=replace(PLACE, defense="median"))
     rows = rows_of(roc([gaussian(1.0, 0), other]))
-    assert all("no interval" in row["said"] for row in rows if row["kind"] == "mean")
+    assert all("too few seeds" in row["said"] for row in rows if row["kind"] == "mean")
     chance = {(row["panel"], row["false"]): row["true"] for row in rows if row["kind"] == "chance"}
     assert len(chance) == 4
     assert all(false == true for (_, false), true in chance.items())

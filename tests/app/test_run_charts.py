@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fedguard.app.charts.breakdown import breakdown, has_cut, has_gaps
+from fedguard.app.charts.breakdown import breakdown, has_gaps
 from fedguard.app.charts.breakdown import points as breakdown_points
 from fedguard.app.charts.curves import class_rows, classes, curves, points
 from fedguard.app.charts.heatmap import heatmap, positions
@@ -45,11 +45,19 @@ def datasets(chart):
 
 
 def test_a_square_is_the_mean_with_its_interval_in_percent():
-    one = squares()["alie", "mean"]
+    one = squares(
+        [row("none", "mean", seed, value, cell="alie/mean") for seed, value in ((0, 0.3), (1, 0.4), (2, 0.5))]
+    )
+    one = one["none", "mean"]
     assert one["mean"] == pytest.approx(40)
-    # Student's t for two values: 12.706 * s / sqrt(2), s = 0.2 / sqrt(2)
-    assert one["figure"] == f"40.0 ± {12.706 * 10:.1f} %"
-    assert (one["label"], one["spread"]) == ("40.0", f"± {12.706 * 10:.1f}")
+    # Student's t on the logit scale: logit(0.4) ± 4.303 * 0.1 / sqrt(3) / (0.4 * 0.6) = -0.405 ± 1.035
+    assert one["figure"] == "40.0 -20.9 +25.2 %"
+    assert (one["label"], one["spread"]) == ("40.0", "-20.9 +25.2")
+
+
+def test_two_seeds_have_no_interval_and_say_so():
+    one = squares()["alie", "mean"]
+    assert (one["figure"], one["spread"]) == ("40.0 % (too few seeds for an interval)", "")
     assert (one["seeds"], one["status"], one["cell"]) == (2, "ok", "alie/mean")
 
 
@@ -90,12 +98,12 @@ def test_one_attack_has_no_worst_row():
 
 def test_one_seed_has_no_interval_and_says_so():
     one = squares(ROWS[:1])["none", "mean"]
-    assert (one["figure"], one["spread"]) == ("90.0 % (1 seed, so no interval)", "")
+    assert (one["figure"], one["spread"]) == ("90.0 % (too few seeds for an interval)", "")
 
 
 def test_what_rounding_leaves_is_zero():
-    one = squares([row("none", "mean", seed, 1e-17 * seed) for seed in (1, 2)], "kappa")["none", "mean"]
-    assert (one["label"], one["spread"]) == ("0", "± 0")
+    one = squares([row("none", "mean", seed, 1e-17 * seed) for seed in (1, 2, 3)], "kappa")["none", "mean"]
+    assert (one["label"], one["spread"]) == ("0", "±0")
 
 
 def test_writing_is_white_on_dark_colours_alone():
@@ -139,11 +147,12 @@ def test_what_was_not_evaluated_is_no_point():
 
 
 def test_classes_have_means_with_intervals_within_0_and_100():
-    first, second = class_rows([record(0, [0, 0], classes=(0.9, None)), record(1, [0, 0], classes=(0.5, None))])
+    first, second = class_rows(
+        [record(seed, [0, 0], classes=(value, None)) for seed, value in enumerate((0.98, 0.5, 0.62))]
+    )
     assert first["mean"] == pytest.approx(70)
-    assert (first["low"], first["high"]) == (0.0, 100.0)  # the interval is 70 ± 254
-    assert (first["low_end"], first["high_end"]) == (None, None)  # and says that it is cut
-    assert first["figure"] == f"70.0 ± {12.706 * 20:.1f} %"
+    assert 0 < first["low"] < 70 < first["high"] < 100  # Student's would end at 132 %
+    assert first["figure"].startswith("70.0 -") and "±" not in first["figure"]
     assert second["figure"] == "no test examples"
     assert classes([record(0, [0, 0])]).to_dict()["layer"]
 
@@ -158,24 +167,24 @@ def test_breakdown_marks_what_has_no_figure_at_the_foot():
     found = broken_down("x", rows, [(0.9, 0.1)] * 4, ["f"], "f")
     first, second = [point for point in breakdown_points(found, "") if point["attack"] == "alie"]
     assert (first["mean"], first["foot"]) == (pytest.approx(70), None)
-    assert first["figure"] == f"70.0 ± {12.706 * 10:.1f} %"
-    # What lies beyond 0 and 100 % is not drawn, and its ends are not either.
-    assert (first["low"], first["high"], first["low_end"], first["high_end"]) == (0.0, 100.0, None, None)
-    assert has_cut(found) and has_gaps(found)
+    assert first["figure"] == "70.0 %"
+    assert (first["low"], first["high"]) == (None, None)
+    assert has_gaps(found)
     assert (second["mean"], second["foot"], second["figure"]) == (None, 0.0, "refused")
     assert len(datasets(breakdown(found))) == 4  # the curve, and the worst of the attacks
 
 
 def test_breakdown_draws_both_ends_of_an_interval_that_fits_and_none_where_there_is_one_seed():
-    rows = [swept(f, "alie", value, seed) for f in "12" for seed, value in ((0, 0.70), (1, 0.71))]
-    found = broken_down("x", rows, [(0.9, 0.1)] * 4, ["f"], "f")
+    rows = [swept(f, "alie", value, seed) for f in "12" for seed, value in enumerate((0.70, 0.71, 0.72))]
+    found = broken_down("x", rows, [(0.9, 0.1)] * 6, ["f"], "f")
     point = breakdown_points(found, "")[0]
-    half = 12.706 * 0.5  # Student's t for two values that differ by one point
-    assert (point["low"], point["high"]) == (pytest.approx(70.5 - half, abs=0.01), pytest.approx(70.5 + half, abs=0.01))
-    assert (point["low_end"], point["high_end"]) == (point["low"], point["high"])
-    assert not has_cut(found) and not has_gaps(found)
+    half = (
+        4.303 / 3**0.5
+    )  # Student's t for three values a point apart: so close together that the logit hardly bends it
+    assert (point["low"], point["high"]) == (pytest.approx(71 - half, abs=0.1), pytest.approx(71 + half, abs=0.1))
+    assert not has_gaps(found)
     one = broken_down("x", [row for row in rows if row["seed"] == 0], [(0.9, 0.1)] * 2, ["f"], "f")
-    assert breakdown_points(one, "")[0]["low"] is None and not has_cut(one)
+    assert breakdown_points(one, "")[0]["low"] is None
 
 
 def test_defenses_stand_beside_each_other_around_the_value():

@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 from fedguard.app import data, words
-from fedguard.app.headline import headlines
 from fedguard.app.views.cell import clean_models
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
+from fedguard.bench.answer import standings
+from fedguard.bench.matrix import FIGURES
 from fedguard.bench.record import from_text, to_text
-from fedguard.bench.stats import estimate
 
 SUITE = {
     "name": "tiny",
@@ -122,12 +122,12 @@ def test_headlines_are_the_means_of_the_records(run):
     def finals(attack, defense):
         return [row["final_accuracy"] for row in rows if (row["attack"], row["defense"]) == (attack, defense)]
 
-    found = {one.defense: one for one in headlines(run)}
+    found = {one.defense: one for one in standings(run)}
     median = found["median"]
     under = {attack: sum(finals(attack, "median")) / 2 for attack in ("alie", "sign_flip")}
     assert median.worst.attack == min(under, key=under.get)
     assert median.worst.estimate.mean == pytest.approx(min(under.values()))
-    assert median.clean == estimate(finals("none", "median"))
+    assert median.clean == FIGURES["final_accuracy"].estimate(finals("none", "median"))
     lost = [mean - own for mean, own in zip(finals("none", "mean"), finals("none", "median"), strict=True)]
     assert median.tax.mean == pytest.approx(sum(lost) / 2)
     assert (median.measured, median.refused, median.unknown) == (2, 0, 0)
@@ -138,7 +138,7 @@ def test_headlines_are_the_means_of_the_records(run):
 def test_a_worst_attack_says_that_another_failed(copy):
     fail(copy, "alie against median", "no such luck")
     median = next(
-        one for one in headlines(fg.open_run("tiny", store=copy.folder.path.parent)) if one.defense == "median"
+        one for one in standings(fg.open_run("tiny", store=copy.folder.path.parent)) if one.defense == "median"
     )
     assert (median.worst.attack, median.measured, median.unknown) == ("sign_flip", 1, 1)
 
@@ -282,7 +282,8 @@ def test_a_refused_cell_says_who_would_need_to_see_what(run, page):
 def test_seeds_can_be_switched_off(run, page):
     test = page(run, "cell", cell=cell_of(run, attack="alie", defense="median"))
     figures = table(test, "figure").set_index("figure")["value"]
-    assert "±" in figures["final accuracy in %"]
+    finals = [row["final_accuracy"] for row in run.rows() if (row["attack"], row["defense"]) == ("alie", "median")]
+    assert figures["final accuracy in %"] == f"{50 * sum(finals):.1f}"
     test.button_group[0].unselect(1).run()
     one = next(row for row in run.rows() if (row["attack"], row["defense"], row["seed"]) == ("alie", "median", 0))
     figures = table(test, "figure").set_index("figure")["value"]
@@ -306,11 +307,11 @@ def test_corners_are_those_of_the_records(run):
     records = [run.records[cell_of(run, attack="alie", defense="median"), seed] for seed in (0, 1)]
     rows = {row[""]: row for row in words.corners(records)}
     four = [record["result"]["corners"] for record in records]
-    assert rows["attack"]["defense"].startswith(f"{50 * sum(one['attack_defense'] for one in four):.1f} ± ")
-    assert rows["nobody attacks"]["plain mean"].startswith(f"{50 * sum(one['clean_mean'] for one in four):.1f} ± ")
+    assert rows["attack"]["defense"].startswith(f"{50 * sum(one['attack_defense'] for one in four):.1f}")
+    assert rows["nobody attacks"]["plain mean"].startswith(f"{50 * sum(one['clean_mean'] for one in four):.1f}")
     silent = rows["the colluders send nothing"]
-    assert silent["plain mean"].startswith(f"{50 * sum(one['silent_mean'] for one in four):.1f} ± ")
-    assert silent["defense"].startswith(f"{50 * sum(one['silent_defense'] for one in four):.1f} ± ")
+    assert silent["plain mean"].startswith(f"{50 * sum(one['silent_mean'] for one in four):.1f}")
+    assert silent["defense"].startswith(f"{50 * sum(one['silent_defense'] for one in four):.1f}")
 
 
 def test_the_card_keeps_every_line_of_the_record(run):
@@ -338,5 +339,5 @@ def test_breakdown_shows_curves_summary_and_points(swept, page):
     points = table(test, "clients.malicious").set_index("clients.malicious")
     curves = swept.breakdown("clients.malicious")
     curve = next(one for one in curves.curves if (one.attack, one.defense) == ("sign_flip", "median"))
-    assert points.loc["2", "median"] == curve.entries[2].text().replace("±", "± ")
+    assert points.loc["2", "median"] == curve.entries[2].text()
     assert len(table(test, "area, share kept")) == len(curves.summary())

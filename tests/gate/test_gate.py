@@ -379,3 +379,37 @@ def test_a_regression_outweighs_what_is_missing():
     assert Verdict(**known, judgements=()).exit_code == 4
     broad = Broad(figure="kappa", verdict="regressed", why="")
     assert Verdict(**known, judgements=tuple(words[:2]), broad=(broad,)).exit_code == 3
+
+
+def ruined(seed: int) -> list[float]:
+    """One of the eleven seeds loses 60 points."""
+    return [value - 0.6 * (number == seed) for number, value in enumerate(USUAL)]
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_a_seed_that_is_ruined_is_said_and_may_be_forbidden(seed):
+    """Among the suite's seeds it is flagged and not confirmed; among fresh ones nobody flags it, so there another one is low too."""
+    after = ruined(seed) if seed < 3 else [value - 0.6 * (number in (1, seed)) for number, value in enumerate(USUAL)]
+    others = {f"y{number}": USUAL for number in range(40)}
+    found = judged({"x": USUAL, **others}, {"x": after, **others})
+    assert found.exit_code == 0 and found.judgements[0].verdict in ("pass", "inconclusive")
+    many = "one seed lost" if seed < 3 else "2 of 11 seeds lost up to"
+    assert found.judgements[0].lost_seed.startswith(f"{many} 60.0 points (seed 1), not confirmed on fresh ones")
+    assert found.judgements[0].lost_seed in found.judgements[0].why
+    assert found.judgements[0].worst_seed == 1 and found.judgements[0].worst_seed_drop == pytest.approx(0.6)
+    assert not any(one.lost_seed for one in found.judgements[1:])
+    strict = judged({"x": USUAL, **others}, {"x": after, **others}, gate={"single_seed": "fail"})
+    assert strict.judgements[0].verdict == "regressed" and strict.exit_code == 3
+    assert "gate.single_seed forbids it" in strict.judgements[0].why
+
+
+def test_the_whole_suite_is_inconclusive_where_one_seed_alone_moves_its_mean():
+    """Three cells whose rule is ruined on one seed of three: 20 points of the mean, and no test calls that proof."""
+    cells = {f"x{number}": USUAL for number in range(3)}
+    found = judged(cells, {name: ruined(1) for name in cells})
+    assert found.broad[0].verdict == "inconclusive" and found.broad[0].drop == pytest.approx(0.2)
+    assert found.exit_code == 0 and len(found.lost_seeds) == 3
+
+
+def test_noise_ruins_no_seed():
+    assert not judged({"x": USUAL}, {"x": moved(-0.003, 0.05)}).lost_seeds

@@ -198,3 +198,46 @@ def test_verdicts_are_kept_beside_the_run(tmp_path):
 def test_what_is_no_json_number_is_not_written():
     with pytest.raises(ValueError, match="not JSON compliant"):
         as_json(replace(VERDICT, judgements=(judgement("pass", drop=float("nan")),)))
+
+
+LOST = judgement(
+    "pass", why="not confirmed.", drop=0.0, worst_seed=1, worst_seed_drop=0.6,
+    lost_seed="one seed lost 60.0 points (seed 1), not confirmed on fresh ones",
+)  # fmt: skip
+
+
+def test_a_ruined_seed_is_said_everywhere_though_the_verdict_is_a_pass():
+    verdict = replace(
+        VERDICT, judgements=(replace(LOST, why=f"not confirmed. {LOST.lost_seed}."),), broad=(), audits=()
+    )
+    assert verdict.exit_code == 0 and "in 1 cell a seed is ruined" in verdict.headline
+    head = markdown(verdict).split("<details>")[0]
+    for said in (squeezed(plain(verdict)), head.replace("\\", ""), junit(verdict), as_json(verdict)):
+        assert LOST.lost_seed in said
+        assert "60.0 points" in said
+    assert "| 60.0 points |" in head
+    (suite,) = ElementTree.fromstring(junit(verdict))
+    properties = {one.get("name"): one.get("value") for one in suite.find("properties")}
+    assert LOST.lost_seed in properties["lost_seed_1"]
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_narrow_terminal_breaks_no_word():
+    verdict = replace(VERDICT, judgements=(judgement("regressed", swept={
+        "attack": "sign_flip", "defense": "nnm >> trimmed_mean", "protocol.secure_aggregation": "full",
+    }), LOST))  # fmt: skip
+    text = plain(verdict, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    for word in (
+        "sign_flip",
+        "against",
+        "trimmed_mean,",
+        "protocol.secure_aggregation",
+        "regressed",
+        "detectable",
+        "margin",
+    ):
+        assert word in text.split(), word

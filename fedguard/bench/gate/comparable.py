@@ -64,6 +64,8 @@ def loosened(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
         lines.append(f"alpha was {baseline.gate.alpha:g}, is {run.gate.alpha:g}")
     if baseline.gate.audit and not run.gate.audit:
         lines.append("epsilons are not audited any more")
+    if baseline.gate.single_seed == "fail" and run.gate.single_seed == "report":
+        lines.append("a single ruined seed is only reported")
     if missing := sorted(set(baseline.seeds) - set(run.seeds)):
         lines.append(f"seeds {missing} are not run any more")
     return tuple(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.comparable import incompatible, loosened, newcomers, other_data, unlike, warnings
+from fedguard.bench.gate.lone import told
 from fedguard.bench.gate.reasoning import bound, said
 from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
 from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, mean, screened, shared
@@ -109,6 +110,7 @@ class Comparison:
         self.seeds = tuple(seed for seed in run.seeds if seed in self.base.seeds)
         self.fresh_seeds = tuple(seed for seed in baseline.confirmation if seed not in run.seeds)
         self.lacking: list[Judgement] = []
+        self.again: dict[tuple[str, str], Pair] = {}
         self.pairs = list(self._paired())
 
     def judgements(self, confirm: Confirm) -> tuple[Judgement, ...]:
@@ -134,7 +136,9 @@ class Comparison:
             else:
                 found[pair.key] = pair.judgement(word, f"{said(pair)}.", detectable=self._detectable(pair, pair.drops))
         found |= self._confirmed(flagged, confirm)
-        return (*(found[pair.key] for pair in self.pairs), *self.lacking, *self._new_beyond_bounds())
+        forbidden = self.gate.single_seed == "fail"
+        whole = (told(found[pair.key], self._drops(pair), forbidden) for pair in self.pairs)
+        return (*whole, *self.lacking, *self._new_beyond_bounds())
 
     def broad(self) -> tuple[Broad, ...]:
         """One for each figure that is measured."""
@@ -219,6 +223,7 @@ class Comparison:
                 found[pair.key] = pair.judgement("missing", f"{said(pair)}; {again}")
             else:
                 fresh[pair.key] = pair, again
+                self.again[pair.key] = again
         margins = {key: again.watch.margin for key, (_, again) in fresh.items()}
         second = confirmed({key: again.drops for key, (_, again) in fresh.items()}, margins, self.gate.alpha)
         return found | {key: self._second(*fresh[key], one) for key, one in second.items()}
@@ -252,6 +257,11 @@ class Comparison:
             p_value=one.p_value,
             detectable=self._detectable(first, fresh.drops),
         )
+
+    def _drops(self, pair: Pair) -> dict[int, float]:
+        """By seed, the fresh ones included."""
+        both = (pair, self.again[pair.key]) if pair.key in self.again else (pair,)
+        return {seed: drop for one in both for seed, drop in zip(one.seeds, one.drops, strict=True)}
 
     def _before(self, pair: Pair) -> tuple[float, ...] | None:
         return _on(self.fresh_seeds, self.base.cells[pair.key[0]].values[pair.watch.figure])

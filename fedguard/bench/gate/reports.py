@@ -8,21 +8,22 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Judgement, Verdict, Word
 from fedguard.bench.gate.watch import difference, figure_of, shown
+from fedguard.bench.parted import parted
 
 #: What somebody must look at, worst first; of the rest there is a count.
 TROUBLE: tuple[Word, ...] = ("regressed", "missing", "inconclusive")
-HEADS = ("verdict", "cell", "figure", "before", "after", "worse by", "margin", "p", "detectable")
+HEADS = ("verdict", "cell", "figure", "before", "after", "worse by", "margin", "worst seed", "p", "detectable")
 NOTE = (
-    "Means over seeds. 'Worse by' is negative where it is better. p is one-sided, of fresh seeds, adjusted by Holm. "
+    "Means over seeds. 'Worse by' is negative where it is better, 'worst seed' by how much the worst of all seeds is. "
+    "p is one-sided, of fresh seeds, adjusted by Holm. "
     "'Detectable' is the drop that this comparison finds with a chance of 80 %."
 )
 _AUDITED: dict[str, Word] = {"violated": "regressed", "not judged": "inconclusive"}
@@ -34,15 +35,14 @@ def terminal(verdict: Verdict) -> RenderableType:
     """What matters of a verdict; of what is as it was, the count alone."""
     parts: list[RenderableType] = [_text(verdict.headline, _STYLES[verdict.exit_code])]
     parts += [_text(f"cannot be compared: {why}", "yellow") for why in verdict.incompatible]
-    looked_at = _with(verdict, *TROUBLE, "improved")
+    looked_at = [*_trouble(verdict), *_with(verdict, "improved")]
     if looked_at:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for head in HEADS:
-            table.add_column(head, justify="left" if head in HEADS[:3] else "right", overflow="fold")
-        for one in looked_at:
-            table.add_row(_text(one.verdict, _COLOURS[one.verdict]), *(_text(field) for field in row(one)[1:]))
-        parts += [table, _text(NOTE, "dim")]
-        parts += [_text(f"{one.label}, {figure_of(one.figure).title}: {one.why}") for one in _with(verdict, *TROUBLE)]
+        fields = [
+            [_text(one.verdict, _COLOURS.get(one.verdict, "")), *(_text(field) for field in row(one)[1:])]
+            for one in looked_at
+        ]
+        parts += [_Fields(fields), _text(NOTE, "dim")]
+        parts += [_text(line) for line in _sentences(verdict)]
     for line in (*_broad_lines(verdict), *_audit_lines(verdict)):
         parts.append(_text(line))
     parts += [_text(f"warning: {line}", "yellow") for line in verdict.warnings]
@@ -55,17 +55,14 @@ def markdown(verdict: Verdict) -> str:
     """Markdown for a summary in GitHub: what needs a look first, the rest folded."""
     lines = [f"## FedGuard gate: {escaped(verdict.headline)}", "", escaped(_compared(verdict)), ""]
     lines += [f"- **cannot be compared**: {escaped(why)}" for why in verdict.incompatible]
-    for words in (TROUBLE, ("improved",)):
-        lines += _table(_with(verdict, *words))
-    lines += [
-        f"- {escaped(one.label)}, {escaped(figure_of(one.figure).title)}: {escaped(one.why)}"
-        for one in _with(verdict, *TROUBLE)
-    ]
+    for found in (_trouble(verdict), _with(verdict, "improved")):
+        lines += _table(found)
+    lines += [f"- {escaped(line)}" for line in _sentences(verdict)]
     lines += [f"- {escaped(line)}" for line in (*_broad_lines(verdict), *_audit_lines(verdict))]
     lines += [f"- warning: {escaped(line)}" for line in verdict.warnings]
     if (advice := _advice(verdict)) is not None:
         lines += ["", escaped(advice)]
-    rest = _with(verdict, "pass", "identical")
+    rest = [one for one in _with(verdict, "pass", "identical") if not one.lost_seed]
     if rest:
         lines += ["", "<details>", f"<summary>{len(rest)} as they were</summary>", *_table(rest), "</details>"]
     return "\n".join([*lines, "", escaped(NOTE), ""])
@@ -83,6 +80,8 @@ def junit(verdict: Verdict) -> str:
     known |= {"exit_code": str(verdict.exit_code), "headline": verdict.headline}
     for number, line in enumerate(verdict.warnings, start=1):
         known[f"warning_{number}"] = line
+    for number, one in enumerate(verdict.lost_seeds, start=1):
+        known[f"lost_seed_{number}"] = f"{one.label}, {figure_of(one.figure).title}: {one.lost_seed}"
     for name, value in known.items():
         SubElement(properties, "property", name=name, value=_clean(str(value or "")))
     for one in verdict.judgements:
@@ -123,6 +122,7 @@ def row(one: Judgement) -> list[str]:
         value(one.after),
         value(one.drop, True),
         value(one.margin, True),
+        value(one.worst_seed_drop, True),
         "" if one.p_value is None else f"{one.p_value:.2g}",
         value(one.detectable, True),
     ]
@@ -132,6 +132,25 @@ def escaped(text: str) -> str:
     """Text that stands in Markdown, also in a table, for nothing but itself."""
     text = " ".join(_clean(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text).replace("@", "&#64;")  # no mail to a team that bears the name
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The judgements as a table, or as several where the terminal is narrow."""
+
+    rows: list[list[Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from parted(HEADS, self.rows, 3, options.max_width)
+
+
+def _trouble(verdict: Verdict) -> list[Judgement]:
+    """What somebody must look at, a ruined seed beside means that hold among it."""
+    return [*_with(verdict, *TROUBLE), *(one for one in verdict.lost_seeds if one.verdict not in TROUBLE)]
+
+
+def _sentences(verdict: Verdict) -> list[str]:
+    return [f"{one.label}, {figure_of(one.figure).title}: {one.why}" for one in _trouble(verdict)]
 
 
 def _with(verdict: Verdict, *words: Word) -> list[Judgement]:

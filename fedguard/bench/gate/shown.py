@@ -11,7 +11,6 @@ from rich.text import Text
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.watch import difference, figure_of, shown, watched
-from fedguard.bench.stats import estimate
 
 
 def terminal(baseline: Baseline) -> RenderableType:
@@ -28,9 +27,10 @@ def terminal(baseline: Baseline) -> RenderableType:
         for watch in watching:
             values = list(cell.values.get(watch.figure, {}).values())
             if values:
-                found = estimate(values)
-                half = "" if found.half_width is None else f"±{difference(watch.figure, found.half_width)}"
-                fields = (figure_of(watch.figure).title, shown(watch.figure, found.mean), half, str(found.seeds))
+                known = figure_of(watch.figure)
+                found = known.estimate(values)
+                half = known.interval(found)
+                fields = (known.title, shown(watch.figure, found.mean), half, str(found.seeds))
                 table.add_row(Text(position.words), *map(Text, (*fields, difference(watch.figure, watch.margin))))
     head = (
         f"{run.suite}, FedGuard {run.fedguard} ({run.commit or 'unknown commit'}), {_date(baseline.created)}; "

@@ -116,7 +116,9 @@ def _shared(cells: Sequence[Sequence[float]], drop: float, margin: float, p_valu
         return "pass"
     if p_value is None:  # one seed cannot be tested
         return "inconclusive"
-    return "regressed" if p_value < BROAD_LEVEL else "pass"
+    if p_value < BROAD_LEVEL:
+        return "regressed"
+    return "inconclusive" if above(drop, margin) else "pass"
 
 
 def detectable(spread: float, margin: float, alpha: float, screening: int, confirming: int) -> float | None:

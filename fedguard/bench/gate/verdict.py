@@ -38,6 +38,9 @@ class Judgement:
         seeds: the seeds of the first stage; confirmed_on: the fresh seeds of the second, if it was called.
         p_value: of the fresh seeds, adjusted by Holm; None without a second stage.
         detectable: the smallest drop that this comparison finds with a chance of 80 %; None where it cannot be told.
+        worst_seed, worst_seed_drop: which seed is worse by most, fresh ones included, and by how much.
+        lost_seed: what is said of a seed that is ruined and proves nothing: ``one seed lost 60.0 points (seed 1), not confirmed
+            on fresh ones``; "" without such a seed.
     """
 
     swept: Mapping[str, str]
@@ -53,6 +56,9 @@ class Judgement:
     confirmed_on: tuple[int, ...] = ()
     p_value: float | None = None
     detectable: float | None = None
+    worst_seed: int | None = None
+    worst_seed_drop: float | None = None
+    lost_seed: str = ""
 
     @property
     def label(self) -> str:
@@ -112,6 +118,11 @@ class Verdict:
         return {word: counted[word] for word in WORDS}
 
     @property
+    def lost_seeds(self) -> tuple[Judgement, ...]:
+        """Where a seed is ruined, whatever the verdict."""
+        return tuple(one for one in self.judgements if one.lost_seed)
+
+    @property
     def violated(self) -> tuple[Mapping[str, Any], ...]:
         """The audits whose epsilon does not hold."""
         return tuple(one for one in self.audits if one["verdict"] == "violated")
@@ -139,6 +150,8 @@ class Verdict:
         broad = [one.figure for one in self.broad if one.verdict == "regressed"]
         more = [f"over the whole suite: {', '.join(broad)}"] if broad else []
         more += [f"{len(self.violated)} epsilons violated"] if self.violated else []
+        cells = len({one.cell for one in self.lost_seeds})
+        more += [f"in {cells} {'cell' if cells == 1 else 'cells'} a seed is ruined"] if cells else []
         unsure = sum(one["verdict"] not in ("violated", "consistent") for one in self.audits)
         more += [f"{unsure} epsilons not judged by their audits"] if unsure else []
         return f"{said}: {'; '.join([counts or 'nothing to compare', *more])}"

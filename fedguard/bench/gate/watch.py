@@ -32,7 +32,7 @@ MARGINS_ON_REQUEST = {
 #: Below this share of its own size a change is one of rounding.
 ROUNDING = 1e-6
 
-_EPSILON = Figure("epsilon", False, "")
+_EPSILON = Figure("epsilon", False, "", bounds=None)
 
 
 @dataclass(frozen=True, kw_only=True)

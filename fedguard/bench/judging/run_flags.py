@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fedguard.bench.judging.permutation import changed_by_order
 from fedguard.bench.judging.results import Case, Results
-from fedguard.bench.stats import Estimate, estimate
+from fedguard.bench.stats import Estimate, student
 from fedguard.metrics.flags import Lacking, known, name_of, percent, said_of
 
 #: An attack costs the mean at least this much, or the task or the attacks are too weak to tell defenses apart.
@@ -63,7 +63,7 @@ ONE_SEED = "one seed has no interval: run at least five"
 
 def clean_at_chance(results: Results, setting: Group) -> Judged:
     clean = {case.seed: _figure(case, "corners.clean_mean") for case in setting}
-    chance, found = _figure(setting[0], "chance"), estimate(list(clean.values()))
+    chance, found = _figure(setting[0], "chance"), student(list(clean.values()))
     if found.half_width is None:
         return Open(ONE_SEED)
     if found.mean - found.half_width > chance:
@@ -366,7 +366,7 @@ def _figure(case: Case, path: str) -> float:
 
 def _paired(cases: Group, difference: Callable[[Case], float], seeds: Container[object] | None = None) -> Estimate:
     """The mean over seeds of a difference, where need be over those of certain ``seeds``."""
-    return estimate([difference(case) for case in cases if seeds is None or case.seed in seeds])
+    return student([difference(case) for case in cases if seeds is None or case.seed in seeds])
 
 
 def _absence(case: Case) -> float:

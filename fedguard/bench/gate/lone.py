@@ -1,0 +1,38 @@
+"""Seeds that are ruined one by one: a mean over seeds, and a test on fresh ones, may both pass over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fedguard.bench.gate.verdict import Judgement
+from fedguard.bench.gate.watch import MARGINS, MARGINS_ON_REQUEST, difference
+
+#: A seed is ruined where it alone is worse by more than so many margins; a margin below the usual one counts as that.
+MARGINS_OF_ONE = 5.0
+
+
+def told(one: Judgement, drops: Mapping[int, float], forbidden: bool) -> Judgement:
+    """The judgement with its worst seed; with a sentence, and regressed if that is forbidden, where that seed is ruined.
+
+    Args:
+        drops: by seed, the suite's own and fresh ones.
+        forbidden: the suite's ``gate.single_seed`` is ``fail``.
+    """
+    if not drops or one.figure == "epsilon":  # an epsilon is computed: no seed is to blame
+        return one
+    seed = max(drops, key=drops.__getitem__)
+    found = replace(one, worst_seed=seed, worst_seed_drop=drops[seed])
+    limit = MARGINS_OF_ONE * max(one.margin or 0.0, (MARGINS | MARGINS_ON_REQUEST)[one.figure])
+    ruined = [drop for drop in drops.values() if drop > limit]
+    if not ruined or one.verdict in ("regressed", "missing"):
+        return found
+    many = "one seed" if len(ruined) == 1 else f"{len(ruined)} of {len(drops)} seeds"
+    size = f"lost {'' if len(ruined) == 1 else 'up to '}{difference(one.figure, drops[seed])} (seed {seed})"
+    proof = "not confirmed on fresh ones" if one.confirmed_on else "while the mean stayed within its margin"
+    said = f"{many} {size}, {proof}"
+    if forbidden:
+        return replace(
+            found, verdict="regressed", lost_seed=said, why=f"{one.why} {said}: gate.single_seed forbids it."
+        )
+    return replace(found, lost_seed=said, why=f"{one.why} {said}.")
