@@ -69,6 +69,26 @@ def headlines(run: Run) -> list[Headline]:
     return [_headline(run, table, place, its, known.get(place)) for place, its in members.items()]
 
 
+def answers(run: Run) -> dict[str, str]:
+    """By setting, which defense keeps the most accuracy under its worst attack, and which the least."""
+    found: dict[str, list[Headline]] = {}
+    for one in headlines(run):
+        if one.worst:
+            found.setdefault(one.setting, []).append(one)
+    return {place: _answer(those) for place, those in found.items()}
+
+
+def _answer(found: Sequence[Headline]) -> str:
+    def said(one: Headline) -> str:
+        return (
+            f"{one.defense} keeps {_percent(one.worst.estimate)} % ({one.worst.attack})" if one.worst else one.defense
+        )
+
+    ordered = sorted(found, key=lambda one: one.worst.estimate.mean if one.worst else 0.0)
+    least = f", and {said(ordered[0])}, the least" if len(ordered) > 1 else ""
+    return f"Under its worst attack {said(ordered[-1])} of accuracy, the most{least}."
+
+
 def heading(figure: str) -> str:
     """The column of a leak: ``leaks: labels recovered, %``."""
     unit = FIGURES[figure].unit

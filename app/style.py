@@ -7,6 +7,20 @@ from contextlib import contextmanager
 
 import streamlit as st
 
+#: Less white above the title, so that the answer stands on the first screen; text of charts in the colour of the page's.
+_PAGE = """<style>
+[data-testid=stMainBlockContainer] { padding-top: 3.5rem; }
+[data-testid=stVegaLiteChart] :is(.role-axis-label, .role-axis-title, .role-legend-label, .role-legend-title, .role-title,
+    .role-column-title, .role-row-title) text {
+    fill: currentColor;
+}
+</style>"""
+
+
+def page() -> None:
+    """For every page."""
+    st.html(_PAGE)
+
 
 @contextmanager
 def sideways(key: str, width: int) -> Iterator[None]:
