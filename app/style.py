@@ -14,12 +14,22 @@ _PAGE = """<style>
     .role-column-title, .role-row-title) text {
     fill: currentColor;
 }
+[data-testid=stVegaLiteChart] .mark-text text[fill="#8C8C8C"] { fill: currentColor; }
+[data-testid=stCode] .token { color: inherit !important; }
+[data-testid=stCaptionContainer] code { color: inherit; }
+</style>"""
+
+#: Chips and buttons of the primary colour, which is bright on dark: Streamlit writes on them in white.
+_DARK = """<style>
+:is([data-baseweb=tag], [data-testid=stBaseButton-primary]):not(:disabled), [data-baseweb=tag] * { color: #0a0a0a !important; }
 </style>"""
 
 
 def page() -> None:
     """For every page."""
     st.html(_PAGE)
+    if st.context.theme.type == "dark":
+        st.html(_DARK)
 
 
 @contextmanager

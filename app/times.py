@@ -31,9 +31,9 @@ def times(run: Run, swept: Mapping[str, Any]) -> None:
             profile(own, stages), width="stretch", alt=f"{run.name}: milliseconds per round of this cell by stage"
         )
         _stages(own)
-    with st.expander("Every cell of the run"):
-        if found.untimed:
-            st.caption(found.without())
+    if found.untimed:
+        st.caption(found.without())
+    if st.toggle("Every cell of the run", key="times of every cell"):
         _drawn(run, found.cells, stages)
         st.dataframe([_row(part) for part in found.cells], hide_index=True, width="stretch")
 

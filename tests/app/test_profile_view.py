@@ -86,6 +86,8 @@ def page(monkeypatch):
         monkeypatch.setenv("FEDGUARD_STORE", str(run.folder.path.parent))
         test = AppTest.from_string(PAGE.format(position=AT), default_timeout=60)
         test.run()
+        for toggle in test.toggle:
+            toggle.set_value(True).run()
         assert not test.exception
         return test
 

@@ -33,6 +33,14 @@ def test_a_page_by_its_address(reader, dashboard, view, scheme, run):
 
 
 @each_view
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_told_from_its_ground(reader, dashboard, view, scheme):
+    seen = reader(dashboard, color_scheme=scheme)
+    seen.open(view.name, run="everything", **view.query).shows(view.page.title)
+    assert not seen.faint()
+
+
+@each_view
 def test_an_empty_store(reader, empty_dashboard, view):
     seen = reader(empty_dashboard).open(view.name, **view.query).shows(view.page.title)
     seen.shot(f"{view}-empty")
