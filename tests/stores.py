@@ -1,4 +1,4 @@
-"""Small stores for the tests of the dashboard: a run in which everything occurs, damaged ones, and hostile names."""
+"""Small stores for the tests of the dashboard: a run in which everything occurs, damaged ones, and malicious names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fails(PoisonAttack):
         raise ValueError(self.said)
 '''
 
-#: Refused (the median under full masking), failed, hostile names, a swept number, secure aggregation, differential
+#: Refused (the median under full masking), failed, malicious names, a swept number, secure aggregation, differential
 #: privacy, a reconstruction with pictures, a membership inference; two seeds, so that there are intervals.
 EVERYTHING = {
     "name": "everything",

@@ -71,7 +71,7 @@ def composed() -> Composition:
     )
 
 
-_NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is hostile.", "goal": ""}
+_NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is malicious.", "goal": ""}
 
 
 def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Choice:

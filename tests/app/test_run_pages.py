@@ -361,7 +361,7 @@ def test_corners_are_those_of_the_records(run):
 def test_the_card_keeps_every_line_of_the_record(run):
     card = run.records[cell_of(run, attack="alie", defense="median"), 0]["threat_card"]
     told = {row["fact"]: row["value"] for row in words.card(card)}
-    assert told["hostile clients"] == "2" and told["attack"] == "alie"
+    assert told["malicious clients"] == "2" and told["attack"] == "alie"
     seen = {row["sees"]: row for row in words.sights(card)}
     assert seen["each update"]["rule does"] == "yes"
     assert seen["each update"]["attacker may"] == "-"

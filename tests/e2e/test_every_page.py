@@ -17,7 +17,7 @@ each_view = pytest.mark.parametrize("view", VIEWS, ids=str)
 @each_view
 @pytest.mark.parametrize(("scheme", "run"), [("light", "everything"), ("dark", stores.HOSTILE_NAME)])
 def test_a_page_by_its_address(reader, dashboard, view, scheme, run):
-    """It opens, whatever it uses has a name, its charts and pictures are described, and hostile names stay text."""
+    """It opens, whatever it uses has a name, its charts and pictures are described, and malicious names stay text."""
     seen = reader(dashboard, color_scheme=scheme)
     seen.page.on("dialog", lambda dialog: seen.problems.append(f"a script ran: {dialog.message}"))
     seen.open(view.name, run=run, **view.query).shows(view.page.title)
