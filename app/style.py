@@ -21,7 +21,7 @@ _PAGE = """<style>
 
 #: Chips and buttons of the primary colour, which is bright on dark: Streamlit writes on them in white.
 _DARK = """<style>
-:is([data-baseweb=tag], [data-testid=stBaseButton-primary]):not(:disabled), [data-baseweb=tag] * { color: #0a0a0a !important; }
+:is([data-tag], [data-tag] *, [data-testid=stBaseButton-primary]:not(:disabled)) { color: #0a0a0a !important; }
 </style>"""
 
 
