@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: What may become of a cell, the worst first: one seed that failed makes the cell a failed one.
 STATUSES = ("failed", "missing", "refused", "ok")
 
+#: How the names of the Lab's runs begin.
+LAB = "lab-"
+
 #: Characters of a log.
 _LOG_SHOWN = 20_000
 
@@ -62,8 +65,8 @@ class Summary:
 
 
 def run_names(store: Path) -> list[str]:
-    """The runs of a store, the latest first."""
-    return [folder.path.name for folder in runs(store)]
+    """The runs of a store, the latest first; after them those of the Lab, which nobody opened the dashboard for."""
+    return sorted((folder.path.name for folder in runs(store)), key=lambda name: name.startswith(LAB))
 
 
 def open_run(store: Path, name: str) -> Run:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
-from fedguard.app import address, data
+from fedguard.app import address, data, style
 from fedguard.app.here import Here, empty, plain
 from fedguard.app.views import PAGES, Page
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Sidebar, navigation, and the page that the address names."""
     st.set_page_config(page_title="FedGuard", page_icon=str(Path(__file__).with_name("shield.svg")), layout="wide")
+    style.page()
     store = Path(os.environ.get("FEDGUARD_STORE", "runs"))
     names = data.run_names(store)
     with address.written():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fedguard.bench.matrix import DIFFERENCE, FIGURES, Figure
+from fedguard.bench.matrix import DIFFERENCE, FIGURES, PRIVACY_GOALS, Figure
 from fedguard.bench.record import Record, number_at, silent_mean
 from fedguard.bench.run import PATHS
 
@@ -22,15 +22,15 @@ _CARD = {
     "last_round": "last round of the attack",
     "every": "attacks every ... rounds",
     "observer": "who infers, and from what",
-    "true_f": "hostile clients",
-    "told_f": "hostile clients that the rule reckons with",
-    "f_known": "the number of hostile clients is told",
+    "true_f": "malicious clients",
+    "told_f": "malicious clients that the rule reckons with",
+    "f_known": "the number of malicious clients is told",
     "clients": "clients",
     "per_round": "clients per round",
     "sampling": "how they are drawn",
     "rows": "rows that the rule gets",
-    "told_per_round": "hostile rows that it reckons with",
-    "worst_hostile_share": "largest share of hostile updates in a round",
+    "told_per_round": "malicious rows that it reckons with",
+    "worst_hostile_share": "largest share of malicious updates in a round",
     "defense": "defense",
     "unproven": "not proven",
     "root_data": "clean data at the server",
@@ -96,6 +96,29 @@ def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
         for stage, ways in threat["rule_needs"].items()
         for way in ways
     ]
+
+
+def verdict(records: Sequence[Record]) -> str:
+    """What came out of one cell, in a sentence: ``alie leaves median 81.2 % accuracy, of 90.4 % without attack.``"""
+    card = records[0]["threat_card"]
+    attack, defense, goal = card["attack"], card["defense"], card["goal"]
+    told = {name: text for name in FIGURES if (text := _measured(records, name))}
+    if not attack:
+        return f"Without attack, {defense} reaches {told['final_accuracy']} accuracy."
+    if goal in PRIVACY_GOALS:
+        name = next((name for name in told if FIGURES[name].goal == goal), "")
+        return f"{attack} against {defense}: " + (f"{FIGURES[name].title}: {told[name]}." if name else "no figure.")
+    clean = [number_at(record["result"], ("corners", "clean_defense")) for record in records]
+    of = "" if None in clean else f", of {_interval([one for one in clean if one is not None])} % without attack"
+    planted = told.get("attack_success")
+    backdoor = f" Its backdoor succeeds in {planted} of the inputs, above a clean model." if planted else ""
+    return f"{attack} leaves {defense} {told['final_accuracy']} accuracy{of}.{backdoor}"
+
+
+def _measured(records: Sequence[Record], name: str) -> str:
+    """A figure with its unit; "" where no record has it."""
+    values = [value for record in records if (value := number_at(record["result"], PATHS[name])) is not None]
+    return f"{_interval(values, FIGURES[name])} {FIGURES[name].unit}".strip() if values else ""
 
 
 def figures(records: Sequence[Record]) -> list[dict[str, str]]:

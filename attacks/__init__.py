@@ -5,7 +5,7 @@ backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
 outliers/    faults without intent: broken, stale or lazy clients
 worst_case   the worst of an ensemble of these
 inference/   on the clients' privacy: what a server can tell of their data
-protocol/    on secure aggregation itself: hostile servers and clients against real parties
+protocol/    on secure aggregation itself: malicious servers and clients against real parties
 """
 
 CATALOGUE = {

@@ -19,7 +19,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "attacks": (
         "Attacks on the training",
         ("attack", "trigger"),
-        "What hostile clients do. In a suite they stand under `matrix.attack`; what they may see is the "
+        "What malicious clients do. In a suite they stand under `matrix.attack`; what they may see is the "
         "[threat model](../threat_models.md)'s. Which of them run under masks: [the catalogue](../catalogue.md#attacks).",
     ),
     "inference": (
@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "protocol_attacks": (
         "Attacks on secure aggregation",
         ("protocol",),
-        "Hostile servers and clients against the protocol itself, by `fedguard secagg attack NAME`. What stops each: "
+        "Malicious servers and clients against the protocol itself, by `fedguard secagg attack NAME`. What stops each: "
         "[secure aggregation](../secure_aggregation.md#attacks-on-the-protocol).",
     ),
     "defenses": (

@@ -211,7 +211,7 @@ def aggregate(
         defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
         updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists. A float32 ``numpy.memmap`` may be larger
             than the memory: it is read in blocks.
-        f: number of hostile updates to expect.
+        f: number of malicious updates to expect.
         root: the server's own update ``[d]``, for rules such as fltrust.
         model: the global model ``[d]`` before the round, for rules such as crfl.
         samples: number of examples that each client claims, for weighted_mean.
@@ -223,7 +223,7 @@ def aggregate(
 
     Raises:
         InputError: wrong shape or type, or values that are not finite.
-        PreconditionError: too many hostile updates for the rule.
+        PreconditionError: too many malicious updates for the rule.
         NotAllowed: the rule needs what was not given, such as ``root``.
         ConfigError: an unknown rule or parameter.
 
@@ -340,11 +340,11 @@ def kappa(
     plugins: Sequence[str] = (),
     **parameters: Any,
 ) -> Kappa:
-    """Search for the largest robustness coefficient kappa of a rule: how far f hostile updates among n can move it.
+    """Search for the largest robustness coefficient kappa of a rule: how far f malicious updates among n can move it.
 
     Args:
         rule: ``"nnm >> trimmed_mean"``, or a pipeline object.
-        n, f: number of updates, and of hostile ones among them, which the rule is told.
+        n, f: number of updates, and of malicious ones among them, which the rule is told.
         seed: of the search, and of the draws of a rule that draws.
         effort: 1 asks the rule 8000 times, which takes some seconds on one core; more finds more.
         plugins: modules that bring rules of your own.
@@ -355,7 +355,7 @@ def kappa(
 
     Raises:
         InputError: n, f or effort out of range.
-        PreconditionError: too many hostile updates for the rule, or for kappa to be defined.
+        PreconditionError: too many malicious updates for the rule, or for kappa to be defined.
         NotAllowed: the rule needs more than the updates, such as root data.
         ConfigError: an unknown rule or parameter.
     """

@@ -3,7 +3,7 @@
     FedGuardError                    exit 1
     ├── ConfigError                  exit 2   what was asked for cannot be run as written
     │   ├── UnknownName              exit 2   no such attack, key, metric ...; names the nearest one
-    │   ├── PreconditionError        exit 2   a rule with more hostile clients than its proof allows
+    │   ├── PreconditionError        exit 2   a rule with more malicious clients than its proof allows
     │   ├── NotAllowed               exit 2   attack, rule, protocol or threat model exclude each other
     │   └── PluginError              exit 2   a plug-in that is broken, or a name taken twice
     ├── InputError                   exit 2   updates of the wrong shape or type, or with NaN in them
@@ -57,7 +57,7 @@ class UnknownName(ConfigError):
 
 
 class PreconditionError(ConfigError):
-    """A rule was given more hostile clients than it can stand."""
+    """A rule was given more malicious clients than it can stand."""
 
 
 class NotAllowed(ConfigError):

@@ -289,7 +289,7 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     return spec
 
 
-#: What Python's parser raises on text that is none of its own, on hostile text too.
+#: What Python's parser raises on text that is none of its own, on malicious text too.
 _NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 

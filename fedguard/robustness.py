@@ -41,7 +41,7 @@ class Kappa:
 
     Attributes:
         rule: the pipeline, in words.
-        n, f: updates, and how many of them are hostile.
+        n, f: updates, and how many of them are malicious.
         value: the largest ratio; ``inf`` where it grows without bound. The true kappa is no smaller.
         witness: the input that shows it, float32 ``[n, d]``, and S, the ``n - f`` rows that count as honest.
         lower_bound: f / (n - 2f), which no rule can be below.
@@ -105,7 +105,7 @@ class Kappa:
 
 
 def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float = 1.0) -> Kappa:
-    """Search for the largest kappa of the server's part of ``pipeline`` on n updates of which f are hostile.
+    """Search for the largest kappa of the server's part of ``pipeline`` on n updates of which f are malicious.
 
     Rules that draw get the same draw for every input, so the value is that of one draw; rules with memory are met in
     their first round; each client claims the same number of examples.

@@ -1,6 +1,6 @@
 """Inputs that hurt aggregation rules: shapes to start a search from, and the pulls and moves that make them worse.
 
-Rows are float64 ``[n, d]``, with h honest and f hostile ones among them.
+Rows are float64 ``[n, d]``, with h honest and f malicious ones among them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Draw = np.random.Generator
 
 
 def shapes(h: int, f: int, draw: Draw) -> Iterator[tuple[str, Rows, Rows]]:
-    """Endless: (kind, honest rows, hostile rows); the first shows that no rule is below f / (n - 2f)."""
+    """Endless: (kind, honest rows, malicious rows); the first shows that no rule is below f / (n - 2f)."""
     yield "the lower bound", _column(np.zeros(h)), _column(np.ones(f))
     two_points = _two_points(h, f, draw)
     while True:
@@ -35,7 +35,7 @@ def _column(values: NDArray[np.generic]) -> Rows:
 
 
 def _two_points(h: int, f: int, draw: Draw) -> Iterator[tuple[str, Rows, Rows]]:
-    """k honest and j hostile rows at 1, the other honest ones at 0, the other hostile ones there or elsewhere."""
+    """k honest and j malicious rows at 1, the other honest ones at 0, the other malicious ones there or elsewhere."""
     cases = [(k, f, 0.0, tie) for k in range(h) for tie in (0.0, 1e-3, -1e-3)]
     more = [(k, j, at, 0.0) for k in range(h) for j in range(f + 1) for at in (0.0, 0.5, 10.0, -10.0)]
     for count, at, other, tie in [*draw.permutation(cases), *draw.permutation(more)]:
@@ -127,7 +127,7 @@ def _heavy(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
     return honest, honest[draw.integers(h)] * draw.uniform(0, 2) + 0.01 * _cloud(f, d, draw)
 
 
-#: What `pulled` can do: the hostile rows away from the honest mean, the honest rows together, all away from 0, all larger.
+#: What `pulled` can do: the malicious rows away from the honest mean, the honest rows together, all away from 0, all larger.
 PULLS = ("hostile", "together", "away", "larger")
 
 

@@ -112,7 +112,7 @@ def judge(
 
     Args:
         updates: n, the (expected) number of rows that the rule gets in a round: single updates, or means.
-        told: f, the number of hostile ones the rule is told to expect among them.
+        told: f, the number of malicious ones the rule is told to expect among them.
     """
     of_rule, rule_sees = _judge_rule(pipeline, exposure, secure_aggregation, updates, told)
     of_attack, attack_sees = _judge_attack(attack, threat.grants & exposure.clients) if attack else ([], Sight.NOTHING)

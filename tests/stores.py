@@ -1,4 +1,4 @@
-"""Small stores for the tests of the dashboard: a run in which everything occurs, damaged ones, and hostile names."""
+"""Small stores for the tests of the dashboard: a run in which everything occurs, damaged ones, and malicious names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fails(PoisonAttack):
         raise ValueError(self.said)
 '''
 
-#: Refused (the median under full masking), failed, hostile names, a swept number, secure aggregation, differential
+#: Refused (the median under full masking), failed, malicious names, a swept number, secure aggregation, differential
 #: privacy, a reconstruction with pictures, a membership inference; two seeds, so that there are intervals.
 EVERYTHING = {
     "name": "everything",
@@ -65,6 +65,18 @@ SHORT = {
     "matrix": {"attack": ["none", "sign_flip"], "defense": ["mean", "median"]},
 }
 
+#: 42 columns, with names as long as those of pipelines are.
+WIDE = {
+    "name": "wide",
+    "clients": {"total": 8, "malicious": 2},
+    "training": {"rounds": 1},
+    "seeds": 1,
+    "matrix": {
+        "attack": ["none", "sign_flip"],
+        "defense": [f"nnm >> centered_clipping(tau={tau})" for tau in range(1, 43)],
+    },
+}
+
 
 def everything(store: Path) -> fg.Run:
     """The run in which everything occurs. Its plug-in is gone afterwards, as on the machine of another reader."""
@@ -80,6 +92,11 @@ def everything(store: Path) -> fg.Run:
 def short(store: Path, name: str = "short", rounds: int = 2) -> fg.Run:
     """A run of a few seconds."""
     return fg.run(SHORT, name=name, store=store, jobs=1, settings=[f"training.rounds={rounds}"])
+
+
+def wide(store: Path) -> fg.Run:
+    """A run with many more columns than a window has room for."""
+    return fg.run(WIDE, store=store, jobs=1)
 
 
 def copied(run: fg.Run, store: Path, name: str) -> Path:

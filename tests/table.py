@@ -76,7 +76,7 @@ DEFENSES = [
     Defense("zeno(rho=0.1)", translation=False, mean_at_zero=True),
     Defense("weak_dp", translation=False, scale=False, hull=False),
     Defense("crfl", translation=False, scale=False, hull=False),
-    Defense("nnm >> mean", mean_at_zero=True, resists=False),  # a hostile row mixes itself in
+    Defense("nnm >> mean", mean_at_zero=True, resists=False),  # a malicious row mixes itself in
     Defense("nnm >> trimmed_mean", mean_at_zero=True),
     Defense("nnm >> krum", mean_at_zero=True),
     Defense("nnm >> geometric_median", mean_at_zero=True),

@@ -143,7 +143,7 @@ def test_hostile_clients_copy_where_the_honest_have_everything():
 def test_the_identity_of_cells_dealt_among_the_honest():
     among = {**BLOBS["task"], "partition_among": "honest"}
     clean = cell(task=among)
-    assert clean.id != cell().id  # who is hostile decides who holds what, attack or not
+    assert clean.id != cell().id  # who is malicious decides who holds what, attack or not
     assert clean.id != cell(task=among, clients={"total": CLASSES, "malicious": 2}).id
     assert cell().id == cell(clients={"total": CLASSES, "malicious": 2}, attack="none").id or cell().told != 2
     nobody = {"total": CLASSES}
@@ -160,7 +160,7 @@ def test_no_epsilon_for_examples_that_two_clients_hold():
     settings = {"protocol": {"privacy": noise}, "training": training, "attack": "sign_flip"}
     assert not any("partition_among" in reason for reason in cell(**settings).verdict.reasons)
     assert any(
-        "a hostile client holds a copy of it" in reason for reason in cell(task=task, **settings).verdict.reasons
+        "a malicious client holds a copy of it" in reason for reason in cell(task=task, **settings).verdict.reasons
     )
 
 

@@ -1,4 +1,4 @@
-"""Every page of the dashboard, over an empty store, a run in which everything occurs, damaged runs and hostile names."""
+"""Every page of the dashboard, over an empty store, a run in which everything occurs, damaged runs and malicious names."""
 
 from __future__ import annotations
 

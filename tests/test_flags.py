@@ -108,7 +108,7 @@ RAISED = {
     "epsilon_without_proof": ({}, {"epsilon": 3.0}, ["epsilon = 3", "median"]),
     "hostile_noise_counted": (
         {"privacy": {"most_hostile": 4, "may_withhold": 2}}, {"epsilon": 3.0, "noise": "client"},
-        ["4 hostile", "epsilon = 3", "2 were reckoned", "protocol.colluding"],
+        ["4 malicious", "epsilon = 3", "2 were reckoned", "protocol.colluding"],
     ),
     "loose_delta": (
         {"privacy": {"delta": 1e-4, "units": 1437, "unit": "record", "most_hostile": 0, "may_withhold": 0}},
@@ -307,7 +307,9 @@ def test_2_an_attack_that_helps():
     assert one.said.startswith("accuracy is 2.5 ±1.2 points higher")
     assert not found("attack_helps", over_seeds("mimic", "krum", (0.95, 0.86, 0.92)))  # +1 ±11 points
     assert not found("attack_helps", over_seeds("mimic", "krum", (0.9, 0.9, 0.9)))
-    assert not found("attack_helps", over_seeds("mimic", "krum", (0.9003, 0.9003, 0.9003)))  # would read 0.0 ±0.0 points
+    assert not found(
+        "attack_helps", over_seeds("mimic", "krum", (0.9003, 0.9003, 0.9003))
+    )  # would read 0.0 ±0.0 points
     assert isinstance(judged("attack_helps", better[:1])[0], Open)
     assert not found("attack_helps", over_seeds("model_replacement", "krum", (0.92, 0.93, 0.925), goal="backdoor"))
     assert not found("attack_helps", over_seeds("free_rider", "krum", (0.92, 0.93, 0.925), goal="fault"))
@@ -322,7 +324,7 @@ def test_2_a_drop_that_is_mostly_lost_data():
 
     (one,) = found("mostly_absence", cases(0.74, 0.74, 0.74))  # of 20 points 16 are absence
     assert one.cell == "ipm against krum"
-    assert one.said.startswith("of 20.0 points lost, 16.0 are lost where the hostile clients only stay silent")
+    assert one.said.startswith("of 20.0 points lost, 16.0 are lost where the malicious clients only stay silent")
     assert found("mostly_absence", cases(0.60, 0.60, 0.60))  # an attack that does less than silence
     assert not found("mostly_absence", cases(0.86, 0.86, 0.86))  # 4 of 20
     assert not found("mostly_absence", cases(0.70, 0.80, 0.86))  # 11.3 ±20 of 20 points
@@ -558,7 +560,7 @@ def test_the_length_of_hostile_updates_is_measured(run):
         length = record["result"]["aggregate"]["hostile_length"]
         if record["label"].startswith("alie"):
             assert 0 < length < 1
-        elif record["label"].startswith(("no attack", "dropout")):  # nobody hostile sends anything
+        elif record["label"].startswith(("no attack", "dropout")):  # nobody malicious sends anything
             assert length is None
         else:
             assert length > 0

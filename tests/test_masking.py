@@ -531,7 +531,7 @@ def test_a_round_with_too_little_noise_has_no_sum():
 
 
 def test_hostile_clients_and_colluders_are_not_taken_for_the_same():
-    """2 may collude, 3 others are hostile: of 20, 15 surely add noise; with max instead of the union it would be 17."""
+    """2 may collude, 3 others are malicious: of 20, 15 surely add noise; with max instead of the union it would be 17."""
     protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**NOISE))
     setup = dataclasses.replace(federation(protocol), hostile=frozenset({4, 5, 6}))
     wire, _ = random_round(setup, hostile=(4, 5, 6), scale=0.001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,14 @@ ROW = 34
 #: What has no figure.
 _GREY = "#bbbbbb"
 
-#: How high numbers with an interval beneath them stand, how low the interval, and how long a legend may be; in pixels.
-_UP, _DOWN, _LEGEND = -6, 9, 150
+#: How high numbers with an interval beneath them stand, and how low the interval; in pixels.
+_UP, _DOWN = -6, 9
+
+#: The least width of a column, with room for ``± 100.0``; the longest name that is not cut; and its part by letter; in pixels.
+COLUMN, _LONGEST, _LETTER = 46, 300, 6.6
+
+#: Of the names above the columns, in degrees.
+_ANGLE = -40
 
 _COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figure", "seeds", "status", "reason", "dark"]
 
@@ -43,12 +50,13 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     plain: dict[str, Any] = {
         "ticks": False,
         "domain": False,
-        "labelLimit": 300,
+        "labelLimit": _LONGEST,
         "labelFontSize": 12,
         "labelFlush": False,
+        "labelOverlap": False,
     }
     base = alt.Chart(table).encode(
-        x=alt.X("defense:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=-25, **plain)),
+        x=alt.X("defense:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=_ANGLE, **plain)),
         y=alt.Y("attack:N", title=None, scale=alt.Scale(domain=[*attacks, *tail]), axis=alt.Axis(**plain)),
         tooltip=[
             alt.Tooltip("by:N", title="attack"),
@@ -62,7 +70,8 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     colour = alt.Color(
         "mean:Q",
         title=known.unit or None,
-        legend=alt.Legend(gradientLength=min(_LEGEND, ROW * max(1, len(attacks) + len(tail)) - 20)),
+        # Squares: a bar is a gradient, which the browser finds by the page's address, and not once that has changed.
+        legend=alt.Legend(type="symbol", symbolType="square", symbolStrokeWidth=0, orient="bottom", tickCount=5),
         scale=alt.Scale(
             scheme="redyellowblue", clamp=True, reverse=not known.more_is_better, domain=_domain(known, places)
         ),
@@ -79,6 +88,18 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
         height=alt.Step(ROW), width="container", autosize="fit-x"
     )
     return chart
+
+
+def least_width(rows: Sequence[Mapping[str, Any]]) -> int:
+    """In pixels; in less the numbers of neighbouring columns would touch, so the page lets a reader scroll sideways."""
+    attacks, defenses = (dict.fromkeys(str(row[key]) for row in rows) for key in ("attack", "defense"))
+    beside = _length([*attacks, WORST]) + _length(list(defenses)[-1:]) * math.cos(math.radians(_ANGLE))
+    return math.ceil(beside + COLUMN * len(defenses))
+
+
+def _length(names: Sequence[str]) -> float:
+    """Of the longest of these names as a label, in pixels."""
+    return min(_LONGEST, _LETTER * max(map(len, names), default=0))
 
 
 def positions(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from fedguard.app.data import LAB
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Composition:
             "defense": list(dict.fromkeys(["mean", defense] if self.beside_mean else [defense])),
         }
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:6]
-        return {"schema": 1, "name": f"lab-{self.attack.name}-{self.defense[-1].name}-{digest}", **content}
+        return {"schema": 1, "name": f"{LAB}{self.attack.name}-{self.defense[-1].name}-{digest}", **content}
 
     def _mode(self) -> Any:
         if self.mode.name == "groups":

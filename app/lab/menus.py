@@ -38,26 +38,25 @@ ELSEWHERE = {"protocol": ("secure_aggregation", "privacy", "dropout", "encoding"
 
 def composed() -> Composition:
     """All menus, and what was chosen. Every choice stands in the address."""
-    left, middle, right = st.columns(3)
-    with left.container(border=True):
-        st.subheader("What is learned")
-        task = {kind: _algorithm(kind.capitalize(), kind, entries([kind])) for kind in ("data", "model", "partition")}
-        sections = _sections("training", "evaluation")
-        seeds = st.text_input(
-            "seeds", value="3", key="seeds", bind="query-params", help="How many, or a list of them, such as 0, 1, 2."
-        )
-    with middle.container(border=True):
+    with st.container(border=True):
         st.subheader("Who attacks")
         offered = [_NO_ATTACK, *entries(["attack", "inference"])]
         attack = _algorithm("Attack", "attack", offered)
         entry = next(one for one in offered if one["name"] == attack.name)
-        sections |= _sections("clients", "observer" if entry["kind"] == "inference" else "threat")
-    with right.container(border=True):
+        sections = _sections("clients", "observer" if entry["kind"] == "inference" else "threat")
+    with st.container(border=True):
         st.subheader("Who defends")
         defense = _defense()
         mode, noise = _form("Secure aggregation", "mode", MODES), _form("Noise for privacy", "noise", NOISES)
         masks = () if mode.name == "off" else ("protocol", "protocol.encoding")
         sections |= _sections("server", "protocol.dropout", *masks)
+    with st.container(border=True):
+        st.subheader("What is learned")
+        task = {kind: _algorithm(kind.capitalize(), kind, entries([kind])) for kind in ("data", "model", "partition")}
+        sections = _sections("training", "evaluation") | sections
+        seeds = st.text_input(
+            "seeds", value="3", key="seeds", bind="query-params", help="How many, or a list of them, such as 0, 1, 2."
+        )
     return Composition(
         data=task["data"],
         model=task["model"],
@@ -72,7 +71,7 @@ def composed() -> Composition:
     )
 
 
-_NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is hostile.", "goal": ""}
+_NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is malicious.", "goal": ""}
 
 
 def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Choice:

@@ -11,6 +11,7 @@ from fedguard.app.charts.live import live
 from fedguard.app.here import Here
 from fedguard.app.lab.judged import Judged
 from fedguard.app.lab.live import ALT
+from fedguard.app.words import escaped
 
 from fedguard.bench.matrix import FIGURES, Figure
 from fedguard.bench.run import Run
@@ -20,25 +21,31 @@ from fedguard.bench.stats import ENOUGH, paired
 EPSILON = Figure("epsilon that the noise proves", False, "", bounds=None)
 
 
+def curves(here: Here, name: str, found: Judged) -> None:
+    """What is stored of a cell: its figures' distance from a clean model, and accuracy over the rounds."""
+    run = data.open_run(here.store, name)
+    rows = _of_cell(run, found)
+    stored = [row for row in rows if row["status"] != "missing"]
+    if len(stored) < len(rows):
+        st.info(f"{len(stored)} of {len(rows)} seeds of this cell are stored. Run goes on where it stopped.")
+    if lost := against_clean(run, found.cell):
+        st.markdown(f"##### {escaped(lost)}")
+    if drawn := _points(run):
+        st.altair_chart(live(drawn, _rounds(run)), width="stretch", key="curves", alt=ALT)
+
+
 def result(here: Here, name: str, found: Judged) -> None:
     """The scorecard of what is stored of a run."""
     run = data.open_run(here.store, name)
-    rows = [row for row in run.rows() if (row["attack"], row["defense"]) == (found.attack, found.defense)]
-    stored = [row for row in rows if row["status"] != "missing"]
+    rows = _of_cell(run, found)
     st.subheader("What came out")
-    if len(stored) < len(rows):
-        st.info(f"{len(stored)} of {len(rows)} seeds of this cell are stored. Run goes on where it stopped.")
-    for row in stored:
-        if row["status"] != "ok":
+    for row in rows:
+        if row["status"] not in ("ok", "missing"):
             st.error(f"Seed {row['seed']}: {row['status']}")
             st.code(row["reason"], language=None, wrap_lines=True)
     _figures(rows)
-    if lost := against_clean(run, found.cell):
-        st.text(lost)
-    drawn = _points(run)
-    if not drawn:
+    if not _points(run):
         return
-    st.altair_chart(live(drawn, _rounds(run)), width="stretch", key="curves", alt=ALT)
     st.caption("The final accuracy is the mean of the last five evaluations, not the best and not the last.")
     st.dataframe(corners(run), hide_index=True)
     _flags(run, found.cell)
@@ -47,6 +54,10 @@ def result(here: Here, name: str, found: Judged) -> None:
         here.link("matrix", "This run in the Matrix", run=name)
     with second:
         here.link("cell", "This cell", run=name, cell=found.cell)
+
+
+def _of_cell(run: Run, found: Judged) -> list[dict[str, Any]]:
+    return [row for row in run.rows() if (row["attack"], row["defense"]) == (found.attack, found.defense)]
 
 
 def corners(run: Run) -> list[dict[str, Any]]:

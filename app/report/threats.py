@@ -24,10 +24,10 @@ def threats(run: Run) -> list[Element]:
         if card["attack"] or not attacked:
             rules[_rule(swept["defense"], card)] = None
     rows = [(", ".join(dict.fromkeys(names)), *words) for words, names in attacks.items()]
-    heads = ["defense", "clients in a round", "hostile clients", "told", "sees", "run outside of what is proven"]
+    heads = ["defense", "clients in a round", "malicious clients", "told", "sees", "run outside of what is proven"]
     return [
         table("The attacks, in words", ["attack", "who, and what they see", "goal; acts on"], rows, "l"),
-        table("The defenses: what each is told of the number of hostile clients, and sees", heads, rules, "lrrrll"),
+        table("The defenses: what each is told of the number of malicious clients, and sees", heads, rules, "lrrrll"),
     ]
 
 

@@ -40,10 +40,14 @@ PAGES: dict[str, tuple[Page, ...]] = {
     "A run": (
         Page("overview", "Overview", "home", "What there is, whether it is sound, and what came out.", "nothing"),
         Page("matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them."),
-        Page("cell", "Cell", "science", "One attack against one defense: under which assumptions, and how it went."),
+        Page(
+            "cell",
+            "Cell",
+            "science",
+            "One attack against one defense: how it went, under which assumptions, and what it took.",
+        ),
         Page("breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."),
         Page("privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."),
-        Page("profile", "Where the time goes", "timer", "What each stage of the rounds takes, cell by cell."),
     ),
     "Several runs": (
         Page("compare", "Compare", "compare_arrows", "Two runs, seed by seed."),

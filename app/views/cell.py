@@ -10,6 +10,7 @@ import yaml
 from fedguard.app import address, data, words
 from fedguard.app.charts.curves import MEASURES, classes, curves, points
 from fedguard.app.here import Here, plain
+from fedguard.app.times import times
 
 from fedguard.bench.places import setting
 from fedguard.bench.record import Record
@@ -19,7 +20,7 @@ from fedguard.bench.stats import over_seeds
 
 
 def show(here: Here) -> None:
-    """Curves, corners, threat card, configuration, flags, cost and log of the cell that the address names."""
+    """The verdict on the cell that the address names; its curves, corners, threat card, configuration, flags, log and times."""
     run = here.run()
     position = _chosen(run)
     if position is None:
@@ -31,13 +32,14 @@ def show(here: Here) -> None:
     _why_not(run, rows)
     ran = [record for record in records.values() if record["status"] == "ok"]
     if ran:
+        st.markdown(f"##### {words.escaped(words.verdict(ran))}")
         _results(ran, clean_models(run, ran))
     if records:
         _assumptions(next(iter(records.values())))
         _records(list(records.values()))
     if ran:
-        at = position["swept"]
-        here.link("profile", "Where the time goes", time_attack=at["attack"], time_defense=at["defense"])
+        st.subheader("Where the time goes")
+        times(run, position["swept"])
 
 
 # ---------------------------------------------------------------------------------------------------- which cell

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 from fedguard.app.here import Here, plain
 from fedguard.app.lab.composition import as_yaml
 from fedguard.app.lab.judged import Judged, judged
 from fedguard.app.lab.live import run
 from fedguard.app.lab.menus import composed
-from fedguard.app.lab.result import result
+from fedguard.app.lab.result import curves, result
+
+#: Height of the menus in pixels: they scroll by themselves, so that verdict, Run and curves stay on the screen beside them.
+_MENUS = 640
 
 
 def show(here: Here) -> None:
-    """Menus above; below, what the tool says of the composition, the suite, and its run."""
-    suite = composed().suite()
+    """Menus on the left; beside them the verdict, Run, and the curves; below, who sees what, the suite, and the result."""
+    menus, answer = st.columns([2, 3])
+    with menus.container(height=_MENUS, border=False):
+        suite = composed().suite()
     found = judged(suite)
-    left, right = st.columns(2)
-    with left:
+    stored = found.legal and (here.store / suite["name"] / "manifest.json").is_file()
+    with answer:
         _verdict(found)
-    with right:
-        text = as_yaml(suite)
-        st.subheader("The suite")
-        st.code(text, language="yaml")
-        st.download_button(
-            "Download", text, file_name=f"{suite['name']}.yaml", on_click="ignore", icon=":material/download:"
-        )
-    if _asked(found):
-        run(suite, here.store, found.rounds)
-    elif found.legal and (here.store / suite["name"] / "manifest.json").is_file():
+        if _asked(found):
+            run(suite, here.store, found.rounds)
+            stored = False
+        elif stored:
+            curves(here, suite["name"], found)
+        else:
+            _assumptions(found)
+    if stored:
         result(here, suite["name"], found)
+        _assumptions(found)
+    _suite(suite)
 
 
 def _verdict(found: Judged) -> None:
-    """Legal or not, and why."""
-    st.subheader("Is it legal?")
+    """May it run, and why not."""
     if found.mistake:
         st.error("This cannot be laid out.", icon=":material/error:")
         plain(found.mistake)
@@ -43,13 +50,27 @@ def _verdict(found: Judged) -> None:
         for reason in found.reasons:
             plain(reason)
         return
-    st.success("It may run.", icon=":material/check_circle:")
-    for line in found.words:
-        st.text(line)
+    st.success(f"{found.attack} against {found.defense} may run.", icon=":material/check_circle:")
     if found.unproven:
         st.warning("It runs, but outside of what was proven.", icon=":material/warning:")
         for line in found.unproven:
             plain(line)
+
+
+def _assumptions(found: Judged) -> None:
+    if found.words:
+        st.subheader("Who sees what")
+        for line in found.words:
+            st.text(line)
+
+
+def _suite(suite: Mapping[str, Any]) -> None:
+    text = as_yaml(suite)
+    st.subheader("The suite")
+    st.code(text, language="yaml")
+    st.download_button(
+        "Download", text, file_name=f"{suite['name']}.yaml", on_click="ignore", icon=":material/download:"
+    )
 
 
 def _asked(found: Judged) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 import altair as alt
 import streamlit as st
 from fedguard.app import address, data, words
-from fedguard.app.charts.heatmap import heatmap
+from fedguard.app.charts.heatmap import heatmap, least_width
 from fedguard.app.here import Here
+from fedguard.app.style import sideways
 
 from fedguard.bench.matrix import FIGURES, Matrix
 from fedguard.bench.places import setting
@@ -55,9 +56,10 @@ def _explained(run: Run, figure: str) -> str:
 def _heatmap(here: Here, rows: Sequence[dict[str, Any]], figure: str, alt_text: str, number: int) -> None:
     clicked = alt.selection_point(name="clicked", fields=["cell"], toggle=False)
     chart = heatmap(rows, figure).add_params(clicked)
-    said = st.altair_chart(
-        chart, width="stretch", on_select="rerun", selection_mode="clicked", key=f"heatmap {number}", alt=alt_text
-    )
+    with sideways(f"wide-{number}", least_width(rows)):
+        said = st.altair_chart(
+            chart, width="stretch", on_select="rerun", selection_mode="clicked", key=f"heatmap {number}", alt=alt_text
+        )
     chosen = [one["cell"] for one in said["selection"]["clicked"] if one.get("cell")]
     if chosen:
         here.go("cell", cell=str(chosen[0]))

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import streamlit as st
-from fedguard.app import data
+from fedguard.app import address, data, words
+from fedguard.app.charts.answer import answer, spans
 from fedguard.app.data import Summary
 from fedguard.app.here import Here, empty, plain
 
@@ -19,14 +20,8 @@ from fedguard.bench.run import Run
 from fedguard.bench.stats import over_seeds
 from fedguard.errors import FedGuardError
 
-#: The pages of a run, and what they are asked for.
-_FURTHER = {
-    "matrix": "Every attack against every defense",
-    "cell": "One cell in detail",
-    "breakdown": "Where defenses break",
-    "privacy": "What privacy costs and what leaks",
-    "profile": "Where the time goes",
-}
+#: What may become of a cell, in words.
+_STATUSES = {"ok": "cells ran", "refused": "refused, with reasons below", "failed": "failed", "missing": "missing"}
 
 
 def show(here: Here) -> None:
@@ -48,10 +43,8 @@ def show(here: Here) -> None:
 
 def _of_run(here: Here, run: Run, found: Summary) -> None:
     _health(found)
-    with st.container(horizontal=True):
-        for page, label in _FURTHER.items():
-            here.link(page, label)
     _damaged(here, run)
+    _answer(run)
     _headlines(run)
     _refused(run)
     if run.with_status("failed"):
@@ -60,17 +53,34 @@ def _of_run(here: Here, run: Run, found: Summary) -> None:
 
 
 def _health(found: Summary) -> None:
-    state, *columns = st.columns([2, 1, 1, 1, 1])
-    state.metric("run", found.state)
-    for column, status in zip(columns, ("ok", "refused", "failed", "missing"), strict=True):
-        column.metric(f"cells {status}", found.cells[status])
-    cells, seeds = sum(found.cells.values()), len(found.manifest["seeds"]) if found.manifest else 0
-    st.caption(
-        f"{cells} cells with {seeds} {'seed' if seeds == 1 else 'seeds'} each. A cell has failed, or is missing, where one of "
-        "its seeds has or is; refused cells may not run, and say why below."
-    )
+    """One line; a warning where something is not as it should be."""
+    told = ", ".join(f"{found.cells[status]} {word}" for status, word in _STATUSES.items() if found.cells[status])
+    seeds = len(found.manifest["seeds"]) if found.manifest else 0
+    each = f"A cell is one attack against one defense, with {seeds} {'seed' if seeds == 1 else 'seeds'} here."
+    line = f"This run is {found.state}: {told}. {each}"
+    if found.state == "complete":
+        st.caption(line)
+    else:
+        st.warning(line)
     if found.cells["missing"]:
-        st.warning("Cells are missing: run the suite again to go on where it stopped.")
+        st.caption("Run the suite again to go on where it stopped.")
+
+
+def _answer(run: Run) -> None:
+    """The sentence and the picture of one setting: of the one with most figures, until the reader chooses another."""
+    said = answers(run)
+    settings = sorted(dict.fromkeys(run.table().blocks), key=lambda one: -len(spans(run, one)))
+    if not settings or not spans(run, settings[0]):
+        return
+    chosen = settings[0]
+    if len(settings) > 1:
+        chosen = address.menu(words.escaped(", ".join(run.swept)), settings, "setting")
+    if chosen in said:
+        st.markdown(f"##### {words.escaped(said[chosen])}")
+    chart = answer(spans(run, chosen))
+    st.altair_chart(
+        chart, width="stretch", alt=f"{run.name}: what each defense keeps without attack and under its worst attacks"
+    )
 
 
 def _damaged(here: Here, run: Run) -> None:
@@ -89,9 +99,7 @@ def _damaged(here: Here, run: Run) -> None:
 def _headlines(run: Run) -> None:
     table = [one.texts() for one in standings(run)]
     columns = [name for name in table[0] if any(row[name] for row in table)] if table else []
-    st.subheader("What came out")
-    for place, answer in answers(run).items():
-        st.text(f"{place}: {answer}" if place else answer)
+    st.subheader("Defense by defense")
     st.caption(
         f"{over_seeds(len(run.seeds)).capitalize()}. {RULE} The worst attack is the one with the lowest mean. The "
         "robustness tax is what a defense costs where nobody attacks: the clean accuracy of the plain mean less its own."

@@ -41,7 +41,7 @@ def show(here: Here) -> None:
 def _sight(here: Here) -> None:  # noqa: ARG001  the same for every run
     """What each side sees under each mode, and what is left to run."""
     st.caption(
-        "100 clients, 1 of them hostile, and a malicious server with clean data of its own: asked of the code that lets "
+        "100 clients, 1 of them malicious, and a malicious server with clean data of its own: asked of the code that lets "
         "cells run or refuses them."
     )
     setups = _setups()

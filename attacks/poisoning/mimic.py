@@ -13,7 +13,7 @@ from fedguard.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class Mimic(PoisonAttack):
-    """All colluders copy one honest client, so that its data count too much; no copy looks hostile.
+    """All colluders copy one honest client, so that its data count too much; no copy looks malicious.
 
     The client copied is the one that lies furthest out along z, the direction in which the honest clients differ most.
     z is learned over the warm-up by Oja's rule: z <- t/(t+1) z + 1/(t+1) sum_i (x_i - mu)((x_i - mu).z), normalised. Then

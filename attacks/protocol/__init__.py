@@ -1,1 +1,1 @@
-"""Attacks on secure aggregation itself, one file each: hostile servers and clients against real parties."""
+"""Attacks on secure aggregation itself, one file each: malicious servers and clients against real parties."""

@@ -145,7 +145,7 @@ TRICKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class BadShares(ProtocolAttack):
-    """A hostile client sends what it should not, and hopes that the sum is spoilt or an honest client is blamed for it.
+    """A malicious client sends what it should not, and hopes that the sum is spoilt or an honest client is blamed for it.
 
     It deals out shares that do not open, do not fit their commitments or lie on no polynomial; secrets that are not those
     it committed to; vectors of the wrong length; and reveals wrong shares of others. And it speaks in the name of an honest

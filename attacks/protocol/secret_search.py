@@ -29,7 +29,7 @@ class Talkative(Client):
 
 @dataclass
 class Evidence:
-    """What a session left with its hostile server.
+    """What a session left with its malicious server.
 
     Attributes:
         server: with all that it was sent.

@@ -21,7 +21,7 @@ class CenteredClipping(WeightRule):
 
     Args:
         tau: clipping radius, in the units of the updates. The source leaves its choice open; None takes the median of
-            the |x_i - v|, which follows the updates' scale and which fewer than n/2 hostile updates cannot inflate.
+            the |x_i - v|, which follows the updates' scale and which fewer than n/2 malicious updates cannot inflate.
         steps: number of steps in a round.
     """
 

@@ -16,7 +16,7 @@ class CGE(WeightRule):
 
     R(x) = (1/(n - f)) sum over the n - f smallest |x_i| of x_i; updates of equal length that tie for the last places
     share them. The source adds where this averages, its step size being set for that. For f = 0 it is the mean.
-    A hostile update that is short passes, whatever its direction.
+    A malicious update that is short passes, whatever its direction.
     """
 
     name = "cge"

@@ -29,7 +29,7 @@ class CosineClustering(WeightRule):
     source = "Sattler et al., On the Byzantine Robustness of Clustered Federated Learning, ICASSP 2020"
     needs = ROWS
     min_rows = (2, 1)
-    breakdown = "f < n/2, if the hostile updates point elsewhere and the honest ones hold together"
+    breakdown = "f < n/2, if the malicious updates point elsewhere and the honest ones hold together"
     cost = "O(n^2 d): one Gram matrix"
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

@@ -41,7 +41,7 @@ class DeepSight(WeightRule):
     needs = (Sight.EACH_UPDATE | Sight.MODEL,)
     makes_inputs = True
     min_rows = (2, 1)
-    breakdown = "f < n/2, if hostile data hold fewer labels than honest ones"
+    breakdown = "f < n/2, if malicious data hold fewer labels than honest ones"
     cost = "O(n^2 d): one Gram matrix; seeds * samples predictions of each update's model"
     grid: ClassVar = {"tau": (0.25, 1 / 3, 0.5), "cluster": (2, 3, 5)}
 

@@ -26,7 +26,7 @@ class Huber(WeightRule):
     Args:
         threshold: T, in the units of the updates. The source sets it by the honest clients' spread, which nobody knows;
             None takes the radius of the smallest ball around an update that holds half of all, which follows the
-            updates' scale and which fewer than n/2 hostile updates cannot inflate.
+            updates' scale and which fewer than n/2 malicious updates cannot inflate.
         steps: largest number of steps.
     """
 

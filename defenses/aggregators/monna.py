@@ -17,7 +17,7 @@ class MoNNA(WeightRule):
 
     R(x) = (1/(n - f)) sum over the n - f nearest j to the pivot p of x_j, p itself among them; updates that tie for the
     last places share them. In the source every node averages for itself, with its own update as the pivot, and with
-    worker momentum; a server has none, so it must name a client that it trusts. If that client is hostile, nothing holds:
+    worker momentum; a server has none, so it must name a client that it trusts. If that client is malicious, nothing holds:
     attackers are drawn among all clients, and a share f/n of the seeds will draw it. In a round without an update of
     the trusted client there is no pivot, and no other is put in its place, since nobody vouches for it: the round is given
     up.

@@ -17,7 +17,7 @@ class RLR(CoordinateRule):
     """The mean, walked backwards in each coordinate in which too few updates agree on the sign.
 
     R(x)_k = mean_i x_ik where |sum_i sign(x_ik)| >= theta, and -mean_i x_ik elsewhere. The source weighs by the claimed
-    number of examples, which a hostile client may invent; here all weigh alike. Hostile directions are turned round, but
+    number of examples, which a malicious client may invent; here all weigh alike. Malicious directions are turned round, but
     no length is bounded, for which `clip` can stand before it.
 
     Args:

@@ -20,7 +20,7 @@ class ServerLearning(WeightRule):
     R(x) = (1/n) sum_i x_i + gamma g with g the server's update. In the source the server trains on from the new
     average; here g starts from the model before the round, as the updates do, so that the two steps add up: the same
     to first order in the step size. It was made against data that differ, and no update is left out: it needs no more
-    than the sum, and one hostile client can move it anywhere.
+    than the sum, and one malicious client can move it anywhere.
 
     Args:
         weight: gamma, how much the server's update counts beside the mean; the source leaves its choice open.

@@ -37,7 +37,7 @@ class SignGuard(WeightRule):
     )
     needs = ROWS
     min_rows = (2, 1)
-    breakdown = "f < n/2, if hostile signs are mixed unlike honest ones"
+    breakdown = "f < n/2, if malicious signs are mixed unlike honest ones"
     cost = "O(n^2 d): one Gram matrix; O(n^2) for the mean-shift"
     grid: ClassVar = {"upper": (2.0, 3.0, 5.0), "share": (0.1, 1.0), "quantile": (0.3, 0.5)}
 

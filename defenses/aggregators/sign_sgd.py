@@ -23,7 +23,7 @@ class SignSGD(MatrixRule):
         scale: the size of every coordinate, in the units of the updates. The source folds it into a learning rate of its
             own, about 1e-4; here the server's step is that of the other rules, for which 1 would be far too long. None
             takes the median over the updates of their mean magnitude |x_i|_1 / d: the factor that brings sign(x) closest
-            to x (Karimireddy et al., ICML 2019). It follows the training as updates shrink, and fewer than n/2 hostile
+            to x (Karimireddy et al., ICML 2019). It follows the training as updates shrink, and fewer than n/2 malicious
             updates cannot inflate it.
     """
 

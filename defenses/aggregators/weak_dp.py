@@ -30,7 +30,7 @@ class WeakDP(WeightRule):
     source = "Sun et al., Can You Really Backdoor Federated Learning?, 2019"
     needs = ROWS
     estimates_mean = False
-    breakdown = "bounds what each hostile update adds; it removes none"
+    breakdown = "bounds what each malicious update adds; it removes none"
     cost = "O(nd): norms"
     grid: ClassVar = {"bound": (None, 0.1, 0.3, 1.0, 3.0), "noise": (1e-4, 1e-3, 1e-2)}
 

@@ -15,7 +15,7 @@ from fedguard.errors import require
 class ClientClipping(ClientTransform):
     """Each honest client shortens its update to a fixed bound before it sends it.
 
-    y = x min(1, C / |x|). Nothing makes a hostile client do so: alone it bounds what honest data reveal, not what an
+    y = x min(1, C / |x|). Nothing makes a malicious client do so: alone it bounds what honest data reveal, not what an
     attacker does. The direction is kept: attackers that compare directions lose nothing, others clip what they compare.
 
     Args:

@@ -18,7 +18,7 @@ class AdaptiveClipping(Mixing):
 
     y_i = x_i min(1, C / |x_i|), and after the round C <- C exp(-eta (b - gamma)) with b the share of the |x_i| that were at
     most C. In the source each client clips by itself and sends b's bit beside its update, so that sums are all the
-    server sees; here the server clips, and so it sees the rows: hostile clients cannot evade the bound, but count in b.
+    server sees; here the server clips, and so it sees the rows: malicious clients cannot evade the bound, but count in b.
     Behind a mask on groups the lengths are those of the group means. The source's noise on b is left out.
 
     Args:
@@ -30,7 +30,7 @@ class AdaptiveClipping(Mixing):
     name = "adaptive_clipping"
     source = "Andrew et al., Differentially Private Learning with Adaptive Clipping, NeurIPS 2021"
     needs = ROWS
-    breakdown = "bounds what each hostile update adds, at a level that f of n can shift; it removes none"
+    breakdown = "bounds what each malicious update adds, at a level that f of n can shift; it removes none"
     cost = "O(nd): norms"
     grid: ClassVar = {"quantile": (0.3, 0.5, 0.7), "initial": (0.01, 0.1, 1.0)}
 

@@ -18,7 +18,7 @@ class Bucketing(Mixing):
     """Deals the updates at random into buckets and hands on the means of the buckets.
 
     Each update is in exactly one bucket of ``size``; the last bucket may be smaller. Up to f of the ceil(n / size)
-    means may be hostile, and the rule behind is told so.
+    means may be malicious, and the rule behind is told so.
 
     Args:
         size: s, updates in a bucket; the source recommends 2.

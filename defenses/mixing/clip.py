@@ -18,14 +18,14 @@ class Clip(Mixing):
     y_i = x_i min(1, C / |x_i|).
 
     Args:
-        bound: C, in the units of the updates; None takes the median length in the round, which fewer than n/2 hostile
+        bound: C, in the units of the updates; None takes the median length in the round, which fewer than n/2 malicious
             updates cannot inflate.
     """
 
     name = "clip"
     source = "Sun et al., Can You Really Backdoor Federated Learning?, 2019"
     needs = ROWS
-    breakdown = "bounds what each hostile update adds; it removes none"
+    breakdown = "bounds what each malicious update adds; it removes none"
     cost = "O(nd): norms"
     grid: ClassVar = {"bound": (None, 0.01, 0.1, 1.0, 10.0)}
 

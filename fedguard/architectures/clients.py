@@ -36,7 +36,7 @@ from fedguard.privacy.record import private_plan
 #: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
 Predict = Callable[[Tensor, Tensor], Tensor]
 
-#: Makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
+#: Makes the colluders' copy of the server's rule for the honest and the malicious clients of a round.
 KnownBy = Callable[[tuple[int, ...], tuple[int, ...]], KnownRule]
 
 
@@ -80,7 +80,7 @@ class Clients:
         shown to them without a copy, and no rule can gain from the order. Colluders that are silent have no row.
 
         Args:
-            known_rule: makes the colluders' copy of the server's rule for the honest and the hostile clients of a round.
+            known_rule: makes the colluders' copy of the server's rule for the honest and the malicious clients of a round.
             buffer: float32 ``[len(chosen), d]``, overwritten; its last rows stay unused if some are silent.
         """
         setup = self._setup

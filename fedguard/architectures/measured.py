@@ -20,7 +20,7 @@ def excluded(result: Aggregate | str, received: Received) -> tuple[int, ...] | N
 
 
 def measured(result: Aggregate | str, received: Received) -> dict[str, float | None]:
-    """How far the aggregate lies from the mean of the honest updates, and how long the hostile ones are beside them.
+    """How far the aggregate lies from the mean of the honest updates, and how long the malicious ones are beside them.
 
     In float64, a block of columns at a time.
     """

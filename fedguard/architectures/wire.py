@@ -22,7 +22,7 @@ class Wire:
     Attributes:
         updates: float32 ``[n, d]``.
         clients: the client behind each row.
-        hostile: those of them that are hostile.
+        malicious: those of them that are malicious.
     """
 
     updates: Tensor

@@ -1,6 +1,6 @@
 """A few rounds of a cell's own training, watched: with its architecture, clients, protocol and noise, on a small task.
 
-The task is softmax regression from zero, of which the auditor needs to know nothing but the updates; nobody is hostile.
+The task is softmax regression from zero, of which the auditor needs to know nothing but the updates; nobody is malicious.
 The work is bounded whatever the suite asks for: see the constants.
 """
 
@@ -69,7 +69,7 @@ def silent(what: str) -> None:
 
 
 def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
-    """Run a few rounds of a cell's training with nobody hostile, and test the noise of what was seen."""
+    """Run a few rounds of a cell's training with nobody malicious, and test the noise of what was seen."""
     noise, clients, training = cell.config.protocol.privacy, cell.participation, cell.config.training
     if isinstance(noise, ClientNoise):
         mechanism = central(noise, clients, training.rounds)

@@ -1,4 +1,4 @@
-"""Breakdown curves: a figure over a swept key, such as the number of hostile clients or the heterogeneity of the data."""
+"""Breakdown curves: a figure over a swept key, such as the number of malicious clients or the heterogeneity of the data."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Breakdown(Printed):
         curves: one for each attack, defense and combination of the other swept keys.
         worst: for each defense, the attack that hurts most at each point.
 
-    The clean model of a curve is its defense's own: without hostile clients where the key counts these and starts from 0,
+    The clean model of a curve is its defense's own: without malicious clients where the key counts these and starts from 0,
     else without attack at the first value of the key.
     """
 
@@ -210,7 +210,7 @@ def breakdown(
         key: one of them.
         figure: a key of `fedguard.bench.matrix.FIGURES`.
 
-    Without hostile clients there is no attack, so there every attack's curve takes the value of the attack ``none``.
+    Without malicious clients there is no attack, so there every attack's curve takes the value of the attack ``none``.
 
     Raises:
         UnknownName: the key is not swept, or there is no such figure.
@@ -340,7 +340,7 @@ class _LaidOut:
 
 
 def _axis(key: str, labels: Iterable[str]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
-    """The values in the suite's order, and as numbers if all are; hostile clients, and numbers out of order, ascend."""
+    """The values in the suite's order, and as numbers if all are; malicious clients, and numbers out of order, ascend."""
     ordered = tuple(labels)
     try:
         numbers = [float(label) for label in ordered]

@@ -11,7 +11,7 @@ from fedguard.visibility import exposed
 
 
 def threat_card(cell: Cell) -> dict[str, Any]:
-    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and hostile share."""
+    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and malicious share."""
     config, threat, attack = cell.config, cell.threat, cell.adversary
     sampled = cell.participation
     root = config.server.root_data
@@ -58,7 +58,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
 def threat_in_words(cell: Cell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None:
-        return repr(cell.threat_left) if cell.adversary else "Nobody is hostile."
+        return repr(cell.threat_left) if cell.adversary else "Nobody is malicious."
     attack, wants = cell.inference, cell.config.observer
     who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
     watched = {
@@ -73,7 +73,7 @@ def threat_in_words(cell: Cell) -> str:
 def _attacker_data(cell: Cell) -> str:
     if cell.copying:
         return "copies of honest clients' shares of the partition, which is among the honest alone"
-    return "the hostile clients' own share of the partition"
+    return "the malicious clients' own share of the partition"
 
 
 def _who_adds_noise(protocol: Protocol) -> str | None:

@@ -100,7 +100,7 @@ def _selecting(cell: Cell) -> int:
 def _clients(cell: Cell) -> str:
     sampled, share = cell.participation, 100 * cell.hostile / cell.participation.total
     return (
-        f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.hostile} hostile "
+        f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.hostile} malicious "
         f"({share:.0f} %), and the rules are told f = {cell.told}."
     )
 

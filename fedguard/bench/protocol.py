@@ -188,7 +188,7 @@ def _finite(value: float) -> float | None:
 
 
 def _of_records(cell: Cell, noise: RecordNoise, reports: Sequence[RoundReport]) -> dict[str, Any]:
-    """The worst over parties, and over levels; hostile clients are promised nothing."""
+    """The worst over parties, and over levels; malicious clients are promised nothing."""
     training, clients = cell.config.training, cell.participation
     hostile = frozenset[int]().union(*(one.hostile for one in reports))
     taken = Counter(client for one in reports for client in one.chosen if client not in hostile)
@@ -248,7 +248,7 @@ def _of_clients(cell: Cell, noise: ClientNoise, reports: Sequence[RoundReport]) 
 
 
 def _size(cell: Cell) -> SessionSize:
-    """Of a session with the cell's hostile clients, who add no noise."""
+    """Of a session with the cell's malicious clients, who add no noise."""
     clients, hostile = cell.participation, cell.hostile if cell.attack else 0
     return cell.config.protocol.session(clients.expected, clients.most, hostile)
 

@@ -101,8 +101,8 @@ class Run:
         best_accuracy, worst_class_accuracy; accuracy_drop, which is absence (lost with the colluders' data) and harm (lost to
         what they send) together; attack_success (above that of a clean model); durability (rounds
         from the last attack until a backdoor's success was below one half, or to the end if it never was); filter_precision,
-        filter_recall and honest_excluded (of rules that give some updates no weight: hostile among the excluded, excluded
-        among the hostile, excluded among the honest); kappa (the largest that a round showed); psnr and psnr_gain (dB, the
+        filter_recall and honest_excluded (of rules that give some updates no weight: malicious among the excluded, excluded
+        among the malicious, excluded among the honest); kappa (the largest that a round showed); psnr and psnr_gain (dB, the
         second above the best trivial guess) and recovered (the share that is exact) of reconstructions, label_accuracy,
         membership_auc and membership_tpr (at 1 % false alarms), property_auc; epsilon, seconds, flags (names joined by spaces).
         Accuracies, rates and shares are in [0, 1]; None is what does not apply.

@@ -189,7 +189,7 @@ def _limited(cell: Cell, seed: int, setup: Setup, memory: int | None) -> Setup:
 
 
 def colluders(cell: Cell, seed: int) -> frozenset[int]:
-    """The hostile clients, drawn so that more of them include fewer."""
+    """The malicious clients, drawn so that more of them include fewer."""
     drawn = Rng(seed).child("hostile").numpy().permutation(cell.config.clients.total)[: cell.hostile]
     return frozenset(drawn.tolist())
 
@@ -244,7 +244,7 @@ def _scores(cell: Cell, seed: int, task: Classification, reports: Sequence[Round
 
 
 def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
-    """The corners; what the defense costs in peace; what the attack does under it, as lost data and as harm.
+    """The corners; what the defense costs without attack; what the attack does under it, as lost data and as harm.
 
     drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense: in the middle
     the colluders send nothing, so that absence is what their data would have brought, and harm what they sent instead.

@@ -34,6 +34,8 @@ def dashboard(
         "#2f6f8f",
         "--theme.dark.primaryColor",
         "#5fa8cc",
+        "--theme.light.textColor",  # captions, heads of tables and labels are a thinner coat of it, and must stay readable
+        "#0a0a0a",
         "--client.toolbarMode",
         "minimal",
         "--server.address",

@@ -63,7 +63,7 @@ def explain(
 def kappa(
     rule: Annotated[str, typer.Argument(help="A defense, such as krum or 'nnm >> trimmed_mean'.", metavar="RULE")],
     n: Annotated[int, typer.Option("--n", help="Number of updates.")] = 20,
-    f: Annotated[int, typer.Option("--f", help="How many of them are hostile; the rule is told.")] = 4,
+    f: Annotated[int, typer.Option("--f", help="How many of them are malicious; the rule is told.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the search, and of a rule that draws.")] = 0,
     effort: Annotated[float, typer.Option(help="1 asks the rule 8000 times: some seconds. More finds more.")] = 1.0,
     plugin: Plugins = [],  # noqa: B006
@@ -93,7 +93,7 @@ def kappa(
     hostile = sorted(set(range(n)) - set(found.witness[1]))
     console.print(str(found), markup=False, highlight=False)
     console.print(
-        f"The worst input is {n} x {found.witness[0].shape[1]}, with hostile rows {hostile}; --json prints it.",
+        f"The worst input is {n} x {found.witness[0].shape[1]}, with malicious rows {hostile}; --json prints it.",
         markup=False,
         highlight=False,
     )

@@ -113,7 +113,7 @@ def attack(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Let a hostile server or client cheat real parties, and say what it learned and who stopped it.
+    """Let a malicious server or client cheat real parties, and say what it learned and who stopped it.
 
     Exit code 3 where an attack breaks a promise of the protocol, other than by a planted weakness.
     """

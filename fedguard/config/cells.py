@@ -99,17 +99,17 @@ class Cell:
 
     @cached_property
     def hostile(self) -> int:
-        """Number of hostile clients in the federation."""
+        """Number of malicious clients in the federation."""
         return self.config.clients.count(self.config.clients.malicious)
 
     @property
     def copying(self) -> bool:
-        """Whether the hostile clients hold copies of honest clients' examples instead of examples of their own."""
+        """Whether the malicious clients hold copies of honest clients' examples instead of examples of their own."""
         return self.config.task.partition_among == "honest" and self.hostile > 0
 
     @cached_property
     def told(self) -> int:
-        """Number of hostile clients that the server is told to expect, in the whole federation."""
+        """Number of malicious clients that the server is told to expect, in the whole federation."""
         assumed = self.config.clients.assumed_f
         if assumed == "unknown":
             return self._most_told
@@ -135,7 +135,7 @@ class Cell:
 
     @property
     def told_rows(self) -> int:
-        """How many of these rows the rule is told to be hostile."""
+        """How many of these rows the rule is told to be malicious."""
         return self._told_rows(self.told)
 
     def _told_rows(self, told: int, clients: int | None = None) -> int:
@@ -180,7 +180,7 @@ class Cell:
         )
         if self.copying and self.config.protocol.privacy != "none":
             reasons.append(
-                "noise hides an example that one client holds, and with task.partition_among: honest a hostile client holds a "
+                "noise hides an example that one client holds; with task.partition_among: honest a malicious client holds a "
                 "copy of it. Set partition_among: all."
             )
         if self.adversary is not None and self.hostile == 0:
@@ -274,7 +274,7 @@ class Cell:
 
         It is a cell with the fault `dropout`, the same for all attacks. The rule is told what it is told in every round in
         which clients stay away: the assumed share of those that sent. Where it cannot run on so few with that, it is told the
-        most with which it can: that nobody among these is hostile is known here. Means of groups become one mean, for groups
+        most with which it can: that nobody among these is malicious is known here. Means of groups become one mean, for groups
         of so few may be too small.
         """
         clients = self.config.clients

@@ -61,8 +61,8 @@ class TaskSection(_Section):
         model: the network.
         partition: how the training examples are dealt out to the clients.
         partition_seed: one partition for all seeds; null deals anew with each seed.
-        partition_among: whom they are dealt out to: ``all`` clients, so that what a hostile one holds is lost where it sends
-            nothing of it; or the ``honest`` ones, and each hostile client holds a copy of an honest one's examples.
+        partition_among: whom they are dealt out to: ``all`` clients, so that what a malicious one holds is lost where it sends
+            nothing of it; or the ``honest`` ones, and each malicious client holds a copy of an honest one's examples.
     """
 
     data: Spec = "digits"
@@ -87,14 +87,14 @@ class StaySection(_Section):
 
 
 class ClientsSection(_Section):
-    """Who takes part, and how many of them are hostile: a count, or a fraction in [0, 1] with a decimal point.
+    """Who takes part, and how many of them are malicious: a count, or a fraction in [0, 1] with a decimal point.
 
     Args:
         total: number of clients in the federation.
         per_round: how many take part in a round.
         sampling: how these are chosen: exactly so many (``fixed``), each by the toss of a coin (``poisson``), or in public
             turns (``cyclic``).
-        malicious: how many are hostile; they collude.
+        malicious: how many are malicious; they collude.
         schedule: clients that join or leave between rounds; those of the first entry have the lowest numbers.
         assumed_f: the f that the rules are told: that of the truth by default, a count or fraction of another track, or
             ``unknown``: then each rule is told the largest minority that it can run with.

@@ -70,8 +70,8 @@ class Setup:
     """All that an architecture needs to run one cell with one seed.
 
     Attributes:
-        hostile: the clients that collude (or are faulty).
-        told: how many hostile clients, of all clients, the server is told to expect.
+        malicious: the clients that collude (or are faulty).
+        told: how many malicious clients, of all clients, the server is told to expect.
         attack_sees: the sights that the attack was found to have (see `fedguard.visibility`).
         rule_sees: the same for the server's rule.
         memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
@@ -98,7 +98,7 @@ class Setup:
 
     @cached_property
     def pool(self) -> tuple[Examples, ...]:
-        """The hostile clients' own examples, in the order of their numbers."""
+        """The malicious clients' own examples, in the order of their numbers."""
         return tuple(self.task.examples(client) for client in sorted(self.hostile))
 
     def due(self, round: int) -> bool:
@@ -106,12 +106,12 @@ class Setup:
         return round == self.training.rounds or round % self.evaluate_every == 0
 
     def told_among(self, n: int) -> int:
-        """How many of n clients the server reckons to be hostile: the assumed share, rounded up."""
+        """How many of n clients the server reckons to be malicious: the assumed share, rounded up."""
         return told_among(n, self.told, self.participation.total)
 
 
 def told_among(n: int, told: int, total: int) -> int:
-    """How many of n clients are hostile if ``told`` of ``total`` are, rounded up."""
+    """How many of n clients are malicious if ``told`` of ``total`` are, rounded up."""
     return -(-told * n // total)
 
 
@@ -127,12 +127,12 @@ class MaskedRound:
         anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None
             where it has none.
         contributors: the fewest clients in a sum who surely added their share of any noise: all but those that may collude
-            and the hostile ones.
+            and the malicious ones.
         error: length of (decoded mean - true mean of the same clients' updates) over that of the true one; None where
             there is no sum, or the true mean is zero. Over groups, the root of the sums of squares.
         clipped: the share of the honest updates' coordinates that the encoding cut.
         bytes_up, bytes_down: what all clients sent, and what the server sent.
-        left_out: the clients whom the protocol left out of the sums, since it takes them to be hostile.
+        left_out: the clients whom the protocol left out of the sums, since it takes them to be malicious.
     """
 
     clients: int
@@ -156,8 +156,8 @@ class RoundReport:
         round: from 1.
         model: float32 ``[d]``, after the round.
         clients: whose updates reached the server, those that it left out included.
-        hostile: those of them that acted for the attack.
-        told: the f that the rule was told for this round: how many rows may be hostile.
+        malicious: those of them that acted for the attack.
+        told: the f that the rule was told for this round: how many rows may be malicious.
         not_finite: the clients whose update held NaN, infinity, or values too large to be added up; the server dropped these,
             or they could not be encoded.
         excluded: the clients whose update got no weight; None for rules without weights.
@@ -166,7 +166,7 @@ class RoundReport:
         kappa: ``|R - mu|^2 / mean_i |x_i - mu|^2`` over the honest updates x_i with mean mu: what this round's aggregate R
             shows of the rule's robustness coefficient.
         cosine: between R and mu.
-        hostile_length: mean length of the hostile updates over that of the honest ones.
+        hostile_length: mean length of the malicious updates over that of the honest ones.
         backdoor: the trigger's success rate on the new model; None without a backdoor.
         planted: the trigger as it was in this round, and its target.
         notes: what the attack says of itself, see `PoisonAttack.notes`.

@@ -89,7 +89,7 @@ class KnownRule(Protocol):
 class PoisonView(View):
     """What the colluders see together when they craft their updates of one round.
 
-    ``n`` updates will reach the server in this round, from ``n - len(hostile)`` honest clients and the ``hostile`` ones.
+    ``n`` updates will reach the server in this round, from ``n - len(malicious)`` honest clients and the ``hostile`` ones.
     Updates are directions in which the model moves: the server adds ``server_lr`` times their aggregate. ``state`` is
     what the attack returned from `PoisonAttack.remember` in its last round, empty at first. ``layers`` are the sizes of
     the network's parameter tensors.

@@ -38,7 +38,7 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTesting:
-    """In one round the server scores overlapping groups, and from then on leaves out whom it takes to be hostile.
+    """In one round the server scores overlapping groups, and from then on leaves out whom it takes to be malicious.
 
     Args:
         tests: T, the number of overlapping groups.
@@ -70,7 +70,7 @@ class GroupTested:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Clients that fall silent, each by the toss of a coin in each round, honest and hostile ones alike.
+    """Clients that fall silent, each by the toss of a coin in each round, honest and malicious ones alike.
 
     Args:
         rate: the chance of each.
@@ -125,8 +125,8 @@ class SessionSize:
         expected: number of clients; of the smallest group, where there are several.
         most: the most that it may have.
         colluders: A, those of a round that may collude with the server; all of them may sit in one group.
-        honest: how many are expected to stay, and neither to collude nor to be hostile: they surely add their noise.
-        hostile: those of a round that attack the training; all of them may sit in one group. Nothing says that they are
+        honest: how many are expected to stay, and neither to collude nor to be malicious: they surely add their noise.
+        malicious: those of a round that attack the training; all of them may sit in one group. Nothing says that they are
             among the colluders.
     """
 
@@ -138,7 +138,7 @@ class SessionSize:
 
     @property
     def withholding(self) -> int:
-        """How many may add no noise: colluders and hostile clients together, as if nobody were both."""
+        """How many may add no noise: colluders and malicious clients together, as if nobody were both."""
         return self.colluders + self.hostile
 
     @property
@@ -171,7 +171,7 @@ class Protocol:
         colluding: the share of a round's clients that may collude with the server, which the masks withstand.
         dropout: who falls silent.
         encoding: of the updates, under masks.
-        norm_bound: the largest length of an update, hostile ones included, as if each client proved it; None for no proofs.
+        norm_bound: the largest length of an update, malicious ones included, as if each client proved it; None for no proofs.
         privacy: the noise that is added.
     """
 
@@ -218,7 +218,7 @@ class Protocol:
 
     @property
     def undefended(self) -> Protocol:
-        """The same, without what in it works against hostile clients."""
+        """The same, without what in it works against malicious clients."""
         mode = "full" if isinstance(self.secure_aggregation, GroupTested) else self.secure_aggregation
         return replace(self, secure_aggregation=mode, norm_bound=None)
 
@@ -236,7 +236,7 @@ class Protocol:
         """The size of a session, or of a group's, in rounds of ``expected`` and at most ``most`` clients.
 
         Args:
-            hostile: how many of all clients attack the training.
+            malicious: how many of all clients attack the training.
         """
         hostile = min(hostile, most)
         groups = self.secure_aggregation.groups if isinstance(self.secure_aggregation, Groups) else 1

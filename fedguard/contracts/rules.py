@@ -32,7 +32,7 @@ ROWS: Needs = (Sight.EACH_UPDATE, Sight.GROUP_SUMS)
 class RuleContext(View):
     """What the server sees beside the updates themselves.
 
-    ``f`` is the number of hostile updates that the rule is *told* to expect; ``state`` is what the rule itself returned
+    ``f`` is the number of malicious updates that the rule is *told* to expect; ``state`` is what the rule itself returned
     from `Defense.remember` in the round before, empty at first; ``rng`` is its own stream for this round. ``layers`` are
     the sizes of the network's parameter tensors, which add up to d; ``shape`` is that of one input; the server adds
     ``server_lr`` times the aggregate to the model.
@@ -69,7 +69,7 @@ class Defense(Algorithm):
     min_rows: ClassVar[tuple[int, int]] = (0, 1)
     #: (a, b): the source's guarantee holds from ``a * f + b`` rows on; None where that equals `min_rows`.
     proven_rows: ClassVar[tuple[int, int] | None] = None
-    #: The largest hostile share it can stand, as a formula.
+    #: The largest malicious share it can stand, as a formula.
     breakdown: ClassVar[str] = "none"
     #: Work beyond reading the updates.
     cost: ClassVar[str] = "O(nd)"
@@ -91,7 +91,7 @@ class Defense(Algorithm):
         return n
 
     def check(self, n: int, f: int) -> None:
-        """Raise `PreconditionError` where the stage cannot run on n rows of which f may be hostile."""
+        """Raise `PreconditionError` where the stage cannot run on n rows of which f may be malicious."""
         slope, offset = self.min_rows
         if n < slope * f + offset:
             raise PreconditionError(_too_few(self.name, self.min_rows, n, f))
@@ -188,7 +188,7 @@ class ClientContext(View):
 
 
 class ClientTransform(Defense):
-    """What each honest client does to its own update before it is sent. Hostile clients do as they please.
+    """What each honest client does to its own update before it is sent. Malicious clients do as they please.
 
     What `needs` says is asked of the server, which sees no more for it; a client sees its own data and the model anyway.
     """

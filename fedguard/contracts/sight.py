@@ -100,11 +100,11 @@ class Exposure:
 
 @dataclass(frozen=True, repr=False)
 class ThreatModel:
-    """What the hostile clients of a cell are granted.
+    """What the malicious clients of a cell are granted.
 
     Args:
         clients: number of clients in the federation.
-        hostile: how many of them collude.
+        malicious: how many of them collude.
         grants: what the colluders see, pooled.
         first_round: the round (from 1) in which they start to act.
         last_round: the last round in which they act; None for the end.

@@ -107,7 +107,7 @@ def told_wrong_f(result: Part, card: Part) -> str | None:
     if card.get("acts_on") == ["participation"]:  # nothing false reaches the rule, so no f is wrong
         return None
     return (
-        f"the rule was told f = {card['told_f']} while {card['true_f']} clients are hostile: "
+        f"the rule was told f = {card['told_f']} while {card['true_f']} clients are malicious: "
         "drop clients.assumed_f, unless an unknown f is what you study."
     )
 
@@ -117,7 +117,7 @@ def outvoted(result: Part, card: Part) -> str | None:
     if not known(rounds, "outvoted"):
         return None
     return (
-        f"in {rounds['outvoted']} of {rounds['total']} rounds more hostile clients were drawn than the rule was told: "
+        f"in {rounds['outvoted']} of {rounds['total']} rounds more malicious clients were drawn than the rule was told: "
         "draw more clients per round, or raise clients.assumed_f."
     )
 
@@ -244,7 +244,7 @@ def hostile_noise_counted(result: Part, card: Part) -> str | None:
     if hostile <= spared:
         return None
     return (
-        f"{hostile} hostile clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} charges "
+        f"{hostile} malicious clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} charges "
         "that they added no noise; an accountant who does not know them would print less. Raise protocol.colluding."
     )
 

@@ -12,7 +12,7 @@ def masked(reports: Sequence[RoundReport], hostile: Collection[int]) -> dict[str
     """What a record says of the sessions; None where nothing was masked.
 
     Args:
-        hostile: the hostile clients, to tell whom a group test has left out.
+        malicious: the malicious clients, to tell whom a group test has left out.
 
     Returns:
         rounds, sessions, aborted_sessions, why_aborted;

@@ -20,12 +20,12 @@ def minorities(
 ) -> list[dict[str, Any]]:
     """What became of each honest client that holds a class which fewer than a quarter of all clients hold.
 
-    A client holds a class if it has at least one example of it. Clients that are hostile or faulty in this training are
+    A client holds a class if it has at least one example of it. Clients that are malicious or faulty in this training are
     never among these, whether or not they act, though they count as holders of what they have.
 
     Args:
         task: as it was dealt, before anybody tampered with data.
-        hostile: the hostile clients of the training.
+        malicious: the malicious clients of the training.
         class_accuracy: the final accuracy on each class; None for a class without test examples.
 
     Returns:

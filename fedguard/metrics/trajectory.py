@@ -22,7 +22,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
         worst_class_accuracy: the smallest of the classes' means over the last evaluations;
         diverged: whether the last loss is not finite; curve; rounds;
         aggregate: the largest kappa that a round's aggregate showed, its mean cosine with the honest mean, and the mean
-        length of the hostile updates in units of the honest ones';
+        length of the malicious updates in units of the honest ones';
         filter: see `filtering`; attack_effect: see `effect`.
     """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
@@ -66,10 +66,10 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
 
 
 def filtering(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
-    """How well a rule that gives some updates no weight finds the hostile ones; None for rules without weights.
+    """How well a rule that gives some updates no weight finds the malicious ones; None for rules without weights.
 
     Returns:
-        precision: hostile among the excluded; recall: excluded among the hostile (None where the count is 0);
+        precision: malicious among the excluded; recall: excluded among the malicious (None where the count is 0);
         honest_excluded: share of the honest updates that were excluded; most_excluded: the honest client that was excluded
         most often, and the share of its rounds in which it was.
     """
@@ -127,7 +127,7 @@ def durability(reports: Sequence[RoundReport], last_attack: int | None) -> dict[
 
 
 def _hostile_rows(report: RoundReport) -> int:
-    """Number of the rows that a hostile client had a part in."""
+    """Number of the rows that a malicious client had a part in."""
     return sum(not report.hostile.isdisjoint(row) for row in report.behind)
 
 

@@ -3,7 +3,7 @@
     R = (sum_i min(1, C / |x_i|) x_i + N(0, (z C)^2 I)) / (q N)
 
 The sum is divided by the public q N and never by the number of updates that came; who is silent, or sends what is not
-finite, counts as zeros. A round to which nobody came shows noise. What hostile clients send is clipped like all else.
+finite, counts as zeros. A round to which nobody came shows noise. What malicious clients send is clipped like all else.
 
 A clip may follow a quantile gamma of the lengths (Andrew et al., NeurIPS 2021):
 

@@ -3,7 +3,7 @@
     z_u = R(S clip(x_u, C)) + N_u          clip to L2 norm C, scale, conditional rounding, integer noise; then the masks
 
 Of k honest contributors with noise scale sigma each, the sum has noise of about sqrt(k) sigma against a sensitivity of a
-little over S C. A client that drops out takes its noise along, and a colluder or hostile client may never have added its
+little over S C. A client that drops out takes its noise along, and a colluder or malicious client may never have added its
 own; so each round is charged with the contributors that are left. `calibration.minimum` says with how few of them it must
 abort.
 

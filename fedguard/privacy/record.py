@@ -65,7 +65,7 @@ def step_event(noise: RecordNoise, multiplier: float, steps: int) -> Event:
         unit="record",
         relation="add/remove",
         view="each client's updates",
-        assumptions=(*ASSUMPTIONS, "hostile clients are promised nothing"),
+        assumptions=(*ASSUMPTIONS, "malicious clients are promised nothing"),
     )
 
 

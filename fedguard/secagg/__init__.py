@@ -18,7 +18,7 @@ Real vectors
     sums.py          one secure sum behind one call
 Whole rounds
     simulation.py    all parties in one process
-    contest.py       hostile parties against real ones, and the referee
+    contest.py       malicious parties against real ones, and the referee
 
 After Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017, and Bell et al.,
 Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS 2020.

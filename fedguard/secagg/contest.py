@@ -1,4 +1,4 @@
-"""A hostile party against real ones: what a protocol attack may do, and the referee who knows the truth."""
+"""A malicious party against real ones: what a protocol attack may do, and the referee who knows the truth."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Finding:
 
 
 class Party:
-    """An honest client as a hostile server has it: bytes in, bytes out; and what it shows of itself in a log."""
+    """An honest client as a malicious server has it: bytes in, bytes out; and what it shows of itself in a log."""
 
     def __init__(self, client: Client, complaints: list[str]) -> None:
         self.id = client.id
@@ -261,7 +261,7 @@ def _prepared(vector: RingVector, meanwhile: Callable[[], None] | None, _: bytes
 
 
 class ProtocolAttack(Algorithm):
-    """One way to cheat in secure aggregation, mounted by a hostile server, hostile clients or both.
+    """One way to cheat in secure aggregation, mounted by a malicious server, malicious clients or both.
 
     A subclass drives the parties of an `Arena` by their messages and returns a `Claim`. It never sees an honest input, and
     the referee alone says whether the claim is true.

@@ -155,7 +155,7 @@ class Encoding:
         return self._rounded(vector, weight, -most, most, seed, entropy)
 
     def encode_raw(self, vector: Vector, *, weight: int = 1, seed: bytes, entropy: Entropy = system) -> RingVector:
-        """uint32 or uint64 ``[d + 1]``: what a hostile client can put into the sum instead, since nobody sees its input.
+        """uint32 or uint64 ``[d + 1]``: what a malicious client can put into the sum instead, since nobody sees its input.
 
         Nothing is clipped by C, and the weight, which multiplies the vector as ever, is any integer. What exceeds the ring
         saturates at -2^(l-1) or 2^(l-1) - 1 (for l = 64 at 2^63 - 1024, the largest float64 below); the sum with the
@@ -170,7 +170,7 @@ class Encoding:
     def decode(self, total: RingVector, *, dim: int, seed: bytes) -> tuple[NDArray[np.float64], int]:
         """The weighted sum ``sum_u w_u x_u`` (float64 ``[d]``) and the sum of the weights.
 
-        Both are as the clients sent them: one hostile weight can make the sum of the weights zero or negative.
+        Both are as the clients sent them: one malicious weight can make the sum of the weights zero or negative.
 
         Raises:
             InputError: a ring vector of another length or ring.

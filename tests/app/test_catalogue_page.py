@@ -84,7 +84,7 @@ def test_the_address_opens_one_in_full_with_its_formula_source_and_picture(scrip
     shown = texts(test)
     assert "R(x) = x_i with the smallest score" in shown
     assert "Blanchard et al." in shown
-    assert "krum in a toy first round of 16 honest and 4 hostile updates:" in shown
+    assert "krum in a toy first round of 16 honest and 4 malicious updates:" in shown
     assert "lab [('rule', 'krum')]" in shown
 
 

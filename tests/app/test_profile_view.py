@@ -1,4 +1,4 @@
-"""The page of where the time goes: its bars hold the run's seconds, its menus stand in the address, older records are told."""
+"""Where the time of a cell goes, on its page: the bars hold the run's seconds, and older records are told."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ SUITE = {
 PAGE = """
 import os
 from pathlib import Path
-import streamlit as st
-from fedguard.app import address
 from fedguard.app.here import Here
-from fedguard.app.views import pages
-with address.written():
-    pages()["profile"].show(Here(Path(os.environ["FEDGUARD_STORE"]), "timed", {}))
+from fedguard.app.times import times
+times(Here(Path(os.environ["FEDGUARD_STORE"]), "timed", dict()).run(), {position})
 """
+AT = {"attack": "sign_flip", "defense": "median", "clients.malicious": "2"}
 NAMES = ["training", "aggregation", "evaluation", "data", "attack", "masking", "model", "other"]
 
 
@@ -84,11 +82,12 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def page(monkeypatch):
-    def show(run, **query):
+    def show(run):
         monkeypatch.setenv("FEDGUARD_STORE", str(run.folder.path.parent))
-        test = AppTest.from_string(PAGE, default_timeout=60)
-        test.query_params.update(query)
+        test = AppTest.from_string(PAGE.format(position=AT), default_timeout=60)
         test.run()
+        for toggle in test.toggle:
+            toggle.set_value(True).run()
         assert not test.exception
         return test
 
@@ -110,50 +109,32 @@ def older(run, store, records):
     return fg.open_run("timed", store=store)
 
 
-def test_the_page_shows_every_stage_and_every_cell(run, page):
+def test_the_stages_of_the_cell_and_every_cell_beside_it(run, page):
     test = page(run)
     stages, cells = tables(test)
-    whole = run.profile().whole
-    found = [stage.name.replace("_", " ") for stage in whole.stages if stage.seconds >= 0.0005 * whole.seconds]
-    assert list(stages["stage"]) == found
+    (own,) = [one for one in run.profile().cells if one.swept == AT]
+    assert list(stages["ms_per_round"]) == pytest.approx([row["ms_per_round"] for row in own.rows(0.0005)])
     assert stages["share"].sum() == pytest.approx(100, abs=0.5)
-    assert stages["seconds_per_trial"].sum() == pytest.approx(whole.seconds / whole.trials, rel=0.005)
     assert all(stages["what it is"])
     assert len(cells) == len({cell for cell, _ in run.records})
     assert list(cells["ms per round"]) == sorted(cells["ms per round"], reverse=True)
-    assert len(test.get("vega_lite_chart")) == 1
+    assert len(test.get("vega_lite_chart")) == 2
 
 
-def test_the_menus_lead_the_address_and_follow_it(run, page):
-    test = page(run)
-    assert [box.label for box in test.selectbox] == ["Attack", "Defense", "Setting"]
-    test.selectbox[1].select("median").run()
-    assert test.query_params["time_defense"] == "median"
-    opened = page(run, time_attack="sign_flip", time_defense="median", time_setting="clients.malicious = 2")
-    assert [box.value for box in opened.selectbox] == ["sign_flip", "median", "clients.malicious = 2"]
-    stages, cells = tables(opened)
-    assert list(cells["cell"]) == ["sign_flip against median, clients.malicious = 2"]
-    (cell,) = [one for one in run.profile().cells if one.place == cells["cell"][0]]
-    assert list(stages["ms_per_round"]) == pytest.approx([row["ms_per_round"] for row in cell.rows(0.0005)])
-
-
-def test_a_choice_without_cells_says_so(run, page, tmp_path):
-    """A cell that was not run yet, or may not run."""
-    asked = {"attack": "sign_flip", "defense": "median", "clients.malicious": "2"}
-    cell = next(one["cell"] for one in run.manifest["positions"] if one["swept"] == asked)
+def test_a_cell_that_was_not_run_has_no_stages(run, page, tmp_path):
+    cell = next(one["cell"] for one in run.manifest["positions"] if one["swept"] == AT)
     shutil.copytree(run.folder.path, tmp_path / "timed", ignore=shutil.ignore_patterns(cell))
-    incomplete = fg.open_run("timed", store=tmp_path)
-    test = page(incomplete, time_attack="sign_flip", time_defense="median", time_setting="clients.malicious = 2")
-    assert "No cell of this choice" in test.info[0].value and not test.dataframe
+    test = page(fg.open_run("timed", store=tmp_path))
+    assert len(test.dataframe) == len(test.get("vega_lite_chart")) == 1
+    assert "stage" not in test.dataframe[0].value.columns
 
 
 def test_older_records_are_told_beside_the_others(run, page, tmp_path):
     test = page(older(run, tmp_path, 1))
-    assert "1 trial was run by an older FedGuard" in test.caption[0].value
-    assert len(test.get("vega_lite_chart")) == 1
+    assert any("1 trial was run by an older FedGuard" in one.value for one in test.caption)
 
 
-def test_a_run_of_older_records_says_how_to_time_it(run, page, tmp_path):
+def test_a_run_of_older_records_says_so(run, page, tmp_path):
     test = page(older(run, tmp_path, 100))
     assert "run by an older FedGuard" in test.caption[0].value
-    assert test.code[0].value.startswith("fedguard run ") and not test.get("vega_lite_chart")
+    assert not test.get("vega_lite_chart")

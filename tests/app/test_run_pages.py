@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from fedguard.app import data, words
+from fedguard.app.charts.answer import spans
 from fedguard.app.views.cell import clean_models
 from streamlit.testing.v1 import AppTest
 
@@ -103,13 +104,10 @@ def test_an_empty_store_names_the_command(run, page, tmp_path, monkeypatch):
 
 def test_overview_counts_cells_and_tells_each_reason_once(run, page):
     test = page(run, "overview")
-    assert {metric.label: metric.value for metric in test.metric} == {
-        "run": "complete",
-        "cells ok": "6",
-        "cells refused": "3",
-        "cells failed": "0",
-        "cells missing": "0",
-    }
+    assert any(
+        one.value.startswith("This run is complete: 6 cells ran, 3 refused, with reasons below.")
+        for one in test.caption
+    )
     told = next(code.value for code in test.code if "fltrust" in code.value)
     assert len(told.splitlines()) == 1 and told.startswith("none, alie, sign_flip against fltrust (3 cells): ")
     row = table(test, "state").iloc[0]
@@ -133,6 +131,29 @@ def test_headlines_are_the_means_of_the_records(run):
     assert (median.measured, median.refused, median.unknown) == (2, 0, 0)
     assert found["fltrust"].worst is None
     assert found["fltrust"].texts()["worst of"] == "0 attacks, 2 refused"
+
+
+def test_overview_answers_with_a_sentence_and_a_picture(run, page):
+    test = page(run, "overview")
+    rows = run.rows()
+    worst = {one.defense: one.worst.estimate.mean for one in standings(run) if one.worst}
+    (said,) = [one.value for one in test.markdown if "keeps" in one.value]
+    assert said.index(max(worst, key=worst.get)) < said.index(min(worst, key=worst.get))
+    assert len(test.get("vega_lite_chart")) == 1
+    places = {(row["defense"], row["measure"]): row for row in spans(run, "")}
+    assert places["median", "accuracy under the worst attack"]["percent"] == pytest.approx(100 * worst["median"])
+    clean = [row["final_accuracy"] for row in rows if (row["attack"], row["defense"]) == ("none", "mean")]
+    assert places["mean", "accuracy without attack"]["percent"] == pytest.approx(50 * sum(clean))
+    assert not any(defense == "fltrust" for defense, _ in places)
+
+
+def test_the_overview_of_a_sweep_lets_the_reader_choose_the_setting(swept, page):
+    test = page(swept, "overview")
+    (box,) = test.selectbox
+    assert box.value == "clients.malicious = 1"  # of 0 there is no attack
+    box.select("clients.malicious = 2").run()
+    assert not test.exception
+    assert test.query_params["setting"] == "clients.malicious = 2"
 
 
 def test_a_worst_attack_says_that_another_failed(copy):
@@ -161,7 +182,7 @@ def test_a_damaged_record_is_counted_and_the_command_replaces_it(copy, page):
     assert any(one.value.startswith("1 damaged records are left out") for one in test.warning)
     command = next(code.value for code in test.code if code.value.startswith("fedguard run"))
     assert str(copy.folder.path / "config.resolved.yaml") in command
-    assert next(metric.value for metric in test.metric if metric.label == "cells missing") == "1"
+    assert any("1 missing" in one.value for one in test.warning)
     fg.run(copy.folder.path / "config.resolved.yaml", name="tiny", store=copy.folder.path.parent, jobs=1)
     assert not fg.open_run("tiny", store=copy.folder.path.parent).broken
 
@@ -244,6 +265,30 @@ def test_without_a_cell_the_one_in_which_an_attack_did_most_harm_is_shown(run, p
     assert menus(page(run, "cell")) == {"attack": worst["attack"], "defense": worst["defense"]}
 
 
+def test_a_cell_begins_with_its_verdict(run, page):
+    test = page(run, "cell", cell=cell_of(run, attack="sign_flip", defense="median"))
+    results = [run.records[cell_of(run, attack="sign_flip", defense="median"), seed]["result"] for seed in (0, 1)]
+    under, clean = (
+        f"{50 * sum(values):.1f} "
+        for values in (
+            [one["final_accuracy"] for one in results],
+            [one["corners"]["clean_defense"] for one in results],
+        )
+    )
+    said = test.markdown[0].value.replace("\\", "")
+    assert said.startswith(f"##### sign_flip leaves median {under}") and f"of {clean}" in said
+    clean_cell = words.verdict([run.records[cell_of(run, attack="none", defense="mean"), 0]])
+    assert clean_cell.startswith("Without attack, mean reaches ")
+
+
+def test_runs_of_the_lab_are_not_the_first(run, tmp_path):
+    for name, started in (("older", 1), ("newer", 2), ("lab-alie-median-abc123", 3)):
+        shutil.copytree(run.folder.path, tmp_path / name)
+        (tmp_path / name / "manifest.json").write_text(json.dumps({**run.manifest, "name": name, "started": started}))
+    found = data.run_names(tmp_path)
+    assert found[-1] == "lab-alie-median-abc123" and set(found[:-1]) == {"older", "newer"}
+
+
 def test_costs_have_a_column_for_each_seed(run):
     records = [run.records[cell_of(run, attack="alie", defense="median"), seed] for seed in (0, 1)]
     told = {row["fact"]: row for row in words.costs(records)}
@@ -317,7 +362,7 @@ def test_corners_are_those_of_the_records(run):
 def test_the_card_keeps_every_line_of_the_record(run):
     card = run.records[cell_of(run, attack="alie", defense="median"), 0]["threat_card"]
     told = {row["fact"]: row["value"] for row in words.card(card)}
-    assert told["hostile clients"] == "2" and told["attack"] == "alie"
+    assert told["malicious clients"] == "2" and told["attack"] == "alie"
     seen = {row["sees"]: row for row in words.sights(card)}
     assert seen["each update"]["rule does"] == "yes"
     assert seen["each update"]["attacker may"] == "-"

@@ -408,7 +408,7 @@ def test_tied_coordinates_are_out_together_and_what_did_not_move_is_free():
 
 
 def test_alternating_minimisation_takes_both_steps():
-    """The honest step adds rho * (w - w_0 - d) / |.|; the hostile one descends the loss of triggered examples, boosted."""
+    """The honest step adds rho * (w - w_0 - d) / |.|; the malicious one descends the loss of triggered examples, boosted."""
     pool = digits(40)
     attack = build("alternating_minimization", target=2, count=12, boost=4.0, rho=0.5, trigger="pixel_patch")
     benign = torch.randn(2, 650, generator=Rng(8).torch())

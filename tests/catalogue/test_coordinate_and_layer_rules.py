@@ -264,7 +264,7 @@ def test_lasa_agrees_with_the_formula_as_a_loop(n, d, layers):
 
 
 def test_lasa_judges_each_layer_by_itself():
-    """An update that is hostile in one layer still counts in the others."""
+    """An update that is malicious in one layer still counts in the others."""
     updates = normal(9, 40, seed=2, spread=0.1)
     updates[0, :24] *= -1
     changed = updates.clone()

@@ -287,7 +287,7 @@ def test_if_nobody_answers_the_round_changes_nothing():
 
 
 def test_silence_proves_nothing_while_nan_does():
-    """The silent may have been honest, so the share of hostile clients among those who sent is taken for the same."""
+    """The silent may have been honest, so the share of malicious clients among those who sent is taken for the same."""
     task = deal("softmax")
     for attack, told in (("dropout", 2), ("nan", 0)):
         setup = set_up(task, FEDSGD, attack=attack, hostile=(1, 4), told=2, pipeline="mean")

@@ -93,10 +93,10 @@ def test_the_trimmed_mean_answers_from_the_honest_crowd_and_the_mean_does_not():
 def test_who_got_weight():
     krum = printed(picture_of(registry().get("defense", "krum")))
     assert "O honest, with weight (under R)" in krum
-    assert "x hostile, without weight" in krum
+    assert "x malicious, without weight" in krum
     assert "X" not in cells(krum)
-    assert "the hostile updates got 0 %" in krum
-    assert "the hostile updates got 20 %" in printed(picture_of(registry().get("defense", "mean")))
+    assert "the malicious updates got 0 %" in krum
+    assert "the malicious updates got 20 %" in printed(picture_of(registry().get("defense", "mean")))
 
 
 def test_mixings_and_client_transforms_before_and_after():

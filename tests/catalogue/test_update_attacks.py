@@ -83,7 +83,7 @@ RULES = {
 
 
 def damage(rule, honest, hostile) -> float:
-    """``|R - mu|`` by the loops, for hostile rows that are sent beside the honest ones."""
+    """``|R - mu|`` by the loops, for malicious rows that are sent beside the honest ones."""
     answer, _ = RULES[rule](honest + hostile, len(hostile))
     return reference.norm(minus(answer, reference.mean(honest)))
 
@@ -94,7 +94,7 @@ def damage(rule, honest, hostile) -> float:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_probe_tells_what_the_rule_would_answer(rule, seed):
-    """Deviation, progress and hostile weight of rounds that are materialised row by row; each colluder sends its own."""
+    """Deviation, progress and malicious weight of rounds that are materialised row by row; each colluder sends its own."""
     h, f, d = 8, 3, 12
     honest, directions = normal(h, d, seed, centre=0.3), normal(2, d, seed + 100)
     known = view(honest, f=f, rule=rule).rule
@@ -287,7 +287,7 @@ def test_a_search_that_a_sample_of_coordinates_misleads_falls_back_on_the_simple
 
 @pytest.mark.parametrize("name", ["opt_alie", "opt_ipm", "gram_search", "agr_tailored"])
 def test_a_search_against_a_rule_that_cannot_run_does_not_stop_the_training(name):
-    crafted = build(name).craft(view(normal(2, 6), f=4, rule="trimmed_mean"))  # 6 updates of which 4 may be hostile
+    crafted = build(name).craft(view(normal(2, 6), f=4, rule="trimmed_mean"))  # 6 updates of which 4 may be malicious
     assert crafted.shape == (4, 6)
     assert crafted.isfinite().all()
     nobody = view(normal(2, 6)[:0], f=4, rule="trimmed_mean")

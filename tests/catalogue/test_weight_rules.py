@@ -244,7 +244,7 @@ def test_bulyan_names_the_row_and_not_its_place_in_the_pool():
 
 
 def test_bulyan_selects_as_the_loop_does_and_stays_among_the_honest():
-    """A tight hostile group may enter the selection late, when few are left; the second step leaves it out."""
+    """A tight malicious group may enter the selection late, when few are left; the second step leaves it out."""
     from fedguard.defenses.aggregators.bulyan import selected
 
     for seed in range(20):

@@ -200,7 +200,7 @@ def test_inputs_outside_the_range_that_is_claimed_are_refused(tmp_path):
 
 
 class Bomb:
-    """What a hostile file would run as it is read."""
+    """What a malicious file would run as it is read."""
 
     def __reduce__(self):
         return (open, ("harm", "w"))

@@ -47,6 +47,50 @@ OVERFLOWING = """() => {
         .map(one => one.textContent);
 }"""
 
+#: Text with less contrast to its ground than asked for, by the formula of WCAG 2.2; controls that are switched off are exempt.
+#: Tables are drawn on a canvas, and their text cannot be asked: it has the colours of the captions and of the page.
+FAINT = """least => {
+    const pixel = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+    const rgba = colour => {
+        pixel.clearRect(0, 0, 1, 1); pixel.fillStyle = colour; pixel.fillRect(0, 0, 1, 1);
+        const [r, g, b, a] = pixel.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255];
+    };
+    const over = (top, under) => under.map((value, at) => at == 3 ? 1 : top[at] * top[3] + value * (1 - top[3]));
+    const luminance = colour => colour.slice(0, 3).map(one => one / 255)
+        .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+    const ground = one => {
+        if (!one) return [255, 255, 255, 1];
+        const own = rgba(getComputedStyle(one).backgroundColor);
+        return own[3] === 1 ? own : over(own, ground(one.parentElement));
+    };
+    const square = (one, box) => {  // what a number in a chart stands on
+        for (const mark of one.closest('svg').querySelectorAll('.mark-rect path')) {
+            const its = mark.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
+            if (its.left < x && x < its.right && its.top < y && y < its.bottom) return rgba(mark.getAttribute('fill'));
+        }
+        return ground(one.closest('svg').parentElement);
+    };
+    const found = new Set();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const one = walker.currentNode.parentElement, text = walker.currentNode.textContent.trim();
+        const box = one.getBoundingClientRect(), style = getComputedStyle(one);
+        if (!/[\\p{L}\\p{N}]/u.test(text) || !box.width || !box.height || style.visibility === 'hidden' || one.closest('style, script, title, canvas,'
+            + '[disabled], [aria-disabled=true], [role=slider], [data-testid=stIconMaterial], [data-testid=stHeader], .vega-bindings')) continue;
+        const drawn = one.closest('svg');
+        const under = drawn ? square(one, box) : ground(one);
+        const ink = rgba(drawn ? style.fill : style.color);
+        if (drawn && one.getAttribute('opacity') === '0') continue;
+        for (let part = one; part; part = part.parentElement) ink[3] *= Number(getComputedStyle(part).opacity);
+        if (ink[3] === 0) continue;
+        const [a, b] = [luminance(over(ink, under)), luminance(under)].sort((x, y) => y - x);
+        const contrast = (a + 0.05) / (b + 0.05);
+        if (contrast < least) found.add(`${contrast.toFixed(2)}: ${text.slice(0, 60)}`);
+    }
+    return [...found];
+}"""
+
 #: Roles of what a reader acts on.
 WIDGETS = {
     "button",
@@ -138,6 +182,10 @@ class Reader:
     def overflowing(self) -> list[str]:
         """What cannot be read in this window without scrolling sideways."""
         return list(self.page.evaluate(OVERFLOWING))
+
+    def faint(self, least: float = 4.5) -> list[str]:
+        """Text with a contrast below the least for body text by WCAG 2.2, level AA."""
+        return list(self.page.evaluate(FAINT, least))
 
     def nameless(self) -> list[str]:
         """Buttons and inputs that a screen reader cannot name."""

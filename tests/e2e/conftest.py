@@ -29,6 +29,12 @@ WINDOW = {"width": 1400, "height": 1000}
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
     """Headless Chromium: that of the machine, or playwright's own."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     with api.sync_playwright() as playwright:
@@ -43,9 +49,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory) -> Path:
-    """A store with a run of every kind, and one to compare ``short`` with."""
+    """A store with a run of every kind, and one to compare ``short`` with; or ``FEDGUARD_E2E_STORE``, made before."""
+    if before := os.environ.get("FEDGUARD_E2E_STORE"):
+        return Path(before)
     made = tmp_path_factory.mktemp("dashboard") / "store"
     stores.all_kinds(made)
+    stores.wide(made)
     stores.short(made, "longer", rounds=4)
     return made
 

@@ -76,6 +76,14 @@ def test_a_run_shows_curves_and_a_result(reader, laboratory):
     assert seen.box("Run").input_value() == name
 
 
+def test_verdict_run_and_curves_are_on_the_first_screen(reader, laboratory):
+    """After `test_a_run_shows_curves_and_a_result`, whose run is stored."""
+    seen = reader(laboratory[1], viewport={"width": 1440, "height": 900}).open("lab", **QUICK).shows("Lab")
+    for part in (seen.page.get_by_text("may run."), run_button(seen), seen.charts().first):
+        box = part.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 900
+
+
 def test_stop_ends_the_workers_and_keeps_what_is_finished(reader, laboratory):
     seen = reader(laboratory[1]).open("lab", **{**QUICK, "training.rounds": "20000"}).shows("Lab")
     run_button(seen).click()

@@ -963,7 +963,7 @@ PLANTS = (
     ),
     # --- noise
     _row(
-        "colluders and hostile clients taken for the same",
+        "colluders and malicious clients taken for the same",
         "the accountant counts survivors less all who may collude",
         "tests/test_masking.py::test_hostile_clients_and_colluders_are_not_taken_for_the_same",
         (

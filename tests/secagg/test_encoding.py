@@ -336,7 +336,7 @@ def test_noise_that_fills_the_ring_leaves_nothing_to_lower_but_itself():
         Encoding(ring=64).check(5, 2**63)
 
 
-# Hostile clients.
+# Malicious clients.
 
 
 @pytest.mark.parametrize(("ring", "top"), [(32, 2**31 - 1), (64, 2**63 - 1024)])

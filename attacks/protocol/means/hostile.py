@@ -1,4 +1,4 @@
-"""A session in the hands of a hostile server: it asks whom it likes what it likes, and rebuilds every secret that it can."""
+"""A session in the hands of a malicious server: it asks whom it likes what it likes, and rebuilds every secret that it can."""
 
 from __future__ import annotations
 

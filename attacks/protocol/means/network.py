@@ -1,4 +1,4 @@
-"""A session of an honest server, on a network that is in the hands of hostile clients."""
+"""A session of an honest server, on a network that is in the hands of malicious clients."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ plain.py           off: each update
 full.py            full: one sum
 groups.py          groups: the sum of each group
 group_testing.py   group_testing: one sum of those who passed a test of overlapping groups
-decoding.py        who is hostile, as far as such tests tell
+decoding.py        who is malicious, as far as such tests tell
 """
 
 from fedguard.architectures.masking.contract import Masking, Received

@@ -20,9 +20,9 @@ class Received:
         rows: float32 ``[m, d]``: single updates, or the means behind the sums that it sees; none where it has nothing.
         behind: the clients behind each row.
         samples: float64 ``[m]``: the examples that these claim together; None where nobody tells.
-        told: how many of the rows may be hostile, as far as the server reckons.
+        told: how many of the rows may be malicious, as far as the server reckons.
         clients: whose updates reached it, those that were left out included.
-        excluded: the clients whom the protocol itself has left out as hostile.
+        excluded: the clients whom the protocol itself has left out as malicious.
         truth: the single updates behind it all, for measurements; under masks the server has never seen them.
         why: why it has nothing, where it has nothing.
         masked: what the sessions came to; None without masks.

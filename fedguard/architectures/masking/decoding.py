@@ -1,7 +1,7 @@
-"""Who is hostile, as far as tests of overlapping groups tell: the design of the tests, and their exact posterior.
+"""Who is malicious, as far as tests of overlapping groups tell: the design of the tests, and their exact posterior.
 
 Xhemrishi et al., FedGT, IEEE Transactions on Information Forensics and Security 2025: forward and backward over a trellis
-whose states are the syndromes (which groups hold a hostile client), as Bahl et al. 1974 decode codes.
+whose states are the syndromes (which groups hold a malicious client), as Bahl et al. 1974 decode codes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedguard.rng import Rng
 
-#: How often a test is positive without a hostile client in the group, and negative with one.
+#: How often a test is positive without a malicious client in the group, and negative with one.
 FALSE_ALARM = MISS = 0.05
 #: Designs of which the most even is taken.
 DRAWS = 30
@@ -51,14 +51,14 @@ def _drawn(clients: int, tests: int, memberships: int, rng: np.random.Generator)
 
 
 def posterior(matrix: Matrix, positive: NDArray[np.bool_], prevalence: float) -> NDArray[np.float64]:
-    """float64 ``[clients]``: P[client i is hostile | the tests].
+    """float64 ``[clients]``: P[client i is malicious | the tests].
 
-    Each client is hostile with probability ``prevalence``, on its own; test j is positive with probability 1 - MISS if
+    Each client is malicious with probability ``prevalence``, on its own; test j is positive with probability 1 - MISS if
     one of its group is, and FALSE_ALARM if none is. With s the syndrome so far, a bit for each test, and a_i = column i,
 
         forward_0(0) = 1,  forward_i+1(s) = (1 - p) forward_i(s) + p sum_{r : r | a_i = s} forward_i(r)
         backward_n(s) = P[tests | s],  backward_i(s) = (1 - p) backward_i+1(s) + p backward_i+1(s | a_i)
-        P[i hostile | tests] ~ p sum_s forward_i(s) backward_i+1(s | a_i)
+        P[i malicious | tests] ~ p sum_s forward_i(s) backward_i+1(s | a_i)
 
     Time and memory O(clients 2^tests).
     """

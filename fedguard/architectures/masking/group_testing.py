@@ -19,8 +19,8 @@ class GroupTester(Masking):
     """One session for each overlapping group in the round of the test, and in each other round one of those not suspected.
 
     A group's score is how much its mean lowers the loss on the server's clean data; it is suspected if that is less than
-    ``margin`` times what the best group's does. A client is left out, from the next round on, if it is more likely hostile
-    than not, given all tests and the share of hostile clients that the server is told. In the round of the test the row is
+    ``margin`` times what the best group's does. A client is left out, from the next round on, if it is more likely malicious
+    than not, given all tests and the share of malicious clients that the server is told. In the round of the test the row is
     the mean of the groups that are not suspected: a further sum without the suspects would, taken from the sum of all
     groups, leave their own updates bare.
 

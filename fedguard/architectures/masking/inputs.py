@@ -1,4 +1,4 @@
-"""What the clients put into a session: honest ones clip, round and add noise; hostile ones do as they please."""
+"""What the clients put into a session: honest ones clip, round and add noise; malicious ones do as they please."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Inputs:
         self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))
 
     def encoded(self, client: int) -> RingVector:
-        """An honest client clips; a hostile one puts in whatever the ring takes, since nobody sees it, and no noise."""
+        """An honest client clips; a malicious one puts in whatever the ring takes, since nobody sees it, and no noise."""
         update, bits = self._update(client).numpy(), expanded(_bytes(self._rng.child(client)))
         if client in self._wire.hostile:
             return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
@@ -66,7 +66,7 @@ class Inputs:
         return sum(shares) / len(shares) if shares else 0.0
 
     def hostile_among(self, clients: Sequence[int]) -> int:
-        """How many of them are hostile, and so add no noise."""
+        """How many of them are malicious, and so add no noise."""
         return len(self._wire.hostile & set(clients))
 
     def _update(self, client: int) -> Tensor:

@@ -30,7 +30,7 @@ class Session:
         included: the clients whose updates are in the sum; none where it was aborted.
         mean: float32 ``[d]``: the mean that the server reads from the sum, weighted as the clients weigh themselves.
         weight: the sum of their weights.
-        contributors: how many of them surely added their share of any noise: neither hostile nor, as others may be, in
+        contributors: how many of them surely added their share of any noise: neither malicious nor, as others may be, in
             collusion with the server.
         off, length: squared distance of the mean from the true one, and squared length of that.
         clipped: the share of the honest updates' coordinates that the encoding cut.
@@ -159,7 +159,7 @@ def received(
 
     Args:
         ran: the sessions that were run, where they are others than the sums.
-        excluded: clients whose update is in none of the sums, since they are taken to be hostile.
+        excluded: clients whose update is in none of the sums, since they are taken to be malicious.
         anonymity: as in `MaskedRound`, where it is not that of the smallest sum.
     """
     ran = sums if ran is None else ran

@@ -14,7 +14,7 @@ from fedguard.contracts.rules import AggregationRule
 from fedguard.registry import iterate, registry
 from fedguard.visibility import PROTOCOLS, exposed
 
-#: So many clients, of whom only one is hostile, that no rule is refused for their numbers.
+#: So many clients, of whom only one is malicious, that no rule is refused for their numbers.
 _CLIENTS = {"total": 100, "malicious": 1}
 
 #: What is asked about, by name.

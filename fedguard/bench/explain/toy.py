@@ -1,4 +1,4 @@
-"""What one algorithm does to a toy round of 16 honest and 4 hostile updates in the plane, as a picture for `explain`."""
+"""What one algorithm does to a toy round of 16 honest and 4 malicious updates in the plane, as a picture for `explain`."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def _rule(rule: AggregationRule) -> Group:
         counts = (result.weights.abs() > 1e-3).numpy()
         layers = [
             Layer(honest[~counts[:H]], "o", "honest, without weight", "green"),
-            Layer(hostile[~counts[H:]], "x", "hostile, without weight", "red"),
+            Layer(hostile[~counts[H:]], "x", "malicious, without weight", "red"),
             Layer(honest[counts[:H]], "O", "honest, with weight", "bold green"),
-            Layer(hostile[counts[H:]], "X", "hostile, with weight", "bold red"),
+            Layer(hostile[counts[H:]], "X", "malicious, with weight", "bold red"),
         ]
         total = float(result.weights.abs().sum())
         if total > 0:
             share = 100 * float(result.weights[H:].abs().sum()) / total
-            notes.append(f"Of all weight the hostile updates got {share:.3g} %.")
+            notes.append(f"Of all weight the malicious updates got {share:.3g} %.")
     return _drawn(
         [
             *sorted(layers, key=lambda layer: layer.symbol.lower()),
@@ -124,7 +124,7 @@ def _rule(rule: AggregationRule) -> Group:
             Layer(_points(updates.mean(0)), "m", "the plain mean", "bold yellow"),
             Layer(_points(result.vector), "R", f"what {rule.name} answers", "bold cyan"),
         ],
-        f"{rule.name} in a toy first round of {H} honest and {F} hostile updates:",
+        f"{rule.name} in a toy first round of {H} honest and {F} malicious updates:",
         notes,
     )
 
@@ -153,12 +153,12 @@ def _mixing(mixing: Mixing) -> Group:
     return _drawn(
         [
             Layer(_points(_honest()), "o", "honest, before", "green"),
-            Layer(_points(_hostile()), "x", "hostile, before", "red"),
+            Layer(_points(_hostile()), "x", "malicious, before", "red"),
             ORIGIN,
             Layer(rows[~touched], "O", "handed on: made of honest updates alone", "bold green"),
-            Layer(rows[touched], "X", "handed on: made of hostile updates too", "bold red"),
+            Layer(rows[touched], "X", "handed on: made of malicious updates too", "bold red"),
         ],
-        f"What {mixing.name} hands on in a toy first round of {H} honest and {F} hostile updates:",
+        f"What {mixing.name} hands on in a toy first round of {H} honest and {F} malicious updates:",
     )
 
 

@@ -91,14 +91,14 @@ ASKED_FOR = {
     "corners.clean_mean": "rows without attack and without defense, or a column clean_mean",
     "corners.clean_defense": "rows without attack, or a column clean_accuracy",
     "corners.attack_mean": "rows without defense, or a column attack_mean",
-    "corners.silent_defense": "a column silent_accuracy: the same while the hostile clients send nothing",
+    "corners.silent_defense": "a column silent_accuracy: the same while the malicious clients send nothing",
     "corners": "rows without attack and rows without defense",
     "attack_effect": "what the attack's other directions would have done, which FedGuard asks while it trains",
     "attack_notes": "how strengths were searched: a column at_boundary",
     "diverged": "a column loss",
     "chance": "a column chance, or classes",
     "per_round": "a column n, or per_round",
-    "aggregate.hostile_length": "how long the hostile updates were: a column relative_norm",
+    "aggregate.hostile_length": "how long the malicious updates were: a column relative_norm",
     "dissimilarity": "a column label_distance",
 }
 

@@ -28,7 +28,7 @@ def changed_by_order(pipeline: Sequence[Mapping[str, Any]], n: int, f: int) -> f
 
     Args:
         pipeline: the specs of its stages.
-        n, f: updates in a round, and the hostile ones that the rule is told to expect.
+        n, f: updates in a round, and the malicious ones that the rule is told to expect.
 
     Returns:
         the share, or why it cannot be judged.

@@ -103,7 +103,7 @@ def mostly_absence(results: Results, cell: Group) -> Judged:
         return None
     return Found(
         cell[0].cell,
-        f"of {100 * drop.mean:.1f} points lost, {100 * absence.mean:.1f} are lost where the hostile clients only stay silent "
+        f"of {100 * drop.mean:.1f} points lost, {100 * absence.mean:.1f} are lost where the malicious clients only stay silent "
         "(threshold: half): the drop is that of their data, more than of the attack. Quote harm, or set task.partition_among: "
         "honest.",
     )
@@ -226,7 +226,7 @@ def tax_above_benefit(results: Results, cell: Group) -> Judged:
         return None
     return Found(
         cell[0].cell,
-        f"in peace it costs {100 * tax.mean:.1f} points, and under this attack it is {_against_mean(tax.mean - loss.mean)} "
+        f"without attack it costs {100 * tax.mean:.1f} points, under this attack it is {_against_mean(tax.mean - loss.mean)} "
         "(threshold: as many above as it costs): here the plain mean is better. Say so, or take another defense.",
     )
 

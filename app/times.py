@@ -1,14 +1,12 @@
-"""Where the time of a run goes."""
+"""Where the time of a cell goes, and that of all cells of its run: a part of the page of a cell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
-from fedguard.app import address
 from fedguard.app.charts.profile import coloured, profile
-from fedguard.app.here import Here, empty
 
 from fedguard.bench.profile import SHOWN, Part, meanings, together
 from fedguard.bench.run import Run
@@ -16,50 +14,33 @@ from fedguard.bench.run import Run
 #: Bars of one chart.
 _DRAWN = 60
 
-_ALL = "all"
 
-#: What the cells can be chosen by.
-_MENUS: Mapping[str, Callable[[Part], str]] = {
-    "attack": lambda part: part.swept["attack"],
-    "defense": lambda part: part.swept["defense"],
-    "setting": lambda part: part.setting,
-}
+def times(run: Run, swept: Mapping[str, Any]) -> None:
+    """The stages of this cell as a bar and a table; then a bar for each cell of the run.
 
-
-def show(here: Here) -> None:
-    """The stages as a table, and a bar for each cell of the filter, cut by stage."""
-    run = here.run()
+    Args:
+        swept: the cell's position in the matrix.
+    """
     found = run.profile()
-    if found.untimed or not found.cells:
-        st.caption(found.without())
     if found.whole is None:
-        empty("There are no times to show.", "fedguard run examples/quick.yaml")
+        st.caption(found.without())
         return
-    parts = _chosen(found.cells)
-    if not parts:
-        st.info("No cell of this choice was timed. Choose other values.")
-        return
-    _stages(parts)
-    _drawn(run, parts, coloured(found.whole))
-    with st.expander("Every cell as a table"):
-        st.dataframe([_row(part) for part in parts], hide_index=True, width="stretch")
-
-
-def _chosen(parts: Sequence[Part]) -> list[Part]:
-    """The cells that the menus leave; there is no menu for what all have in common. Corners have a place in none."""
-    chosen = list(parts)
-    known = {what: list(dict.fromkeys(of(part) for part in parts if part.swept)) for what, of in _MENUS.items()}
-    menus = {what: values for what, values in known.items() if len(values) > 1}
-    for column, (what, values) in zip(st.columns(max(1, len(menus))), menus.items(), strict=False):
-        value = address.menu(what.capitalize(), [_ALL, *values], f"time_{what}", place=column)
-        chosen = [part for part in chosen if value == _ALL or (part.swept and _MENUS[what](part) == value)]
-    return chosen
+    stages = coloured(found.whole)
+    if own := [part for part in found.cells if part.swept == swept]:
+        st.altair_chart(
+            profile(own, stages), width="stretch", alt=f"{run.name}: milliseconds per round of this cell by stage"
+        )
+        _stages(own)
+    if found.untimed:
+        st.caption(found.without())
+    if st.toggle("Every cell of the run", key="times of every cell"):
+        _drawn(run, found.cells, stages)
+        st.dataframe([_row(part) for part in found.cells], hide_index=True, width="stretch")
 
 
 def _drawn(run: Run, parts: Sequence[Part], stages: Sequence[str]) -> None:
     shown = parts[:_DRAWN]
     few = f" The {_DRAWN} slowest of {len(parts)} cells; the table below has all." if len(shown) < len(parts) else ""
-    st.subheader("Cell by cell")
     st.caption(f"The mean over the trials of each cell, the slowest first. Point at a piece to read it.{few}")
     says = f"{run.name}: milliseconds per round by stage, one bar for each of {len(shown)} cells"
     st.altair_chart(profile(shown, stages), width="stretch", alt=says)

@@ -1,0 +1,84 @@
+"""What each defense keeps: without attack, and under the attack that is worst for it; the picture of the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+from fedguard.app.charts.colours import COLOURS
+
+from fedguard.bench.matrix import FIGURES
+from fedguard.bench.run import Run
+
+#: Height of a defense, in pixels.
+_ROW = 30
+
+#: Their colours and shapes.
+MEASURES = {
+    "accuracy without attack": (COLOURS[0], "circle"),
+    "accuracy under the worst attack": (COLOURS[3], "square"),
+    "inputs on which the strongest backdoor fails": (COLOURS[4], "triangle-up"),
+}
+_CLEAN, _WORST, _BACKDOOR = MEASURES
+
+
+def spans(run: Run, setting: str) -> list[dict[str, Any]]:
+    """One row for each defense and measure that has a figure, in percent: defense, measure, percent, attack."""
+    return [row for defense in run.table().defenses for row in _span(run, setting, defense)]
+
+
+def _span(run: Run, setting: str, defense: str) -> Iterator[dict[str, Any]]:
+    final, backdoors = run.table(), run.table("attack_success")
+    clean = final.blocks.get(setting, {}).get("none", {}).get(defense)
+    if clean and clean.estimate:
+        yield {"defense": defense, "measure": _CLEAN, "percent": 100 * clean.estimate.mean, "attack": "none"}
+    for table, measure in ((final, _WORST), (backdoors, _BACKDOOR)):
+        worst = table.worst(setting, defense) if setting in table.blocks and defense in table.defenses else None
+        if worst and worst.estimate:
+            attack = next(name for name, row in table.blocks[setting].items() if row.get(defense) is worst)
+            # a success is counted above that of a clean model, and may be below it
+            share = worst.estimate.mean if FIGURES[table.figure].more_is_better else 1 - worst.estimate.mean
+            yield {"defense": defense, "measure": measure, "percent": 100 * min(1.0, share), "attack": attack}
+
+
+def answer(rows: Sequence[dict[str, Any]]) -> alt.LayerChart:
+    """A line for each defense from its worst to its best figure, who keeps the most on top."""
+    table = pd.DataFrame(rows, columns=["defense", "measure", "percent", "attack"])
+    least = table.assign(
+        percent=table["percent"].where(table["measure"] != _CLEAN)
+    )  # not what stands before any attack
+    kept = least.groupby("defense", sort=False)["percent"].min().sort_values(ascending=False, kind="stable")
+    known = [measure for measure in MEASURES if measure in set(table["measure"])]
+    plain: dict[str, Any] = {
+        "ticks": False,
+        "domain": False,
+        "labelLimit": 300,
+        "labelFontSize": 12,
+        "labelFlush": False,
+    }
+    base = alt.Chart(table).encode(
+        y=alt.Y("defense:N", sort=list(kept.index), title=None, axis=alt.Axis(**plain)),
+        tooltip=["defense:N", "measure:N", alt.Tooltip("percent:Q", format=".1f", title="%"), "attack:N"],
+    )
+    along = alt.Scale(domain=[0, 100])
+    lines = base.mark_rule(strokeWidth=3, color="#8C8C8C", opacity=0.6).encode(
+        x=alt.X("min(percent):Q", scale=along, title="%", axis=alt.Axis(tickCount=5, labelFlush=False)),
+        x2="max(percent):Q",
+        tooltip=alt.value(None),
+    )
+    colours = alt.Color(
+        "measure:N",
+        title=None,
+        scale=alt.Scale(domain=known, range=[MEASURES[one][0] for one in known]),
+        legend=alt.Legend(orient="top", labelLimit=400, columns=3),
+    )
+    shapes = alt.Shape(
+        "measure:N", scale=alt.Scale(domain=known, range=[MEASURES[one][1] for one in known]), title=None
+    )
+    points = base.mark_point(size=110, filled=True, opacity=1).encode(
+        x=alt.X("percent:Q", scale=along), color=colours, shape=shapes
+    )
+    chart: alt.LayerChart = (lines + points).properties(height=alt.Step(_ROW), width="container", autosize="fit-x")
+    return chart
