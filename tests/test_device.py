@@ -33,6 +33,8 @@ from fedguard.tasks.network import Network
 from tests.pretended import CASES, FAULTS
 from tests.test_cohort import altered, deal, plain_loop
 
+pytestmark = pytest.mark.processes
+
 cuda = pytest.mark.cuda
 needs_one = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: run this on a machine with one")
 QUICK = Path("examples/quick.yaml")

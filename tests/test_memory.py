@@ -20,6 +20,8 @@ from fedguard.errors import ConfigError
 from fedguard.tasks.engines import parallel
 from fedguard.tasks.engines.parallel import USUAL_MEMORY, set_memory
 
+pytestmark = pytest.mark.processes
+
 MiB = 1 << 20
 
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from fedguard.contracts import *
+
+pytestmark = pytest.mark.processes
 """
 
 HANGS = """

@@ -23,6 +23,8 @@ from fedguard.bench.stats import estimate
 from fedguard.bench.store import RunFolder, set_aside
 from fedguard.errors import ConfigError, NotAllowed, StoreError
 
+pytestmark = pytest.mark.processes
+
 SUITE = {
     "name": "small",
     "task": {"partition": {"kind": "dirichlet", "alpha": 0.5}},

@@ -22,6 +22,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,7 +54,7 @@ def main() -> None:
         job = json.loads(jobs.get())
         if start.get("timeout"):
             faulthandler.dump_traceback_later(start["timeout"], file=sys.__stderr__)
-        answer = _serve(job, out, start.get("memory"))
+        answer = serve(job, partial(_say, out), start.get("memory"))
         faulthandler.cancel_dump_traceback_later()
         _say(out, answer)
 
@@ -63,7 +65,8 @@ def _listen(jobs: queue.SimpleQueue[str]) -> None:
     os._exit(0)
 
 
-def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, Any]:
+def serve(job: Mapping[str, Any], say: Callable[[dict[str, Any]], None], memory: int | None) -> dict[str, Any]:
+    """Run one trial, tell now and then how far it is, and return what is said at its end."""
     import numpy as np
     import torch
 
@@ -86,7 +89,7 @@ def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, A
             unsaid.append((round, accuracy))
         if time.monotonic() - spoken > 0.2:
             spoken = time.monotonic()
-            _say(out, {"round": round, "rounds": rounds, "accuracy": unsaid})
+            say({"round": round, "rounds": rounds, "accuracy": unsaid})
             unsaid.clear()
 
     def clean_model() -> torch.Tensor | None:
