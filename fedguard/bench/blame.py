@@ -27,7 +27,7 @@ def in_words(error: BaseException) -> str:
 def plugins_of(cell: Cell) -> list[str]:
     """The plug-ins that a cell is built of, each with its file."""
     parts = (cell.named, *cell.pipeline.stages, cell.data, cell.model, cell.partition, cell.architecture)
-    return [f"{one.kind} {one.name!r} of {one.defined_in()}" for one in parts if one is not None and one.defined_in() is not None]
+    return [f"{one.kind} {one.name!r} of {one.defined_in()}" for one in parts if one and one.defined_in()]
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

@@ -53,7 +53,7 @@ def main() -> None:
     while True:
         job = json.loads(jobs.get())
         if start.get("timeout"):
-            faulthandler.dump_traceback_later(start["timeout"], file=sys.__stderr__)
+            faulthandler.dump_traceback_later(start["timeout"], file=2)
         answer = serve(job, partial(_say, out), start.get("memory"))
         faulthandler.cancel_dump_traceback_later()
         _say(out, answer)
@@ -106,7 +106,7 @@ def serve(job: Mapping[str, Any], say: Callable[[dict[str, Any]], None], memory:
         json.dumps(record, allow_nan=False)  # an attack's notes may hold anything
         if job["model"] is not None:
             _save_atomically(Path(job["model"]), model.numpy())
-        answer = {"record": record, "log": None}
+        answer: dict[str, Any] = {"record": record, "log": None}
     except Exception as error:
         answer = {"record": not_run(cell, job["seed"], "failed", in_words(error)), "log": traceback.format_exc()}
     return {**answer, "changed": changed(before, shared_state())}
