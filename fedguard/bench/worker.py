@@ -51,7 +51,7 @@ def main() -> None:
     while True:
         job = json.loads(jobs.get())
         if start.get("timeout"):
-            faulthandler.dump_traceback_later(start["timeout"], file=sys.__stderr__)
+            faulthandler.dump_traceback_later(start["timeout"], file=2)
         answer = _serve(job, out, start.get("memory"))
         faulthandler.cancel_dump_traceback_later()
         _say(out, answer)
@@ -103,7 +103,7 @@ def _serve(job: dict[str, Any], out: IO[str], memory: int | None) -> dict[str, A
         json.dumps(record, allow_nan=False)  # an attack's notes may hold anything
         if job["model"] is not None:
             _save_atomically(Path(job["model"]), model.numpy())
-        answer = {"record": record, "log": None}
+        answer: dict[str, Any] = {"record": record, "log": None}
     except Exception as error:
         answer = {"record": not_run(cell, job["seed"], "failed", in_words(error)), "log": traceback.format_exc()}
     return {**answer, "changed": changed(before, shared_state())}
