@@ -124,7 +124,7 @@ class Registry:
             )
         if lacking := [one for one in dir(cls) if getattr(getattr(cls, one), "__isabstractmethod__", False)]:
             raise PluginError(
-                f"{kind} {name!r} from {entry.origin} ({cls.defined_in()}): expected a class with the methods of "
+                f"{kind} {name!r} from {entry.origin} ({cls.stands_in()}): expected a class with the methods of "
                 f"{cls.__mro__[1].__name__}; {cls.__name__} lacks {', '.join(lacking)}."
             )
         if getattr(cls, "name", None) != name:

@@ -84,3 +84,9 @@ def test_breakdown_of_a_run_that_sweeps_nothing_says_what_to_sweep(tmp_path):
     assert "expected a run that sweeps clients.malicious or one other key" in str(done.exception)
     assert "it sweeps neither. Mend: put such as clients.malicious: [0, 2, 4] under matrix" in str(done.exception)
     assert "--over" not in str(done.exception)
+
+
+def test_each_algorithm_says_where_it_stands_whatever_its_parameters_are_called():
+    """Data from files have a parameter ``file``."""
+    data = registry().build("data", {"name": "table", "file": "x.csv", "label": "y"})
+    assert data.stands_in() is None

@@ -21,13 +21,17 @@ def in_words(error: BaseException) -> str:
     plugin = blamed(error)
     if plugin is None or isinstance(error, ContractError):  # which says so itself
         return said
-    return f"{plugin.kind} {plugin.name!r} of {plugin.defined_in()}: {said}"
+    return f"{plugin.kind} {plugin.name!r} of {plugin.stands_in()}: {said}"
 
 
 def plugins_of(cell: Cell) -> list[str]:
     """The plug-ins that a cell is built of, each with its file."""
     parts = (cell.named, *cell.pipeline.stages, cell.data, cell.model, cell.partition, cell.architecture)
-    return [f"{one.kind} {one.name!r} of {one.defined_in()}" for one in parts if one and one.defined_in()]
+    return [
+        f"{one.kind} {one.name!r} of {one.stands_in()}"
+        for one in parts
+        if one is not None and one.stands_in() is not None
+    ]
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
@@ -42,4 +46,4 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 def _plugins(frame: FrameType) -> Iterator[Algorithm]:
     """What a frame holds of other people's algorithms, the one whose method it is first."""
     held = sorted(frame.f_locals.items(), key=lambda item: item[0] != "self")
-    return (value for _, value in held if isinstance(value, Algorithm) and value.defined_in() is not None)
+    return (value for _, value in held if isinstance(value, Algorithm) and value.stands_in() is not None)

@@ -54,7 +54,7 @@ def main() -> None:
         job = json.loads(jobs.get())
         if start.get("timeout"):
             faulthandler.dump_traceback_later(start["timeout"], file=2)
-        answer = serve(job, partial(_say, out), start.get("memory"))
+        answer = _serve(job, out, start.get("memory"))
         faulthandler.cancel_dump_traceback_later()
         _say(out, answer)
 

@@ -36,7 +36,7 @@ class Algorithm:
         return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
     @classmethod
-    def defined_in(cls) -> str | None:
+    def stands_in(cls) -> str | None:
         """The file it stands in, as seen from here; None for FedGuard's own."""
         if cls.__module__.partition(".")[0] == "fedguard":
             return None

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def broken(owner: Algorithm, said: str) -> ContractError:
     """The error of an algorithm that broke its contract, with its file where it is not FedGuard's own."""
-    file = owner.defined_in()
+    file = owner.stands_in()
     return ContractError(f"{owner.name} broke its contract: {said}.{f' It stands in {file}.' if file else ''}")
 
 
