@@ -23,7 +23,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,7 +53,7 @@ def main() -> None:
         job = json.loads(jobs.get())
         if start.get("timeout"):
             faulthandler.dump_traceback_later(start["timeout"], file=2)
-        answer = _serve(job, out, start.get("memory"))
+        answer = serve(job, partial(_say, out), start.get("memory"))
         faulthandler.cancel_dump_traceback_later()
         _say(out, answer)
 
