@@ -170,5 +170,5 @@ def _domain(figure: Figure, places: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _is_dark(mean: float | None, low: float, high: float) -> bool:
-    """Whether a square has one of the dark colours of either end."""
-    return mean is not None and not 0.12 < (mean - low) / (high - low) < 0.88
+    """Whether a square has one of the dark colours of either end: white has a contrast of 4.5 to 1 from there on."""
+    return mean is not None and not 0.1 < (mean - low) / (high - low) < 0.895
