@@ -23,6 +23,9 @@ _GREY = "#bbbbbb"
 #: How high numbers with an interval beneath them stand, how low the interval, and how long a legend may be; in pixels.
 _UP, _DOWN, _LEGEND = -6, 9, 150
 
+#: Below this height there is no room for a legend: 0 would be printed over 100.
+_LOWEST = 3 * ROW
+
 _COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figure", "seeds", "status", "reason", "dark"]
 
 
@@ -40,6 +43,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     table = pd.DataFrame(places, columns=_COLUMNS)
     attacks = [name for name in dict.fromkeys(table["attack"]) if name != WORST]
     tail = [_GAP, WORST] if WORST in set(table["attack"]) else []
+    high = ROW * (len(attacks) + len(tail))
     plain: dict[str, Any] = {
         "ticks": False,
         "domain": False,
@@ -62,7 +66,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     colour = alt.Color(
         "mean:Q",
         title=known.unit or None,
-        legend=alt.Legend(gradientLength=min(_LEGEND, ROW * max(1, len(attacks) + len(tail)) - 20)),
+        legend=alt.Legend(gradientLength=min(_LEGEND, high - 20)) if high >= _LOWEST else None,
         scale=alt.Scale(
             scheme="redyellowblue", clamp=True, reverse=not known.more_is_better, domain=_domain(known, places)
         ),
