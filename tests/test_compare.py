@@ -15,9 +15,11 @@ from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.compare import compare
+from fedguard.bench.compare import _adjusted, compare
+from fedguard.bench.comparison import Difference
 from fedguard.bench.record import to_text
 from fedguard.bench.run import Run
+from fedguard.bench.stats import estimate, paired
 from fedguard.commands.compare import compare as command
 from fedguard.errors import UnknownName
 from fedguard.rng import Rng
@@ -103,7 +105,7 @@ def test_fewer_rounds_are_found_to_be_worse(store):
     found = compare(opened(store, "long"), opened(store, "short"))
     clean = next(one for one in found.differences if one.swept == {"attack": "none", "defense": "mean"})
     assert clean.direction == "worse"
-    assert clean.words() == f"b is worse by {-100 * clean.paired.mean:.1f} ± {100 * clean.paired.half_width:.1f} points"
+    assert clean.words() == f"b is worse by {-100 * clean.paired.mean:.1f} ± {100 * clean.half_width:.1f} points"
     assert [(one.key, one.a, one.b) for one in found.settings] == [
         ("seeds", "[0, 1, 2, 3]", "[0, 1, 2]"),
         ("training.rounds", "12", "2"),
@@ -119,10 +121,40 @@ def test_less_is_better_for_what_an_attack_takes(store):
         assert one.side == ("worse" if one.b.mean > one.a.mean else "better")
 
 
-def test_what_changed_most_in_units_of_its_interval_stands_first(store):
+def test_what_changed_most_stands_first_figure_by_figure(store):
     found = compare(opened(store, "long"), opened(store, "short"), ["final_accuracy", "worst_class_accuracy"])
-    sizes = [abs(one.paired.mean) / one.paired.half_width for one in found.differences]
-    assert sizes == sorted(sizes, reverse=True)
+    assert [one.figure for one in found.differences] == ["final_accuracy"] * 4 + ["worst_class_accuracy"] * 4
+    for figure in ("final_accuracy", "worst_class_accuracy"):
+        sizes = [abs(one.paired.mean) for one in found.differences if one.figure == figure]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_an_interval_leaves_out_0_just_where_its_difference_is_decided():
+    """Benjamini and Yekutieli (2005): at the level of the selection, test and interval are one statement."""
+    draw, seen = Rng(4).numpy(), set()
+    for case in range(60):
+        effects = draw.normal(0, 0.05 * (case % 4), 12)
+        raw = [draw.normal(effect, 0.02, 4).tolist() for effect in effects]
+        found = _adjusted([
+            Difference(swept={"attack": "none", "defense": str(n)}, figure="final_accuracy", a=estimate([0.5]), b=estimate(
+                [0.5 + sum(values) / 4]), paired=paired(values), seeds=(0, 1, 2, 3), differences=tuple(values))
+            for n, values in enumerate(raw)
+        ])  # fmt: skip
+        for one in found:
+            low, high = one.interval
+            assert (low > 0 or high < 0) == (one.direction != "undecided")
+            seen.add(one.direction)
+    assert seen == {"better", "worse", "undecided"}
+
+
+def test_differences_stay_in_what_a_figure_can_be_and_two_pairs_have_no_interval():
+    values = (-0.9, -0.05, -0.4)
+    wide = Difference(swept={"attack": "a", "defense": "d"}, figure="final_accuracy", a=estimate([0.9]), b=estimate([0.45]),
+                      paired=paired(values), seeds=(0, 1, 2), differences=values, half_width=2.541, q_value=0.3)  # fmt: skip
+    assert wide.interval == (-1.0, 1.0)
+    assert wide.words() == "undecided: b is worse by 45.0 -145.0 +55.0 points"
+    two = replace(wide, differences=(-0.4, -0.5), seeds=(0, 1), paired=paired((-0.4, -0.5)))
+    assert two.words() == "undecided: b is worse by 45.0 points on 2 common seeds" and two.interval is None
 
 
 def test_positions_of_one_side_and_refused_ones_are_listed_with_the_reason(store):

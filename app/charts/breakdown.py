@@ -29,10 +29,10 @@ def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     table = pd.DataFrame(points(curves, setting), columns=_COLUMNS)
     upwards = alt.Scale(domain=[0, 100]) if known.unit == "%" and known.more_is_better else alt.Scale(zero=True)
     defenses = list(dict.fromkeys(table["defense"]))
-    named = alt.Legend(title="defense", orient="top", columns=4, labelLimit=300, symbolOpacity=1)
+    named = alt.Legend(title="defense", orient="top", columns=3, columnPadding=40, labelLimit=300, symbolOpacity=1)
     base = alt.Chart().encode(
         x=_along(curves),
-        color=alt.Color("defense:N", legend=named, sort=defenses, scale=alt.Scale(range=COLOURS)),
+        color=alt.Color("defense:N", legend=named, sort=defenses, scale=alt.Scale(domain=defenses, range=COLOURS)),
         tooltip=["attack:N", "defense:N", alt.Tooltip("value:N", title=curves.key), "figure:N", "status:N"],
     )
     along_mean = alt.Y("mean:Q", title=known.heading, scale=upwards)
@@ -43,7 +43,7 @@ def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     ends = base.mark_tick(orient="horizontal", size=6, thickness=1.5, opacity=0.7, xOffset=beside)
     lines = base.mark_line(strokeWidth=1.5, xOffset=beside).encode(y=along_mean)
     marks = base.mark_point(filled=True, size=45, opacity=1, xOffset=beside).encode(
-        y=along_mean, shape=alt.Shape("defense:N", legend=named, sort=defenses)
+        y=along_mean, shape=alt.Shape("defense:N", legend=named, sort=defenses, scale=alt.Scale(domain=defenses))
     )
     crosses = base.mark_text(text="\u00d7", fontSize=16, xOffset=beside).encode(y="foot:Q")
     panel = alt.Facet("attack:N", title=None, sort=list(dict.fromkeys(table["attack"])))

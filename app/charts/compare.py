@@ -24,7 +24,7 @@ _ROW = 24
 
 
 def compare(found: Comparison, figure: str) -> alt.LayerChart:
-    """One line for each position: b - a over common seeds with its 95 % interval, what changed most on top."""
+    """One line for each position: b - a over common seeds with its interval, what changed most on top."""
     known = FIGURES[figure]
     rows = [_row(one) for one in found.differences if one.figure == figure and one.paired]
     sides = {side: looks for side, looks in _SIDES.items() if any(row["b is"] == side for row in rows)}
@@ -63,12 +63,13 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
 
 def _row(one: Difference) -> dict[str, Any]:
     assert one.paired is not None
-    scale, mean, half = FIGURES[one.figure].scale, one.paired.mean, one.paired.half_width or 0.0
+    scale, mean = FIGURES[one.figure].scale, one.paired.mean
+    low, high = one.interval or (mean, mean)
     return {
         "position": label(one.swept),
         "difference": scale * mean,
-        "low": scale * (mean - half),
-        "high": scale * (mean + half),
+        "low": scale * low,
+        "high": scale * high,
         "b is": one.direction,
         "words": one.words(),
         "pairs": one.paired.pairs,

@@ -7,7 +7,7 @@ from statistics import mean, median
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, listed, table
+from fedguard.app.report.elements import el, folded, listed, table
 from fedguard.app.report.records import ran, with_setting
 
 from fedguard.bench.profile import SHOWN, Profile, meanings
@@ -24,7 +24,7 @@ def sums(run: Run) -> list[Element]:
             noise = "" if card["privacy"] == "none" else f", {card['privacy']} noise"
             modes.setdefault(f"{card['secure_aggregation']}{noise}", []).append(record)
     if not modes:
-        return [el("p", "No cell of this run masks its updates: the server sees each of them.")]
+        return []
     words = [f"{mode}: {said}" for mode, found in modes.items() for said in _in_words(found)]
     rows = [_mode(mode, [record["result"]["secure_aggregation"] for record in found]) for mode, found in modes.items()]
     heads = ["mode", "hidden among, at least", "error of the mean", "sums lost", "sent by a client", "sent to a client"]
@@ -81,7 +81,7 @@ def costs(run: Run) -> list[Element]:
             "rounds.",
             class_="note",
         ),
-        *_stages(run.profile()),
+        folded("Where the time went", *stages) if (stages := _stages(run.profile())) else el("p"),
     ]
 
 

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.breakdown import breakdown
 from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, table
+from fedguard.app.report.elements import el, folded, table
 
 from fedguard.bench.breakdown import Breakdown, Curve
 from fedguard.bench.run import Run
@@ -15,8 +15,7 @@ from fedguard.bench.run import Run
 
 def curves(run: Run) -> list[Element]:
     """The final accuracy over each swept number."""
-    parts = [part for key in run.swept for part in _over(run.breakdown(key))]
-    return parts or [el("p", "This run sweeps no number beside attacks and defenses.")]
+    return [part for key in run.swept for part in _over(run.breakdown(key))]
 
 
 def _over(found: Breakdown) -> Iterator[Element]:
@@ -24,20 +23,16 @@ def _over(found: Breakdown) -> Iterator[Element]:
         return
     yield el("h3", f"Over {found.key}")
     for setting in dict.fromkeys(curve.setting for curve in found.curves):
-        says = (
-            f"Final accuracy over {found.key}, one line per defense, side by side; upright lines are 95 % intervals over "
-            "seeds, those without an end stroke reach beyond 0 or 100 %."
-        )
+        says = f"Final accuracy over {found.key}, one line per defense, side by side; upright lines are 95 % intervals."
         yield drawn(breakdown(found, setting), f"{setting}: {says}" if setting else says)
         rows = [_row(curve) for curve in (*found.curves, *found.worst) if curve.setting == setting]
         caption = f"Final accuracy in % over {found.key}" + (f"; {setting}" if setting else "")
-        yield table(caption, ["attack against defense", "half is lost at", "area", *found.labels], rows, "lr")
-    yield el(
-        "p",
-        "Half: where half of the accuracy above chance is lost, on the line between points. Area: the mean share of it that is "
-        "kept along the key, 1 for all.",
-        class_="note",
-    )
+        half = (
+            "Half: where half of the accuracy above chance is lost, on the line between points. Area: the mean share of it "
+            "that is kept along the key, 1 for all."
+        )
+        points = table(caption, ["attack against defense", "half is lost at", "area", *found.labels], rows, "lr")
+        yield folded("As a table, with where half is lost", points, el("p", half, class_="note"))
 
 
 def _row(curve: Curve) -> list[str]:

@@ -18,7 +18,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Section(NamedTuple):
-    """A part of the report: its name in the address, its title, and what makes its content."""
+    """A part of the report: its name in the address, its title, and what makes its content; without any it is left out."""
 
     name: str
     title: str
@@ -33,12 +33,13 @@ def document(name: str, mark: str, sections: Sequence[Section], run: Run) -> byt
         mark: an element by which the file is known for a report.
         sections: in their order.
     """
-    contents = el("nav", el("h2", "Contents"), el("ol", *(_entry(one) for one in sections)), aria_label="Contents")
+    filled = [(one, content) for one in sections if (content := list(one.content(run)))]
+    contents = el("nav", el("h2", "Contents"), el("ol", *(_entry(one) for one, _ in filled)), aria_label="Contents")
     body = el(
         "body",
         el("header", el("h1", f"FedGuard report: {name}")),
         contents,
-        el("main", *(_section(one, run) for one in sections)),
+        el("main", *(_section(one, content) for one, content in filled)),
     )
     numbered(body)
     # The policy stands before all that a run brings, its name in the title included.
@@ -56,6 +57,6 @@ def _entry(section: Section) -> Element:
     return el("li", el("a", section.title, href=f"#{section.name}"))
 
 
-def _section(section: Section, run: Run) -> Element:
+def _section(section: Section, content: Sequence[Element]) -> Element:
     heading = el("h2", section.title, id=f"{section.name}-title")
-    return el("section", heading, *section.content(run), id=section.name, aria_labelledby=f"{section.name}-title")
+    return el("section", heading, *content, id=section.name, aria_labelledby=f"{section.name}-title")

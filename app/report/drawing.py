@@ -20,6 +20,8 @@ _INK = "currentColor"
 _TEXT = {"labelColor": _INK, "titleColor": _INK, "labelFontSize": 12, "titleFontSize": 12}
 _CONFIG: dict[str, Any] = {
     "background": None,
+    "font": "Arial, 'Liberation Sans', Helvetica, sans-serif",
+    "padding": {"left": 16, "right": 16, "top": 5, "bottom": 5},
     "axis": {**_TEXT, "domainColor": _INK, "tickColor": _INK, "gridColor": _INK, "gridOpacity": 0.15},
     "legend": {**_TEXT, "labelLimit": 300, "symbolBaseStrokeColor": _INK, "symbolBaseFillColor": _INK},
     "header": _TEXT,

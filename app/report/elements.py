@@ -50,6 +50,11 @@ def facts(pairs: Iterable[tuple[str, Cell]]) -> Element:
     return el("dl", *(el("div", el("dt", name), el("dd", *_parts(value))) for name, value in pairs))
 
 
+def folded(summary: str, *content: Content | Iterable[Content]) -> Element:
+    """What a reader opens on a screen, and paper leaves out."""
+    return el("details", el("summary", summary), *content)
+
+
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], align: str, last: int = 0) -> Element:
     """A table; the first cell of a row is its heading.
 

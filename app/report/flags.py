@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, table
+from fedguard.app.report.elements import el, folded, table
 
 from fedguard.bench.judging.lint import Finding, lint
 from fedguard.bench.judging.results import results_of
 from fedguard.bench.run import Run
 
-#: More cases of one flag than these are counted.
+#: Of the further cases of a flag, more than these are counted.
 SHOWN = 5
 
 
@@ -20,17 +20,17 @@ def flags(run: Run) -> list[Element]:
     parts: list[Element] = []
     if found.findings:
         rows = [
-            (f"{number} {flag}", str(len(cases)), [el("div", _case(one)) for one in cases[:SHOWN]] + _more(cases))
+            (f"{number} {flag}", str(len(cases)), [el("div", _case(cases[0])), *_more(cases[1:])])
             for (number, flag), cases in found.flags().items()
         ]
         caption = f"Raised on {found.trials} trials: the cell, the figure, the threshold and what to do"
         parts.append(table(caption, ["flag", "cases", "what it says"], rows, "lrl"))
     else:
         parts.append(el("p", "No flag is raised."))
-    parts.append(el("p", f"Judged and not raised: {', '.join(found.clear) or 'none'}."))
+    parts.append(folded("Judged and not raised", el("p", f"{', '.join(found.clear) or 'None'}.")))
     if found.not_judged:
         left = [(f"{one.number} {one.flag}", f"{one.cases} of {one.of}", one.why) for one in found.not_judged]
-        parts.append(table("Not judged", ["flag", "cases", "why"], left, "lrl"))
+        parts.append(folded(f"Not judged ({len(left)})", table("Not judged", ["flag", "cases", "why"], left, "lrl")))
     return parts
 
 
@@ -40,5 +40,8 @@ def _case(one: Finding) -> str:
 
 
 def _more(cases: list[Finding]) -> list[Element]:
+    if not cases:
+        return []
     more = len(cases) - SHOWN
-    return [el("div", f"... and {more} more: `fedguard lint` names them all.", class_="note")] if more > 0 else []
+    rest = [el("div", f"... and {more} more: `fedguard lint` names them all.", class_="note")] if more > 0 else []
+    return [folded("More cases", *(el("div", _case(one)) for one in cases[:SHOWN]), *rest)]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.gate import drops
 from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, facts, listed, paragraphs, table
+from fedguard.app.report.elements import el, facts, folded, listed, paragraphs, table
 
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
-from fedguard.bench.gate.verdict import WORDS, Verdict
+from fedguard.bench.gate.verdict import WORDS, Judgement, Verdict
 from fedguard.bench.gate.watch import figure_of
 from fedguard.bench.reading import Damaged
 from fedguard.bench.run import Run
@@ -24,12 +25,7 @@ def gate(run: Run) -> list[Element]:
     damaged = paragraphs(
         (f"gate/{one.path.name} is no verdict that can be read: {one.why}." for one in broken), class_="note"
     )
-    if not found:
-        return [
-            *damaged,
-            el("p", "No gate has judged this run: ", el("code", f"fedguard gate {run.name} --baseline FILE")),
-        ]
-    return [*damaged, *_last(found[-1])]
+    return [*damaged, *(_last(found[-1]) if found else [])]
 
 
 def _last(verdict: Verdict) -> list[Element]:
@@ -56,9 +52,22 @@ def _judgements(verdict: Verdict) -> list[Element]:
     ordered = sorted(verdict.judgements, key=lambda one: -WORDS.index(one.verdict))
     if not ordered:
         return []
-    rows = [[*row(one), one.why] for one in ordered]
-    caption = "One judgement for each figure of each cell, the worst first"
-    return [table(caption, [*HEADS, "why"], rows, "lllrrrrrrl"), el("p", NOTE, class_="note")]
+    telling = [one for one in ordered if one.verdict not in ("pass", "identical") or one.lost_seed]
+    rest = [one for one in ordered if one not in telling]
+    parts = []
+    if telling:
+        parts += [
+            _table("One judgement for each figure of each cell, the worst first", telling),
+            el("p", NOTE, class_="note"),
+        ]
+    if rest:
+        parts.append(folded(f"{len(rest)} as they were", _table("No worse than the margin", rest)))
+    return parts
+
+
+def _table(caption: str, judgements: Sequence[Judgement]) -> Element:
+    rows = [[*row(one), one.why] for one in judgements]
+    return table(caption, [*HEADS, "why"], rows, "lllrrrrrrrl")
 
 
 def _rest(verdict: Verdict) -> list[Element]:

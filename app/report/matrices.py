@@ -7,25 +7,33 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, table
+from fedguard.app.report.elements import el, folded, table
 
 from fedguard.bench.matrix import FIGURES, Entry, Matrix
 from fedguard.bench.places import setting
 from fedguard.bench.run import Run
+from fedguard.bench.trilemma import LEAKAGE
+
+#: What the attacks of each goal are measured by.
+GOALS = ("final_accuracy", "attack_success", *LEAKAGE)
 
 #: Where a run has more settings than this, other figures than the accuracy have tables alone.
 DRAWN = 3
 
 
 def matrices(run: Run) -> list[Element]:
-    """One matrix for each figure that the run has."""
+    """The figures that the goals of the attacks are of as heatmaps; folded, their tables and those of all other figures."""
     rows = run.rows()
-    return [
-        part
+    there = [
+        figure
         for figure, known in FIGURES.items()
         if any(row[figure] is not None and known.fits(row["goal"]) for row in rows)
-        for part in _of_figure(run, figure)
-    ] or [el("p", "No trial of this run has a figure.")]
+    ]
+    if not there:
+        return [el("p", "No trial of this run has a figure.")]
+    shown = [part for figure in there if figure in GOALS for part in _of_figure(run, figure)]
+    others = [part for figure in there if figure not in GOALS for part in _of_figure(run, figure)]
+    return [*shown, folded("Every other figure", *others)] if others else shown
 
 
 def _of_figure(run: Run, figure: str) -> Iterator[Element]:
@@ -44,10 +52,13 @@ def _of_figure(run: Run, figure: str) -> Iterator[Element]:
             for row in rows
             if row["attack"] in kept and row["defense"] in apply and setting(row, run.swept) == block
         ]
-        says = f"{known.title}, mean over seeds, attacks by defenses; the table below holds the same with intervals."
-        if figure == "final_accuracy" or len(matrix.blocks) <= DRAWN:
+        says = f"{known.title}, mean over seeds, attacks by defenses, with 95 % intervals over seeds."
+        as_table = _table(matrix, block, kept, apply)
+        if figure in GOALS and (figure == "final_accuracy" or len(matrix.blocks) <= DRAWN):
             yield drawn(heatmap(chosen, figure), f"{block}: {says}" if block else f"{says[0].upper()}{says[1:]}")
-        yield _table(matrix, block, kept, apply)
+            yield folded("As a table", as_table)
+        else:
+            yield as_table
 
 
 def _applies(entry: Entry) -> bool:

@@ -23,7 +23,7 @@ def pictures(run: Run) -> list[Element]:
         if one.arrays is not None:
             chosen.setdefault((one.place.setting, one.place.attack, one.place.defense), one)
     if not chosen:
-        return [el("p", "This run rebuilt no inputs of which it kept pictures.")]
+        return []
     shown, left = list[Element](), list[str]()
     used = 0
     for one in chosen.values():

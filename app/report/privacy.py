@@ -24,10 +24,9 @@ def privacy(run: Run) -> list[Element]:
 
 def _promised(run: Run) -> Iterator[Element]:
     found = promises(run)
-    yield el("h3", "What is proven")
     if all(not one.facts for one in found):
-        yield el("p", "No cell of this run adds noise, so nothing is proven: there is no epsilon.")
         return
+    yield el("h3", "What is proven")
     heads = ["setting", "epsilon", "hides one", "what it says", "trials"]
     rows = [
         (one.setting or "every cell", one.figure, one.unit or "nothing", one.words, str(one.trials)) for one in found
@@ -71,17 +70,16 @@ def _bounds(run: Run, stored: StoredAudit) -> Iterator[Element]:
 def _trilemma(run: Run) -> Iterator[Element]:
     found = Trilemma(run.name, points(run.rows(), run.swept))
     figures = [figure for figure in LEAKAGE if any(figure in point.leakage for point in found.points)]
-    yield el("h3", "What it costs, and what still leaks")
     if not figures and all(point.epsilon is None for point in found.points):
-        yield el("p", "This run has no epsilon and no attack on the clients' privacy, so there is nothing to weigh.")
         return
+    yield el("h3", "What it costs, and what still leaks")
     if len({point.epsilon for point in found.points}) > 1:
         units = {one.setting: str(one.unit) for one in promises(run) if one.unit}
         says = "Accuracy under the worst attack and what leaks, over epsilon; bars are 95 % intervals over seeds."
         yield drawn(frontier(found, units), says)
     heads = ["setting", "defense", "epsilon", "final accuracy, worst", *(FIGURES[figure].heading for figure in figures)]
     rows = [_point(point, figures) for point in found.points]
-    yield table("Each figure is that of the worst of its attacks; no attack counts as one", heads, rows, "llrr")
+    yield table("Each figure is that of the worst of its attacks", heads, rows, "llrr")
 
 
 def _point(point: Point, figures: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The sections of a report, in the order in which a reviewer reads."""
+"""The sections of a report, the answer first, where it comes from last."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from fedguard.app.report.privacy import privacy
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
 
+#: A section without content is left out.
 SECTIONS = (
-    Section("run", "What was run", what_was_run),
     Section("headline", "What came out", headline),
-    Section("reading", "How to read the figures", reading),
+    Section("breakdown", "Where defenses break", curves),
     Section("matrices", "Every attack against every defense", matrices),
+    Section("privacy", "Privacy", privacy),
+    Section("gate", "The gate's verdict", gate),
     Section("corners", "What defenses cost and attacks harm", corners),
     Section("flags", "Red flags", flags),
     Section("threats", "Threat cards", threats),
-    Section("breakdown", "Where defenses break", curves),
-    Section("privacy", "Privacy", privacy),
     Section("pictures", "Reconstructions", pictures),
-    Section("gate", "The gate's verdict", gate),
     Section("sums", "Secure aggregation", sums),
+    Section("reading", "How to read the figures", reading),
+    Section("run", "What was run", what_was_run),
     Section("costs", "Costs", costs),
     Section("configuration", "Configuration", configuration),
 )

@@ -35,21 +35,31 @@ th { font-weight: 600; } .l { text-align: left; } .r { text-align: right; white-
 td.l { max-width: 34rem; overflow-wrap: break-word; }
 tr.last th, tr.last td { border-top: 2px solid var(--line); font-weight: 600; }
 .refused, .missing { color: var(--refused); font-style: italic; } .failed { color: var(--failed); font-weight: 600; }
-figure { margin: 1rem 0; overflow-x: auto; }
+figure { margin: 1rem 0; overflow-x: auto; padding: 0 1rem; }
 figure svg, figure img { max-width: 100%; height: auto; }
+figure svg { overflow: visible; }
+details { margin: .6rem 0; } summary { cursor: pointer; color: var(--link); }
 figure img { image-rendering: pixelated; background: #fff; }
 figcaption { color: var(--faint); font-size: .92rem; max-width: 52rem; }
 .pictures { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; } .pictures figure { margin: 0; max-width: 36rem; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .8rem 1rem; overflow-x: auto;
   font-size: .85rem; line-height: 1.4; }
 @media (max-width: 40rem) { body { padding: .8rem; } dl div { grid-template-columns: 1fr; } }
-@page { size: landscape; margin: 12mm; }
+@page { size: A4 landscape; margin: 10mm; }
 @media print {
   :root { color-scheme: light; --ground: #fff; --ink: #000; --faint: #444; --line: #bbb; --panel: #fff; --link: #000;
     --refused: #6b4500; --failed: #8a1a14; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
+  body { max-width: none; padding: 0; font-size: 9pt; line-height: 1.35; }
+  nav, details { display: none; }
+  h1 { font-size: 15pt; margin: 0 0 2mm; } h2 { font-size: 12pt; margin: 4mm 0 2mm; padding-top: 1mm; }
+  h3 { font-size: 10pt; margin: 3mm 0 1mm; } p, ul { margin: 1mm 0; } p, li, figcaption { max-width: none; }
+  .lead { font-size: 11pt; } .note, figcaption { font-size: 8pt; }
+  figure { margin: 1mm 0; padding: 0 6mm; } figure svg { max-height: 70mm; max-width: 190mm; width: auto; }
+  #breakdown figure svg { max-height: 130mm; max-width: 250mm; }
+  dl { columns: 2; margin: 1mm 0; } dl div { grid-template-columns: 9rem 1fr; padding: .5mm 0; break-inside: avoid; }
+  #configuration pre { columns: 4; font-size: 6pt; line-height: 1.2; padding: 1mm; }
   .scroll, figure, pre { overflow: visible; } pre { white-space: pre-wrap; }
-  table { font-size: 8pt; } th, td { padding: .15rem .4rem; } thead { display: table-header-group; }
+  .scroll { margin: 1mm 0; } table { font-size: 7.5pt; } th, td { padding: .3mm 1.5mm; } thead { display: table-header-group; }
   .r { white-space: normal; } caption { min-width: 0; }
   h2, h3, h4, caption { break-after: avoid; } figure, tr { break-inside: avoid; }
 }

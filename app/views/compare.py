@@ -56,13 +56,13 @@ def _differences(found: Comparison, figure: str) -> None:
         st.altair_chart(
             chart(found, figure),
             width="stretch",
-            alt="Differences between the two runs with 95 % intervals, one line for each position; the table below holds "
+            alt="Differences between the two runs with intervals, one line for each position; the table below holds "
             "the same.",
         )
     else:
         st.info("The runs have no seed in common, so nothing is paired and nothing is tested.")
     st.dataframe(pd.DataFrame([_row(one, found) for one in found.differences]), hide_index=True, width="stretch")
-    st.caption(f"Means over common seeds ± 95 % interval, what changed most first. q: {Q_SAID}")
+    st.caption(f"Means over common seeds, what changed most first. q: {Q_SAID}")
 
 
 def _row(one: Difference, found: Comparison) -> dict[str, object]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedguard.bench.comparison import Apart, Comparison, Difference, Setting
+from fedguard.bench.comparison import LEVEL, Apart, Comparison, Difference, Setting
 from fedguard.bench.differences import apart
 from fedguard.bench.matrix import FIGURES
 from fedguard.bench.run import Run
-from fedguard.bench.stats import paired
+from fedguard.bench.stats import paired, student
 from fedguard.errors import UnknownName
 
 Place = tuple[tuple[str, str], ...]
@@ -22,8 +22,9 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     """Compare b with a, position by position and seed by seed.
 
     Positions are matched by what was swept, since configurations may differ on purpose. The differences b - a over common
-    seeds get Student's interval and test; the p-values of all positions and figures together are adjusted by Benjamini and
-    Hochberg (1995). A position of which a seed was refused, failed or was not run is not compared, as in a matrix.
+    seeds get Student's test; the p-values of all positions and figures together are adjusted by Benjamini and Hochberg (1995),
+    and the intervals by Benjamini and Yekutieli (2005), so that one leaves out 0 where its difference is decided, and there
+    alone. A position of which a seed was refused, failed or was not run is not compared, as in a matrix.
 
     Args:
         a, b: the runs.
@@ -45,7 +46,7 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
         if (one := _at(dict(place), name, [side.get(place, []) for side in sides], (a, b), common)) is not None
     ]
     found = _adjusted([one for one in judged if isinstance(one, Difference)])
-    found.sort(key=lambda one: (-one.size, -abs(one.paired.mean if one.paired else 0)))
+    found.sort(key=lambda one: (figures.index(one.figure), -one.size))
     only_one = tuple(one for one in judged if isinstance(one, Apart))
     return Comparison(a.name, b.name, figures, tuple(found), only_one, tuple(_settings(a, b)), tuple(_warnings(a, b)))
 
@@ -86,6 +87,7 @@ def _at(
         a=FIGURES[figure].estimate([before[seed] for seed in seeds or before]),
         b=FIGURES[figure].estimate([after[seed] for seed in seeds or after]),
         paired=paired([after[seed] - before[seed] for seed in seeds]) if seeds else None,
+        differences=tuple(after[seed] - before[seed] for seed in seeds),
         seeds=seeds,
     )
 
@@ -100,7 +102,10 @@ def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str])
 
 
 def _adjusted(found: Sequence[Difference]) -> list[Difference]:
-    """With the q-values: ``q_(i) = min over j >= i of min(1, m p_(j) / j)`` for the sorted p-values."""
+    """With the q-values, ``q_(i) = min over j >= i of min(1, m p_(j) / j)`` for the sorted p-values, and intervals that agree.
+
+    Of m tests BH decides the R with ``p <= R q / m``: intervals at the level ``1 - max(R, 1) q / m`` leave out 0 there alone.
+    """
     from scipy.stats import false_discovery_control
 
     tested = {number: one.paired.p_value for number, one in enumerate(found) if one.paired}
@@ -108,7 +113,14 @@ def _adjusted(found: Sequence[Difference]) -> list[Difference]:
     if not p_values:
         return list(found)
     q_values = dict(zip(p_values, false_discovery_control(list(p_values.values())), strict=True))
-    return [replace(one, q_value=float(q_values[n])) if n in q_values else one for n, one in enumerate(found)]
+    decided = sum(value <= LEVEL for value in q_values.values())
+    level = 1 - max(decided, 1) * LEVEL / len(q_values)
+    return [
+        replace(one, q_value=float(q_values[n]), half_width=student(one.differences, level).half_width)
+        if n in q_values
+        else one
+        for n, one in enumerate(found)
+    ]
 
 
 def _settings(a: Run, b: Run) -> Iterator[Setting]:

@@ -15,14 +15,15 @@ from rich.text import Text
 from fedguard.bench.matrix import FIGURES, Entry, Figure
 from fedguard.bench.printed import Printed
 from fedguard.bench.reasons import reason_lines
-from fedguard.bench.stats import Estimate, Paired
+from fedguard.bench.stats import ENOUGH, Estimate, Paired
 
 #: A difference counts as found where its q-value is at most this: about so large a share of what is found is chance.
 LEVEL = 0.05
 
 Q_SAID = (
-    f"p-value by Benjamini and Hochberg; of what has q <= {LEVEL:g}, about {100 * LEVEL:.0f} % may be chance. This "
-    "is for exploration: a verdict is the gate's."
+    f"p-value by Benjamini and Hochberg; of what has q <= {LEVEL:g}, about {100 * LEVEL:.0f} % may be chance. Intervals are as "
+    "wide as that asks for: one leaves out 0 just where q is that small; elsewhere the difference is undecided. This is for "
+    "exploration: a verdict is the gate's."
 )
 
 #: Of b against a. ``undecided`` is what chance may have made, ``untested`` what has no common seeds.
@@ -38,7 +39,9 @@ class Difference:
         figure: a key of `FIGURES`; means and differences are in the units of `Run.rows` (shares in [0, 1]).
         a, b: over the common seeds; without any, over each run's own.
         paired: of the differences b - a over common seeds; None without any.
-        seeds: the common seeds.
+        seeds: the common seeds; differences: b - a on each of them.
+        half_width: of the interval of their mean, at a level that takes all that the comparison shows into account: it leaves
+            out 0 where the direction is decided, and there alone.
         q_value: the p-value adjusted by Benjamini and Hochberg (1995) over all that the comparison shows.
     """
 
@@ -49,6 +52,17 @@ class Difference:
     paired: Paired | None
     seeds: tuple[int, ...] = ()
     q_value: float | None = None
+    differences: tuple[float, ...] = field(default=(), repr=False)
+    half_width: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its ends, cut where no difference of the figure can lie; None for too few pairs or without spread."""
+        if self.paired is None or not self.half_width or len(self.differences) < ENOUGH:
+            return None
+        bounds = FIGURES[self.figure].bounds
+        most = math.inf if bounds is None else bounds[1] - bounds[0]
+        return max(-most, self.paired.mean - self.half_width), min(most, self.paired.mean + self.half_width)
 
     @property
     def direction(self) -> Direction:
@@ -65,10 +79,8 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """The difference in half-widths of its interval; infinite where there is one without spread."""
-        if self.paired is None or self.paired.half_width is None or self.paired.mean == 0:
-            return 0.0
-        return abs(self.paired.mean) / self.paired.half_width if self.paired.half_width else math.inf
+        """By how much the means differ, whichever way."""
+        return 0.0 if self.paired is None else abs(self.paired.mean)
 
     def words(self) -> str:
         """``b is worse by 3.1 ± 1.2 points``."""
@@ -80,11 +92,21 @@ class Difference:
         if self.direction == "identical":
             return "identical"
         unit = "points" if known.unit == "%" else known.unit
-        half = self.paired.half_width
-        spread = " on the one common seed" if half is None else ""
-        by = known.text(abs(self.paired.mean)) + ("" if half is None else f" ± {known.text(half)}")
-        said = " ".join(f"b is {self.side} by {by} {unit}".split()) + spread
+        pairs, mean = len(self.differences), abs(self.paired.mean)
+        few = "" if pairs >= ENOUGH else f" on {pairs} common {'seed' if pairs == 1 else 'seeds'}"
+        few = f" on each of {pairs} seeds" if self.half_width == 0 else few
+        said = " ".join(f"b is {self.side} by {known.text(mean)}{self._spread()} {unit}".split()) + few
         return f"undecided: {said}" if self.direction == "undecided" else said
+
+    def _spread(self) -> str:
+        """``-9.0 +12.0`` around the size of the difference, or `` ± 12.0``; nothing without an interval."""
+        ends = self.interval
+        if ends is None or self.paired is None:
+            return ""
+        known, mean = FIGURES[self.figure], self.paired.mean
+        sides = (known.text(mean - ends[0]), known.text(ends[1] - mean))
+        below, above = sides if mean >= 0 else sides[::-1]
+        return f" ± {below}" if below == above else f" -{below} +{above}"
 
     def as_row(self) -> dict[str, Any]:
         """JSON, with shares in [0, 1]."""
@@ -95,7 +117,8 @@ class Difference:
             "a": self.a.mean,
             "b": self.b.mean,
             "difference": one.mean if one else None,
-            "half_width": one.half_width if one else None,
+            "low": self.interval[0] if self.interval else None,
+            "high": self.interval[1] if self.interval else None,
             "seeds": list(self.seeds),
             "p_value": one.p_value if one else None,
             "q_value": self.q_value,
@@ -135,7 +158,7 @@ class Comparison(Printed):
 
     Attributes:
         a, b: names of the runs.
-        differences: what could be compared; what changed most, in half-widths of its interval, stands first.
+        differences: what could be compared; figure by figure, what changed most stands first.
         apart: what could not.
         settings: how the configurations of what both have differ.
         warnings: where data, code or versions differ.
@@ -182,7 +205,7 @@ class Comparison(Printed):
         found = [one for one in self.differences if one.figure == figure]
         told = [one for one in found if one.direction != "identical"]
         if told:
-            yield Text(f"\n{FIGURES[figure].heading}, means over common seeds ± 95 %", "bold")
+            yield Text(f"\n{FIGURES[figure].heading}, means over common seeds; what changed most first", "bold")
             yield _table(told)
         if len(told) < len(found):
             yield Text(f"{FIGURES[figure].title}: {len(found) - len(told)} of {len(found)} positions are identical.")

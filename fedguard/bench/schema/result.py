@@ -35,7 +35,7 @@ class Rounds(TypedDict):
 
 
 class Aggregate(TypedDict):
-    """The largest kappa that a round showed; means of the cosine with the honest mean and of the hostile updates' length."""
+    """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length."""
 
     kappa: Number | None
     cosine: Number | None
@@ -50,7 +50,7 @@ class Excluded(TypedDict):
 
 
 class Filter(TypedDict):
-    """How well a rule that gives some updates no weight finds the hostile ones."""
+    """How well a rule that gives some updates no weight finds the malicious ones."""
 
     precision: Share | None
     recall: Share | None
