@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from fedguard.bench.matrix import FIGURES
 from fedguard.bench.stats import Estimate, estimate, holm, over_seeds, paired, student
 from fedguard.rng import Rng
 
@@ -78,3 +79,19 @@ def test_two_seeds_have_no_interval_and_titles_say_so():
     assert estimate([0.2, 0.9], (0.0, 1.0)) == estimate([0.2, 0.9]) == Estimate(pytest.approx(0.55), None, None, 2)
     assert over_seeds(2) == "mean of 2 seeds: no interval worth the name"
     assert over_seeds(1) == "1 seed, so no interval"
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "said"),
+    [
+        (0.877, 0.856, 0.896, "±2.1"),  # 2.1 and 1.9: the longer side stands for both
+        (0.761, 0.620, 0.862, "-14.1 +10.1"),
+        (0.052, 0.009, 0.255, "-4.3 +20.3"),
+        (0.03, 0.004, 0.055, "±2.6"),
+        (0.02, 0.0, 0.04, "±2.0"),
+        (0.02, 0.001, 0.0448, "-1.9 +2.5"),  # ±2.5 would reach below 0
+        (0.5, None, None, ""),
+    ],
+)
+def test_an_interval_is_said_with_one_figure_where_that_promises_no_more(mean, low, high, said):
+    assert FIGURES["final_accuracy"].interval(Estimate(mean, low, high, 3)) == said

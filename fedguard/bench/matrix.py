@@ -48,11 +48,20 @@ class Figure(NamedTuple):
         return f"{self.scale * value:.1f}" if self.unit == "%" else f"{value if abs(value) > 1e-9 else 0:.3g}"
 
     def interval(self, found: Estimate) -> str:
-        """``±2.0``, or ``-9.2 +8.2`` where its sides differ, in the figure's unit; "" without an interval."""
+        """``±2.0``, or ``-14.1 +10.1`` where its sides differ by a quarter or more; "" without an interval.
+
+        The longer side stands for both where they are nearly alike, so that nothing is said to be more certain than it is.
+        """
         if found.low is None or found.high is None:
             return ""
-        below, above = self.text(found.mean - found.low), self.text(found.high - found.mean)
-        return f"±{above}" if below == above else f"-{below} +{above}"
+        below, above = found.mean - found.low, found.high - found.mean
+        longer, shorter = max(below, above), min(below, above)
+        inside = self.bounds is None or (
+            self.bounds[0] <= found.mean - longer and found.mean + longer <= self.bounds[1]
+        )
+        if self.text(below) == self.text(above) or (inside and shorter > 0.75 * longer):
+            return f"±{self.text(longer)}"
+        return f"-{self.text(below)} +{self.text(above)}"
 
     def estimated(self, found: Estimate) -> str:
         """``93.1 ±0.8``: the mean with its interval."""
