@@ -539,3 +539,16 @@ def test_a_script_without_main_guard_works(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "script: final accuracy in %, 1 seed, so no interval" in done.stdout
+
+
+def test_no_field_of_a_record_is_lost_on_the_way_through_the_store(finished, tmp_path):
+    """What the schema does not name is dropped when it is read, so it is refused when it is written."""
+    record = next(iter(finished[0].records.values()))
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    folder.write(record)
+    read = from_text(folder.record_path(record["cell"], record["seed"]).read_bytes())
+    assert {**read, "sha256": None} == {**record, "sha256": None}
+    for path in ("result", "environment", "cost", "threat_card"):
+        with pytest.raises(AssertionError, match="no place in fedguard.bench.schema"):
+            folder.write({**record, path: {**record[path], "novelty": 1}})

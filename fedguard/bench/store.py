@@ -154,10 +154,13 @@ class RunFolder:
 
     def write(self, record: Record) -> None:
         """Store a record; whatever happens meanwhile, the old one or the new one is there, whole."""
-        path = self.record_path(record["cell"], record["seed"])
+        path, text = self.record_path(record["cell"], record["seed"]), to_text(record)
+        assert from_text(text) == json.loads(text), (
+            f"{path}: a field of the record has no place in fedguard.bench.schema"
+        )
         try:
             path.parent.mkdir(exist_ok=True)
-            write_atomically(path, to_text(record))
+            write_atomically(path, text)
         except OSError as error:
             raise StoreError(
                 f"{path}: cannot be written: {error.strerror}. What is stored is unharmed; run the same command again."

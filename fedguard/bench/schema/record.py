@@ -48,10 +48,12 @@ Environment = TypedDict(
         "git_commit": str | None,
         "code": NotRequired[dict[str, str]],
         "data": NotRequired[str | None],
+        "changed": NotRequired[list[str]],
         "started": Time,
     },
 )
-"""What made a record: versions and machine, digests of the code by module and of the data, and when."""
+"""What made a record: versions and machine, digests of the code by module and of the data, and when; ``changed`` is what the
+trial altered that later ones in its process would have found."""
 
 
 class Flag(TypedDict):
