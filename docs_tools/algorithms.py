@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from io import StringIO
+from pathlib import Path
 
 from rich.console import Console
 
@@ -13,6 +15,8 @@ from fedguard.bench.explain.toy import picture_of
 from fedguard.contracts import Algorithm
 from fedguard.registry import iterate, registry
 from fedguard.visibility import PROTOCOLS
+
+_ROOT = Path(__file__).resolve().parents[1]
 
 #: Page -> its title, the kinds on it, and what is said first.
 PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
@@ -96,14 +100,20 @@ def _entry(cls: type[Algorithm], level: str) -> str:
     rows = [
         [code(row["name"]), code(row["type"]), code(row["default"]), inline(row["meaning"])] for row in parameters(cls)
     ]
+    known = (*facts(cls), ("defined in", _file(cls)))
     return "\n\n".join([
         f"{level} {cls.name}",
         paragraphs(prose(cls.__doc__ or "")),
-        table([], ([f"<strong>{inline(name)}</strong>", inline(value)] for name, value in facts(cls))),
+        table([], ([f"<strong>{inline(name)}</strong>", inline(value)] for name, value in known)),
         table(["parameter", "type", "default", "meaning"], rows) if rows else "",
         _picture(cls),
         _in_a_suite(cls),
     ])  # fmt: skip
+
+
+def _file(cls: type[Algorithm]) -> str:
+    """Where it stands in the repository."""
+    return f"`{Path(inspect.getfile(cls)).resolve().relative_to(_ROOT)}`"
 
 
 def _picture(cls: type[Algorithm]) -> str:

@@ -57,7 +57,7 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        return "-".join(part for part in (self.key.replace(".", "-"), self.form.replace(" ", "-")) if part) or "top"
+        return "--".join(part for part in (self.key.replace(".", "-"), self.form.replace(" ", "-")) if part) or "top"
 
 
 def pages() -> dict[str, str]:
@@ -78,7 +78,10 @@ def _within(section: Section, name: str, hint: Any) -> list[Section]:
     """The mappings that may stand at a key."""
     found = _kinds(hint)
     key = f"{section.key}.{name}".strip(".")
-    return [Section(key, kind, _form(kind) if len(found) > 1 else "") for kind in found]
+    forms = [_form(kind) for kind in found]
+    if len(set(forms)) < len(forms):  # alike but for their names
+        forms = [kind.__name__.lower() for kind in found]
+    return [Section(key, kind, form if len(found) > 1 else "") for kind, form in zip(found, forms, strict=True)]
 
 
 def _kinds(hint: Any) -> list[type]:

@@ -114,6 +114,18 @@ def test_what_a_page_loads_and_links_to_is_there(folder, site):
                 assert anchor in site[path.relative_to(folder.resolve()).as_posix()].ids, f"{name}: {target}"
 
 
+def test_each_anchor_of_a_page_is_there_once(folder):
+    for page in folder.rglob("*.html"):
+        ids = re.findall(r'\bid="([^"]+)"', page.read_text())
+        assert len(ids) == len(set(ids)) > 0, page
+
+
+def test_each_defense_names_the_file_that_it_is_defined_in(folder):
+    found = re.findall(r"<code>(defenses/[\w/]+\.py)</code>", (folder / "reference/defenses.html").read_text())
+    assert len(found) == len(list(iterate(["defense"])))
+    assert all((ROOT / one).is_file() for one in found)
+
+
 def test_no_source_of_the_site_is_in_it(folder):
     assert not [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yml", ".yaml")]
 
