@@ -180,11 +180,11 @@ def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(site):
 @pytest.mark.parametrize(
     ("section", "kind"),
     [
-        ("protocol-secure_aggregation-groups", Groups),
-        ("protocol-secure_aggregation-group_testing", GroupTesting),
-        ("protocol-privacy-kind-record", RecordNoise),
-        ("protocol-privacy-kind-client", ClientNoise),
-        ("protocol-privacy-kind-distributed", DistributedNoise),
+        ("protocol-secure_aggregation--groups", Groups),
+        ("protocol-secure_aggregation--tests", GroupTesting),
+        ("protocol-privacy--kind-record", RecordNoise),
+        ("protocol-privacy--kind-client", ClientNoise),
+        ("protocol-privacy--kind-distributed", DistributedNoise),
         ("protocol-privacy-levels", Level),
         ("protocol-privacy-noise", Bands),
     ],
