@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import streamlit as st
+from fedguard.app.here import plain
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
@@ -23,19 +24,25 @@ def menu(
     titles: Callable[[str], str] = str,
     place: DeltaGenerator | None = None,
     help: str | None = None,
+    missing: str = "",
+    default: str | None = None,
 ) -> str:
     """A select box that the address leads, and that leads the address.
 
     Streamlit's own ``bind`` writes the titles, and leaves out the first option, which may be another one tomorrow.
 
     Args:
-        options: as the address has them; the first is chosen where nothing else is.
+        options: as the address has them; the first, or the ``default``, is chosen where nothing else is.
         titles: what is shown for an option.
         place: where it stands, such as a column.
+        missing: what to say where the address asks for one that is not there, instead of showing another one silently.
     """
     last = st.session_state.setdefault(_LAST, {})
     asked = st.query_params.get(key, last.get(key))
-    chosen = asked if asked in options else options[0]
+    chosen = asked if asked in options else default or options[0]
+    if missing and st.query_params.get(key, chosen) not in options:
+        st.warning(missing, icon=":material/link_off:")
+        plain(st.query_params[key])
     box = f"menu: {key}"
     st.session_state[box] = chosen
     draw = st.selectbox if place is None else place.selectbox

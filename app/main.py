@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from streamlit.navigation.page import StreamlitPage
 
 
+_MISSING = (
+    "There is no such run in this store; what is shown below is another one, chosen in the sidebar. The link asks for:"
+)
+
+
 def main() -> None:
     """Sidebar, navigation, and the page that the address names."""
     st.set_page_config(page_title="FedGuard", page_icon=str(Path(__file__).with_name("shield.svg")), layout="wide")
@@ -28,7 +33,7 @@ def main() -> None:
         name = None
         if names:
             says = f"Runs in {store}, the latest first."
-            name = address.menu("Run", names, "run", place=st.sidebar, help=says)
+            name = address.menu("Run", names, "run", place=st.sidebar, help=says, missing=_MISSING)
         known: dict[str, StreamlitPage] = {}
         here = Here(store, name, known)
         sections = {

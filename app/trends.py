@@ -25,7 +25,9 @@ def figures(run: Run) -> list[str]:
 def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[dict[str, Any]]:
     """For each run, the mean over its cells and the worst of them, as `charts.gate.trend` draws them."""
     found = []
+    first: dict[frozenset[str], str] = {}
     for run, verdicts in runs:
+        same = first.setdefault(frozenset(position["cell"] for position in run.manifest["positions"]), run.name)
         cells = _cells(run.rows(), figure)
         for what, value in (
             ("mean over cells", _mean(cells, figure_of(figure))),
@@ -40,6 +42,7 @@ def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[d
                         "what": what,
                         **_shown(value, figure),
                         "cells": len(cells),
+                        "cells as in": same,
                         "verdict": SAID[verdicts[-1].exit_code] if verdicts else "not judged",
                     }
                 )

@@ -115,3 +115,10 @@ def test_the_overview_counts_what_is_damaged_refused_and_failed(store, monkeypat
     text = text_of(visit(store, monkeypatch, run="everything"))
     assert "median needs each client's update" in text
     assert f"ValueError: {stores.HOSTILE}" in text
+
+
+def test_a_link_to_a_run_that_is_not_there_says_so(store, monkeypatch):
+    test = visit(store, monkeypatch, run="gone **bold**")
+    assert any("no such run in this store" in one.value for one in test.warning)
+    assert any(one.value == "gone **bold**" for one in test.code)
+    assert not any("no such run" in one.value for one in visit(store, monkeypatch, run="short").warning)

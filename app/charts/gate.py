@@ -33,6 +33,10 @@ SHAPES = {
 OUTCOMES = {"passed": "circle", "regressed": "triangle-down", "cannot judge": "cross", "not judged": "square"}
 
 
+#: Height of a row, in pixels.
+_ROW = 24
+
+
 def drops(verdict: Verdict) -> dict[str, alt.LayerChart]:
     """By figure, how much worse each cell became, in the figure's unit: one dot per cell, a bar up to its margin."""
     figures = dict.fromkeys(one.figure for one in verdict.judgements if one.drop is not None)
@@ -44,7 +48,8 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
 
     Args:
         points: time (seconds since 1970), run, commit, what (which mean), mean, low, high (in the unit in which they are
-            shown), cells (how many), verdict (a key of `OUTCOMES`).
+            shown), cells (how many), "cells as in" (the first run of the same cells; a line joins these), verdict (a key of
+            `OUTCOMES`).
     """
     table = pd.DataFrame(points)
     table["time"] = pd.to_datetime(table["time"], unit="s")
@@ -53,7 +58,7 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
         x=alt.X("time:T", title="started (UTC)", axis=alt.Axis(format="%Y-%m-%d %H:%M", labelOverlap=True)),
         color=alt.Color("what:N", title=None, scale=alt.Scale(range=["#0072B2", "#D55E00"])),
         tooltip=[
-            *("run:N", "what:N", "mean:Q", "low:Q", "high:Q", "cells:Q", "verdict:N", "commit:N"),
+            *("run:N", "what:N", "mean:Q", "low:Q", "high:Q", "cells:Q", "cells as in:N", "verdict:N", "commit:N"),
             alt.Tooltip("time:T", format="%Y-%m-%d %H:%M"),
         ],
     )
@@ -63,7 +68,7 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     means = alt.Y("mean:Q", title=figure_of(figure).heading, scale=alt.Scale(zero=False))
     chart: alt.LayerChart = (
         spread
-        + base.mark_line(opacity=0.6).encode(y=means)
+        + base.mark_line(opacity=0.6).encode(y=means, detail="cells as in:N")
         + base.mark_point(size=90, filled=True).encode(y=means, shape=shape)
     ).properties(height=320, width="container")
     return chart
@@ -88,7 +93,12 @@ def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
     ).sort_values("drop", ascending=False)
     words = [word for word in WORDS if word in set(table["verdict"])]
     base = alt.Chart(table).encode(
-        y=alt.Y("cell:N", title=None, sort=list(table["cell"]), axis=alt.Axis(labelLimit=400)),
+        y=alt.Y(
+            "cell:N",
+            title=None,
+            sort=list(table["cell"]),
+            axis=alt.Axis(labelLimit=400, labelOverlap=False, labelFlush=False),
+        ),
         tooltip=["cell:N", "verdict:N", "drop:Q", "margin:Q", "p:Q", "why:N"],
     )
     unit = (
@@ -106,5 +116,5 @@ def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
             "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[SHAPES[word] for word in words])
         ),
     )
-    chart: alt.LayerChart = (margin + dots).properties(height=24 * len(table), width="container")
+    chart: alt.LayerChart = (margin + dots).properties(height=alt.Step(_ROW), width="container", autosize="fit-x")
     return chart

@@ -25,7 +25,9 @@ def show(here: Here) -> None:
         empty("This is the only run, and it takes two.", "fedguard run SUITE --name other")
         return
     left, right = st.columns(2)
-    other = address.menu("Compare with", others, "other", place=left, help="The run of the sidebar is held against it.")
+    says = "The run of the sidebar is held against it."
+    missing = "There is no such run to compare with; another one is taken. The link asks for:"
+    other = address.menu("Compare with", others, "other", place=left, help=says, missing=missing)
     against = data.open_run(here.store, other)
     figures = _figures(against, run)
     if not figures:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from fedguard.app import data
@@ -73,6 +74,9 @@ def _verdict(verdict: Verdict) -> None:
     else:
         st.warning("**Cannot judge**", icon=":material/help:")
     st.text(verdict.headline)
+    for one in verdict.lost_seeds:
+        st.warning("A seed is ruined.", icon=":material/warning:")
+        plain(f"{one.label}, {figure_of(one.figure).title}: {one.lost_seed}")
     st.text(
         f"{verdict.run}, commit {verdict.commit or 'unknown'}, against {verdict.baseline}, commit "
         f"{verdict.baseline_commit or 'unknown'}; judged on {_date(verdict.time)}."
@@ -86,7 +90,7 @@ def _verdict(verdict: Verdict) -> None:
         st.dataframe([_broad_row(one) for one in verdict.broad], hide_index=True)
     if verdict.audits:
         st.subheader("Audits of the epsilons")
-        st.dataframe([{key: str(value) for key, value in one.items()} for one in verdict.audits], hide_index=True)
+        st.dataframe([_audit_row(one) for one in verdict.audits], hide_index=True)
     if verdict.warnings:
         st.subheader("What differs and need not matter")
         for line in verdict.warnings:
@@ -124,6 +128,19 @@ def _broad_row(one: Broad) -> dict[str, str]:
     }
 
 
+def _audit_row(one: Mapping[str, Any]) -> dict[str, str]:
+    """What a reader asks of an audit; its record holds the rest."""
+    bound, cells = (one.get("bound") or {}).get("epsilon"), one.get("cells") or ()
+    return {
+        "verdict": str(one["verdict"]),
+        "of": str(one.get("subject", "-")),
+        "claimed epsilon": "-" if one.get("claimed") is None else f"{one['claimed']:.4g}",
+        "lower bound": "-" if bound is None else f"{bound:.4g}",
+        "in words": str(one.get("words", "")),
+        "cells": ", ".join(str(cell) or "every cell" for cell in cells),
+    }
+
+
 def _trends(here: Here) -> None:
     """Every run of the store whose suite has the same name."""
     chosen = here.run()
@@ -141,7 +158,8 @@ def _trends(here: Here) -> None:
         )
     st.caption(
         f"{figure_of(figure).heading}: the mean over all cells that have it on every seed, and the worst of them; bars are "
-        "95 % intervals over seeds."
+        "95 % intervals over seeds. A line joins runs of the same cells: another configuration "
+        "has a line of its own."
     )
     st.dataframe(
         [

@@ -32,7 +32,11 @@ def show(here: Here) -> None:
         blocks.setdefault(setting(row, run.swept), []).append(row)
     shown = list(blocks)
     if len(blocks) > _AT_ONCE:
-        shown = [address.menu(words.escaped(", ".join(run.swept)), shown, "setting")]
+        first = sorted(
+            shown, key=lambda block: not _has_figures(blocks[block], figure)
+        )  # stable: else in the suite's order
+        place = words.escaped(", ".join(run.swept))
+        shown = [address.menu(place, shown, "setting", default=first[0])]
     st.caption(_explained(run, figure))
     table = run.table(figure)
     for number, block in enumerate(shown):
@@ -43,6 +47,12 @@ def show(here: Here) -> None:
         with st.expander("As a table"):
             st.dataframe(_texts(table, block), hide_index=True, width="stretch")
     _by_name(here, run, [row for block in shown for row in blocks[block]])
+
+
+def _has_figures(rows: Sequence[dict[str, Any]], figure: str) -> bool:
+    """Whether any attack has one: without hostile clients all of them are refused."""
+    attacked = [row for row in rows if row["attack"] != "none"] or rows
+    return any(row[figure] is not None for row in attacked)
 
 
 def _explained(run: Run, figure: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
 from fedguard.app.trends import points
+from fedguard.app.views.gate import _audit_row
 from scipy.special import expit, logit
 from scipy.stats import t
 from streamlit.testing.v1 import AppTest
@@ -234,3 +236,32 @@ def test_broad_drops_are_told_in_words(tmp_path, judged):
         path.unlink()
     row = test.dataframe[1].value.to_dict("records")[0]
     assert (row["mean drop"], row["p"], row["cells"]) == ("1.2 points", "0.003", "9")
+
+
+def test_rows_of_drops_are_as_high_as_their_text_and_none_is_left_out():
+    chart = drops(verdict())["final_accuracy"].to_dict()
+    assert chart["height"] == {"step": 24} and chart["autosize"] == "fit-x"
+    axes = [layer["encoding"]["y"]["axis"] for layer in chart["layer"]]
+    assert all(axis["labelOverlap"] is False for axis in axes)
+
+
+def test_a_line_joins_runs_of_the_same_cells_alone(judged, tmp_path):
+    run, _ = judged
+    folder = Path(shutil.copytree(run.folder.path, tmp_path / "other"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["positions"] = manifest["positions"][:2]  # as if f or anything else were another one
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    same = Path(shutil.copytree(run.folder.path, tmp_path / "same"))
+    found = points([(one, []) for one in (run, fg.open_run(folder), fg.open_run(same))], "final_accuracy")
+    assert {one["run"]: one["cells as in"] for one in found} == {run.name: run.name, "other": "other", "same": run.name}
+    details = [
+        layer["encoding"].get("detail", {}).get("field") for layer in trend(found, "final_accuracy").to_dict()["layer"]
+    ]
+    assert "cells as in" in details
+
+
+def test_audits_are_rows_of_words_and_rounded_figures():
+    row = _audit_row({"cells": [""], "subject": "noise", "verdict": "consistent", "words": "fine", "claimed": 31.147792214831075,
+                      "bound": {"epsilon": 1.23456}, "checks": [{"name": "x"}]})  # fmt: skip
+    assert row == {"verdict": "consistent", "of": "noise", "claimed epsilon": "31.15", "lower bound": "1.235", "in words": "fine",
+                   "cells": "every cell"}  # fmt: skip

@@ -236,6 +236,14 @@ def test_matrix_has_one_heatmap_for_each_setting(swept, page):
     assert [one.value for one in test.text] == [f"clients.malicious = {f}" for f in (0, 1, 2)]
 
 
+def test_matrix_opens_where_attacks_have_figures(swept, page, monkeypatch):
+    """Without hostile clients every attack is refused; one who wants to see that wall chooses it."""
+    monkeypatch.setattr("fedguard.app.views.matrix._AT_ONCE", 1)
+    assert page(swept, "matrix").selectbox(key="menu: setting").value == "clients.malicious = 1"
+    asked = page(swept, "matrix", setting="clients.malicious = 0")
+    assert asked.selectbox(key="menu: setting").value == "clients.malicious = 0"
+
+
 # ------------------------------------------------------------------------------------------------------------- cell
 
 

@@ -33,6 +33,9 @@ def told(one: Judgement, drops: Mapping[int, float], forbidden: bool) -> Judgeme
     said = f"{many} {size}, {proof}"
     if forbidden:
         return replace(
-            found, verdict="regressed", lost_seed=said, why=f"{one.why} {said}: gate.single_seed forbids it."
+            found,
+            verdict="regressed",
+            lost_seed=said,
+            why=f"{one.why.removesuffix('.')}; {said}: gate.single_seed forbids it.",
         )
-    return replace(found, lost_seed=said, why=f"{one.why} {said}.")
+    return replace(found, lost_seed=said, why=f"{one.why.removesuffix('.')}; {said}.")
