@@ -181,7 +181,7 @@ def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(site):
     ("section", "kind"),
     [
         ("protocol-secure_aggregation--groups", Groups),
-        ("protocol-secure_aggregation--group_testing", GroupTesting),
+        ("protocol-secure_aggregation-group_testing", GroupTesting),
         ("protocol-privacy--kind-record", RecordNoise),
         ("protocol-privacy--kind-client", ClientNoise),
         ("protocol-privacy--kind-distributed", DistributedNoise),
