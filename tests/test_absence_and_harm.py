@@ -16,6 +16,7 @@ from fedguard.api import lay_out
 from fedguard.bench.card import threat_card
 from fedguard.bench.judging.lint import lint
 from fedguard.bench.judging.results import results_of
+from fedguard.bench.matrix import DIFFERENCE
 from fedguard.bench.record import reproducible, to_text
 from fedguard.bench.report import references
 from fedguard.bench.stats import estimate
@@ -256,7 +257,7 @@ def test_the_figures_are_shown_with_paired_intervals(run):
         harms = [
             r["harm"] for r in run[0].rows() if (r["protocol.secure_aggregation"], r["defense"]) == ("off", defense)
         ]
-        assert table[defense].estimate == estimate([harm for harm in harms if harm is not None])
+        assert table[defense].estimate == estimate([harm for harm in harms if harm is not None], DIFFERENCE)
 
 
 def test_records_of_yesterday_stay_readable(run, tmp_path):

@@ -16,6 +16,9 @@ import fedguard as fg
 from fedguard.bench.progress import Listener
 from fedguard.bench.shared_state import changed, shared_state
 from fedguard.errors import ConfigError, PluginError
+from fedguard.registry import registry
+
+pytestmark = pytest.mark.processes
 
 HERE = Path.cwd()
 HEAD = """
@@ -24,8 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from fedguard.contracts import *
-
-pytestmark = pytest.mark.processes
 """
 
 HANGS = """
@@ -326,3 +327,4 @@ def test_a_class_without_its_method_says_which(suite):
     path = suite("class Idle(WeightRule):\n    'Idle.'\n    name, breakdown = 'idle', '0'\n", "{defense: [idle]}")
     with pytest.raises(PluginError, match=r"expected a class with the methods of WeightRule; Idle lacks weights"):
         fg.run(path)
+    registry.cache_clear()  # the next test would meet it

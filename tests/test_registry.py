@@ -191,7 +191,7 @@ def install(folder: Path, name: str, group: str, target: str) -> None:
         ("alie = pathlib:Path", "attack 'alie' is taken twice: by built in"),
         (
             "other = fedguard.attacks.poisoning.alie:ALIE",
-            "expected a complete class with name = 'other'; got ALIE with name = 'alie'",
+            "expected a class with name = 'other'; got ALIE with name = 'alie'",
         ),
     ],
 )

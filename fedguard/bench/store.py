@@ -141,6 +141,8 @@ class RunFolder:
     def read(self, cell: str, seed: int, broken: Callable[[Damaged], None] = lambda found: None) -> Record | None:
         """The record of one trial, or None. A damaged one is reported to ``broken`` and left where it is."""
         path = self.record_path(cell, seed)
+        if not (self.path / "cells").is_dir():
+            return None
         try:
             record = from_text(content(path))
             if (record["cell"], record["seed"]) != (cell, seed):
@@ -178,7 +180,7 @@ def runs(store: Path) -> Iterator[RunFolder]:
 
 def set_aside(path: Path) -> Path:
     """Rename a broken record, or what stands where its folder belongs, so that it counts as missing; nothing is deleted."""
-    while not path.parent.is_dir():
+    if not path.parent.is_dir():
         path = path.parent
     aside = path.with_name(path.name + ".broken")
     number = 1

@@ -50,9 +50,9 @@ def test_a_square_is_the_mean_with_its_interval_in_percent():
     )
     one = one["none", "mean"]
     assert one["mean"] == pytest.approx(40)
-    # Student's t on the logit scale: logit(0.4) ± 4.303 * 0.1 / sqrt(3) / (0.4 * 0.6) = -0.405 ± 1.035
-    assert one["figure"] == "40.0 -20.9 +25.2 %"
-    assert (one["label"], one["spread"]) == ("40.0", "-20.9 +25.2")
+    # Student's t on the logit scale: logit(0.4) ± 4.303 * 0.1 / sqrt(3) / (0.4 * 0.6) = -0.405 ± 1.035: -20.9 and +25.2
+    assert one["figure"] == "40.0 ±25.2 %"
+    assert (one["label"], one["spread"]) == ("40.0", "±25.2")
 
 
 def test_two_seeds_have_no_interval_and_say_so():
