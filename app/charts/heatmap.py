@@ -30,9 +30,6 @@ COLUMN, _LONGEST, _LETTER = 46, 300, 6.6
 #: Of the names above the columns, in degrees.
 _ANGLE = -40
 
-#: Below this height there is no room for a legend: 0 would be printed over 100.
-_LOWEST = 3 * ROW
-
 _COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figure", "seeds", "status", "reason", "dark"]
 
 
@@ -50,7 +47,6 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     table = pd.DataFrame(places, columns=_COLUMNS)
     attacks = [name for name in dict.fromkeys(table["attack"]) if name != WORST]
     tail = [_GAP, WORST] if WORST in set(table["attack"]) else []
-    high = ROW * (len(attacks) + len(tail))
     plain: dict[str, Any] = {
         "ticks": False,
         "domain": False,
@@ -75,9 +71,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
         "mean:Q",
         title=known.unit or None,
         # Squares: a bar is a gradient, which the browser finds by the page's address, and not once that has changed.
-        legend=alt.Legend(type="symbol", symbolType="square", symbolStrokeWidth=0, orient="bottom", tickCount=5)
-        if high >= _LOWEST
-        else None,
+        legend=alt.Legend(type="symbol", symbolType="square", symbolStrokeWidth=0, orient="bottom", tickCount=5),
         scale=alt.Scale(
             scheme="redyellowblue", clamp=True, reverse=not known.more_is_better, domain=_domain(known, places)
         ),

@@ -61,6 +61,7 @@ FAINT = """least => {
         .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
     const ground = one => {
         if (!one) return [255, 255, 255, 1];
+        if (one.dataset.testid === 'stSliderThumbValue') return ground(one.parentElement.parentElement);  // stands above its thumb
         const own = rgba(getComputedStyle(one).backgroundColor);
         return own[3] === 1 ? own : over(own, ground(one.parentElement));
     };
@@ -147,7 +148,10 @@ class Reader:
     def choose(self, label: str, option: str) -> Reader:
         """Choose from a selectbox."""
         self.page.evaluate(LISTEN)
-        self.box(label).click()
+        box = self.box(label)
+        box.scroll_into_view_if_needed()  # the list closes where its box moves
+        self.page.wait_for_timeout(300)
+        box.click()
         self.page.get_by_role("option", name=option, exact=True).click()
         self.page.wait_for_function(RAN)
         return self.idle()
