@@ -178,8 +178,8 @@ def test_backdoor_success_is_measured_against_the_clean_model(finished):
             assert run.folder.model_path(clean, record["seed"]).is_file()
 
 
-def test_without_a_stored_clean_model_it_is_trained_again(finished, tmp_path):
-    run, _ = finished
+@pytest.mark.parametrize("damage", ["gone", "cut", "pickled", "of another size"])
+def test_without_a_stored_clean_model_it_is_trained_again(tmp_path, damage):
     alone = fg.run({**SUITE, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}, store=tmp_path, jobs=1)
     folder = alone.folder
     trial = next(
@@ -187,7 +187,12 @@ def test_without_a_stored_clean_model_it_is_trained_again(finished, tmp_path):
     )
     before = reproducible(folder.read(*trial))
     for path in (folder.path / "artifacts").iterdir():
-        path.unlink()
+        if damage == "gone":
+            path.unlink()
+        elif damage == "cut":
+            path.write_bytes(path.read_bytes()[:-100])
+        else:
+            np.save(path, np.zeros(3, dtype=object if damage == "pickled" else np.float32))
     folder.record_path(*trial).unlink()
     again = fg.run({**SUITE, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}, store=tmp_path, jobs=1)
     assert reproducible(again.records[trial]) == before

@@ -288,7 +288,7 @@ def _backdoor(
         return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None, "durability": None}
     with setup.clock.stage("references"):
         clean = clean_model()
-        if clean is None:
+        if clean is None or clean.shape != model.shape:
             clean = _train(cell.corner(attacked=False, defended=True), seed, memory)[1]
     with setup.clock.stage("evaluation"):
         raw, base = (setup.task.backdoor_success(one, *planted) for one in (model, clean))

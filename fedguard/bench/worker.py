@@ -14,6 +14,7 @@ to hear of it is gone.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -94,7 +95,11 @@ def serve(job: Mapping[str, Any], say: Callable[[dict[str, Any]], None], memory:
 
     def clean_model() -> torch.Tensor | None:
         path = Path(job["clean_model"])
-        return torch.from_numpy(np.load(path, allow_pickle=False)) if path.is_file() else None
+        with contextlib.suppress(OSError, ValueError, EOFError):  # missing or damaged: it is trained again
+            found = np.load(path, allow_pickle=False) if path.is_file() else None
+            if isinstance(found, np.ndarray) and found.dtype == np.float32 and found.ndim == 1:
+                return torch.from_numpy(found)
+        return None
 
     def album(name: str, claim: Reconstruction, truth: Examples) -> None:
         folder = RunFolder(Path(job["folder"]))
