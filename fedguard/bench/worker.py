@@ -73,6 +73,7 @@ def serve(job: Mapping[str, Any], say: Callable[[dict[str, Any]], None], memory:
 
     from fedguard.bench import pictures
     from fedguard.bench.blame import in_words
+    from fedguard.bench.record import from_text, to_text
     from fedguard.bench.shared_state import changed, shared_state
     from fedguard.bench.store import RunFolder
     from fedguard.bench.trial import not_run, run_trial
@@ -108,7 +109,7 @@ def serve(job: Mapping[str, Any], say: Callable[[dict[str, Any]], None], memory:
     before = shared_state()
     try:
         record, model = run_trial(cell, job["seed"], job["corners"], progress, clean_model, album, memory)
-        json.dumps(record, allow_nan=False)  # an attack's notes may hold anything
+        from_text(to_text(record))  # an attack's notes may hold anything: what cannot be read back has failed
         if job["model"] is not None:
             _save_atomically(Path(job["model"]), model.numpy())
         answer: dict[str, Any] = {"record": record, "log": None}
