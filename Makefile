@@ -1,6 +1,8 @@
 # make demo    install into .venv and run the demo suite
-# make test    the tests; make test-slow: those that take minutes (ANCHOR_SEEDS=1 for a short form)
-# make test-e2e   the dashboard in a real browser (needs chromium)
+# make test    the quick tests: every law, golden value and contract, in minutes
+# make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
+# make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
+# make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
 # make docs    the documentation site, into build/site
 # make bench   speed, as ratios, into benchmarks/measured/ and so onto the site; some 20 minutes on a machine that does nothing else
 #              beside peers in environments of their own: make bench FLOWER=flower/bin/python BYZFL=... PFL=...
@@ -16,16 +18,22 @@ ANCHOR_SEEDS ?= 3
 
 MEASURED := benchmarks/measured
 SMOKE  := build/bench-smoke
-SPEED  := rules probes inversion start growth many_clients dashboard
+SPEED  := rules probes inversion start growth many_clients events dashboard
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
-.PHONY: demo test test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
 
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
+
+test-all: $(VENV)/.installed-dev
+	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "" --hypothesis-profile=deep
+
+plants: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.mutants.quick
 
 test-slow: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -m slow

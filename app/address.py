@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import streamlit as st
+
 from fedguard.app.here import plain
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from fedguard.bench.places import setting
-from fedguard.bench.reading import content
-from fedguard.bench.run import Run
-from fedguard.bench.schema import Manifest
-from fedguard.bench.store import runs
+from fedguard.bench.records.reading import content
+from fedguard.bench.records.schema import Manifest
+from fedguard.bench.records.store import runs
+from fedguard.bench.results.places import setting
+from fedguard.bench.results.run import Run
 from fedguard.errors import FedGuardError
 
 if TYPE_CHECKING:
-    from fedguard.bench.judging.lint import Lint
+    from fedguard.bench.flags.lint import Lint
 
 #: What may become of a cell, the worst first: one seed that failed makes the cell a failed one.
 STATUSES = ("failed", "missing", "refused", "ok")
@@ -165,8 +165,8 @@ def _summed_up(store: str, name: str, stamp: Stamp) -> Summary:  # noqa: ARG001 
 
 @st.cache_resource(max_entries=8, show_spinner="Judging ...")
 def _judged(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part of the cache's key
-    from fedguard.bench.judging.lint import lint  # it loads torch
-    from fedguard.bench.judging.results import results_of
+    from fedguard.bench.flags.lint import lint  # it loads torch
+    from fedguard.bench.flags.results import results_of
 
     return lint(results_of(_run))
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import streamlit as st
+
 from fedguard.app import data
 
 if TYPE_CHECKING:
     from streamlit.navigation.page import StreamlitPage
 
-    from fedguard.bench.run import Run
+    from fedguard.bench.results.run import Run
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
+
 from fedguard.app import address, data, style
 from fedguard.app.here import Here, empty, plain
 from fedguard.app.views import PAGES, Page
-
 from fedguard.errors import FedGuardError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
-from fedguard.app.charts.profile import coloured, profile
 
-from fedguard.bench.profile import SHOWN, Part, meanings, together
-from fedguard.bench.run import Run
+from fedguard.app.charts.profile import coloured, profile
+from fedguard.bench.results.profile import SHOWN, Part, meanings, together
+from fedguard.bench.results.run import Run
 
 #: Bars of one chart.
 _DRAWN = 60

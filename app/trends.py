@@ -6,20 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Verdict
-from fedguard.bench.gate.watch import figure_of
-from fedguard.bench.matrix import Figure
-from fedguard.bench.run import Run
-from fedguard.bench.stats import Estimate
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES, Figure
+from fedguard.metrics.stats import Estimate
 
 #: What a gate said, by its exit code.
 SAID = {PASSED: "passed", REGRESSED: "regressed", CANNOT_JUDGE: "cannot judge"}
-
-
-def figures(run: Run) -> list[str]:
-    """The figures that a run has, in the order of its rows; epsilon too."""
-    rows = run.rows()
-    known = [key for key in (rows[0] if rows else {}) if _is_figure(key)]
-    return [key for key in known if any(row[key] is not None for row in rows)]
 
 
 def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[dict[str, Any]]:
@@ -30,7 +22,7 @@ def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[d
         same = first.setdefault(frozenset(position["cell"] for position in run.manifest["positions"]), run.name)
         cells = _cells(run.rows(), figure)
         for what, value in (
-            ("mean over cells", _mean(cells, figure_of(figure))),
+            ("mean over cells", _mean(cells, FIGURES[figure])),
             ("worst cell", _worst(cells, figure)),
         ):
             if value is not None:
@@ -55,14 +47,6 @@ def commit_of(run: Run) -> str:
     return ", ".join(sorted(str(one) for one in commits if one))
 
 
-def _is_figure(key: str) -> bool:
-    try:
-        figure_of(key)
-    except KeyError:
-        return False
-    return True
-
-
 def _cells(rows: Sequence[Mapping[str, Any]], figure: str) -> list[list[float]]:
     """For each cell that has the figure on every seed, its values in the order of the seeds."""
     found: dict[str, dict[int, float | None]] = {}
@@ -83,14 +67,14 @@ def _mean(cells: Sequence[Sequence[float]], known: Figure) -> Estimate | None:
 def _worst(cells: Sequence[Sequence[float]], figure: str) -> Estimate | None:
     if not cells:
         return None
-    known = figure_of(figure)
+    known = FIGURES[figure]
     sign = 1 if known.more_is_better else -1
     return min((known.estimate(values) for values in cells), key=lambda one: sign * one.mean)
 
 
 def _shown(value: Estimate, figure: str) -> dict[str, float]:
     ends = {"low": value.low, "high": value.high}
-    scale = figure_of(figure).scale
+    scale = FIGURES[figure].scale
     return {"mean": scale * value.mean} | {
         name: scale * (value.mean if end is None else end) for name, end in ends.items()
     }

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fedguard.bench.matrix import DIFFERENCE, FIGURES, PRIVACY_GOALS, Figure
-from fedguard.bench.record import Record, number_at, silent_mean
-from fedguard.bench.run import PATHS
+from fedguard.bench.records.record import silent_mean
+from fedguard.bench.records.schema import Ran, Record
+from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, number_at
 
 #: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
 _CARD = {
     "attack": "attack",
     "goal": "goal",
     "acts_on": "tampers with",
-    "collusion": "colluders share what they see",
+    "collusion": "malicious clients share what they see",
     "attacker_data": "the attacker's data",
     "first_round": "first round of the attack",
     "last_round": "last round of the attack",
@@ -35,6 +35,7 @@ _CARD = {
     "unproven": "not proven",
     "root_data": "clean data at the server",
     "partition": "how the data are dealt",
+    "architecture": "how they train together",
     "dissimilarity": "how much the clients differ",
     "algorithm": "training",
     "secure_aggregation": "secure aggregation",
@@ -48,8 +49,6 @@ _CARD = {
 _ELSEWHERE = ("in_words", "attack_sees", "granted", "server_sees", "server_shown", "rule_needs", "protocol")
 
 _MEGABYTE = 1e6
-
-_TAX = Figure("accuracy that the defense costs where nobody attacks", False, bounds=DIFFERENCE)
 
 
 def escaped(text: str) -> str:
@@ -98,7 +97,7 @@ def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def verdict(records: Sequence[Record]) -> str:
+def verdict(records: Sequence[Ran]) -> str:
     """What came out of one cell, in a sentence: ``alie leaves median 81.2 % accuracy, of 90.4 % without attack.``"""
     card = records[0]["threat_card"]
     attack, defense, goal = card["attack"], card["defense"], card["goal"]
@@ -108,33 +107,31 @@ def verdict(records: Sequence[Record]) -> str:
     if goal in PRIVACY_GOALS:
         name = next((name for name in told if FIGURES[name].goal == goal), "")
         return f"{attack} against {defense}: " + (f"{FIGURES[name].title}: {told[name]}." if name else "no figure.")
-    clean = [number_at(record["result"], ("corners", "clean_defense")) for record in records]
+    clean = [record["result"]["corners"]["clean_defense"] for record in records]
     of = "" if None in clean else f", of {_interval([one for one in clean if one is not None])} % without attack"
     planted = told.get("attack_success")
     backdoor = f" Its backdoor succeeds in {planted} of the inputs, above a clean model." if planted else ""
     return f"{attack} leaves {defense} {told['final_accuracy']} accuracy{of}.{backdoor}"
 
 
-def _measured(records: Sequence[Record], name: str) -> str:
+def _measured(records: Sequence[Ran], name: str) -> str:
     """A figure with its unit; "" where no record has it."""
-    values = [value for record in records if (value := number_at(record["result"], PATHS[name])) is not None]
-    return f"{_interval(values, FIGURES[name])} {FIGURES[name].unit}".strip() if values else ""
+    values = [value for record in records if (value := FIGURES[name].of(record)) is not None]
+    return FIGURES[name].measured(FIGURES[name].estimate(values)) if values else ""
 
 
-def figures(records: Sequence[Record]) -> list[dict[str, str]]:
+def figures(records: Sequence[Ran]) -> list[dict[str, str]]:
     """The figures that these records of one cell have, each with its mean and interval."""
-    goal = records[0]["threat_card"]["goal"]
     found = []
-    for name, path in (*PATHS.items(), ("robustness_tax", ("robustness_tax",))):
-        known = FIGURES.get(name, _TAX)
-        values = [value for record in records if (value := number_at(record["result"], path)) is not None]
-        if values and known.goal in (None, goal):
-            found.append({"figure": known.heading, "value": _interval(values, known)})
+    for known in FIGURES.values():
+        values = [value for record in records if (value := known.of(record)) is not None]
+        if values:
+            found.append({"figure": known.heading, "value": known.estimated(known.estimate(values))})
     return found
 
 
-def corners(records: Sequence[Record]) -> list[dict[str, str]]:
-    """Without attack, with silent colluders and with the attack, by the plain mean and the defense; and the server alone."""
+def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
+    """Without attack, with silent malicious clients and with the attack, by mean and defense; and the server alone."""
 
     def mean(*path: str) -> str:
         return told([number_at(record["result"], path) for record in records])
@@ -149,7 +146,11 @@ def corners(records: Sequence[Record]) -> list[dict[str, str]]:
     if records[0]["threat_card"]["attack"]:
         alone = told([silent_mean(record["result"]) for record in records])
         rows += [
-            {"": "the colluders send nothing", "plain mean": alone, "defense": mean("corners", "silent_defense")},
+            {
+                "": "the malicious clients send nothing",
+                "plain mean": alone,
+                "defense": mean("corners", "silent_defense"),
+            },
             {"": "attack", "plain mean": mean("corners", "attack_mean"), "defense": mean("corners", "attack_defense")},
         ]
     if mean("references", "root_only") != "not run":
@@ -157,12 +158,12 @@ def corners(records: Sequence[Record]) -> list[dict[str, str]]:
     return rows
 
 
-def chance(records: Sequence[Record]) -> str:
+def chance(records: Sequence[Ran]) -> str:
     """The accuracy of a guess, in percent."""
     return _interval([record["result"]["chance"] for record in records]).partition(" ")[0]
 
 
-def minority(records: Sequence[Record]) -> list[dict[str, Any]]:
+def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:
     """What became of honest clients with rare classes, seed by seed, in percent."""
     return [
         {
@@ -173,7 +174,7 @@ def minority(records: Sequence[Record]) -> list[dict[str, Any]]:
             "accuracy on them, %": None if one["accuracy"] is None else round(100 * one["accuracy"], 1),
         }
         for record in records
-        for one in record["result"].get("minority") or []
+        for one in record["result"]["minority"]
     ]
 
 
@@ -185,7 +186,8 @@ def costs(records: Sequence[Record]) -> list[dict[str, str]]:
 
 
 def _cost(record: Record) -> dict[str, str]:
-    spent, made = record["cost"] or {}, record["environment"]
+    made = record["environment"]
+    spent: Mapping[str, Any] = record["cost"] or {}
     sizes = {"peak memory, MB": "worker_peak_memory_bytes", "updates sent, MB": "update_bytes_sent"}
     sizes |= {"protocol sent, MB": "protocol_bytes_sent", "protocol received, MB": "protocol_bytes_received"}
     started = datetime.fromtimestamp(made["started"], UTC).strftime("%Y-%m-%d %H:%M") if "started" in made else ""
@@ -206,8 +208,8 @@ def _two_digits(value: float | None, unit: float = 1.0) -> str:
     return "" if value is None else f"{value / unit:,.2f}"
 
 
-def _interval(values: Sequence[float], figure: Figure = FIGURES["final_accuracy"]) -> str:
-    return figure.estimated(figure.estimate(values))
+def _interval(accuracies: Sequence[float]) -> str:
+    return FIGURES["final_accuracy"].estimated(FIGURES["final_accuracy"].estimate(accuracies))
 
 
 def _spaced(name: str) -> str:

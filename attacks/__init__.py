@@ -1,6 +1,6 @@
 """Attacks, one file each. A row in this table is all that makes one known.
 
-poisoning/   untargeted: on the update, or on the colluders' data
+poisoning/   untargeted: on the update, or on the malicious clients' data
 backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
 outliers/    faults without intent: broken, stale or lazy clients
 worst_case   the worst of an ensemble of these

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from fedguard.attacks.search import Asked, spread
 from torch import Tensor
 
+from fedguard.attacks.search import Asked, spread
 from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Sight
 from fedguard.errors import PreconditionError
 
@@ -53,6 +53,7 @@ class LongestStep(Directed):
     needs = (Sight.HONEST_UPDATES | Sight.RULE, *BENIGN_SAMPLE)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.direction != "chosen":
             object.__setattr__(self, "needs", BENIGN_SAMPLE)  # nothing is left to ask the rule
 

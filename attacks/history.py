@@ -1,4 +1,4 @@
-"""What colluders learn from the global models that they were sent: the change between two of them."""
+"""What malicious clients learn from the global models that they were sent: the change between two of them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ STRETCH, STRETCHES = 4.0, 5
 
 
 class Asked:
-    """The known rule, asked what all colluders gain who send one and the same combination of the rows at hand.
+    """The known rule, asked what all malicious clients gain who send one and the same combination of the rows at hand.
 
     The rows are the honest updates and then the ``directions`` (float32 ``[d]`` each); a combination is float64 ``[h + m]``.
     """
@@ -63,7 +63,7 @@ class Asked:
 
         Rules without weights were probed on a sample of the coordinates, so for them each is put to the whole rule.
         """
-        sampled = self.probe(rows[0]).hostile_weight is None
+        sampled = self.probe(rows[0]).malicious_weight is None
         return max(rows, key=self._measured if sampled else self.score)
 
     @cached_property
@@ -83,8 +83,8 @@ class Asked:
         return probe.deviation if self._objective == "deviation" else -probe.progress
 
     def _measured(self, row: Tensor) -> float:
-        hostile = self.vector(row).expand(self._view.f, -1)
-        answer = self._view.rule(torch.cat([self._honest, hostile])).double()
+        malicious = self.vector(row).expand(self._view.f, -1)
+        answer = self._view.rule(torch.cat([self._honest, malicious])).double()
         mean = self._honest.mean(0).double()
         progress = float(answer @ mean / mean.square().sum().clamp(min=1e-300))
         return self._gain(Probe(float((answer - mean).norm()), progress, None))
@@ -199,8 +199,8 @@ def strongest_row(
 def spread(honest: Tensor) -> Tensor:
     """float32 ``[d]``: the standard deviation of each coordinate, with n - 1 in the denominator; 0 for a single row.
 
-    In blocks that fit the cache, which is ten times as fast as torch's own; and where float32 cannot hold the squares, on rows
-    scaled by a power of two.
+    In blocks that fit the cache, which is ten times as fast as torch's own; and where float32 cannot hold the squares, on
+    rows scaled by a power of two.
     """
     found = _spread(honest)
     if bool(FAINT < found.max() ** 2 < torch.inf) or not bool((size := honest.abs().max()) > 0):
@@ -231,7 +231,7 @@ class SearchingAttack(PoisonAttack):
 
     @abstractmethod
     def searched(self, view: PoisonView) -> Tensor:
-        """float32 ``[d]``: what all colluders send."""
+        """float32 ``[d]``: what all malicious clients send."""
 
     @abstractmethod
     def strength(self, view: PoisonView, crafted: Tensor) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import MinLen
 
 from fedguard.attacks.directions import NAMED
-
-from fedguard.contracts import Ensemble
+from fedguard.contracts import Ensemble, Fraction, PositiveInt
 from fedguard.errors import require
 
 #: The strategies that were seen to win somewhere, at every strength, and those that search for their strength in each round.
@@ -57,17 +59,12 @@ class WorstCase(Ensemble):
     name = "worst_case"
     source = "in the manner of Croce & Hein, Reliable Evaluation of Adversarial Robustness with an Ensemble, ICML 2020"
 
-    selection_seeds: int = 3
-    margin: float = 0.1
-    attacks: tuple[str, ...] = CORE
+    selection_seeds: PositiveInt = 3
+    margin: Fraction = 0.1
+    attacks: Annotated[tuple[str, ...], MinLen(2)] = CORE
 
     def __post_init__(self) -> None:
-        require(
-            self.selection_seeds >= 1,
-            f"worst_case: selection_seeds: expected at least 1; got {self.selection_seeds}.",
-        )
-        require(0 <= self.margin <= 1, f"worst_case: margin: expected an accuracy in [0, 1]; got {self.margin}.")
-        require(len(self.attacks) >= 2, f"worst_case: attacks: expected at least 2; got {len(self.attacks)}.")
+        super().__post_init__()
         require(
             not any(attack.startswith(self.name) for attack in self.attacks),
             "worst_case: attacks: expected single attacks; got worst_case itself among them.",

@@ -18,8 +18,8 @@ from typing import Any
 from measure import arguments, keep
 
 import fedguard as fg
-from fedguard.bench.run import Run
-from fedguard.bench.store import RunFolder
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.run import Run
 
 SUITE = {
     "name": "large",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
+from measure import alternate, arguments, keep
+from torch import nn
+from torch.nn.functional import cross_entropy
+
 from fedguard.attacks.inference.inversion.dlg import DLG
 from fedguard.attacks.inference.inversion.grad_inversion import GradInversion
 from fedguard.attacks.inference.inversion.idlg import IDLG
 from fedguard.attacks.inference.inversion.inverting_gradients import InvertingGradients
 from fedguard.attacks.inference.inversion.local_simulation import LocalSimulation
-from measure import alternate, arguments, keep
-from torch import nn
-from torch.nn.functional import cross_entropy
-
 from fedguard.contracts import InferenceView, LocalPlan, Sight
 from fedguard.inference import inference_view
 from fedguard.tasks.data.digits import Digits

@@ -13,9 +13,9 @@ import torch
 from measure import arguments, keep
 
 from fedguard.api import lay_out
-from fedguard.bench.environment import peak_memory
-from fedguard.bench.record import to_text
-from fedguard.bench.trial import run_trial, set_up
+from fedguard.bench.records.record import to_text
+from fedguard.bench.running.environment import peak_memory
+from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.config import Cell
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng
@@ -50,7 +50,7 @@ def measured(clients: int, rounds: int) -> dict[str, Any]:
 
 def rounds_of(cell: Cell, task: Classification) -> tuple[float, float]:
     """Medians over rounds that are not evaluated, in milliseconds; the same clients train again, alone."""
-    setup, plan = set_up(cell, 0, task), cell.config.training.plan()
+    setup, plan = set_up(cell, 0, task), cell.training.plan()
     whole, alone = [], []
     running = cell.architecture.run(setup)
     begun = time.process_time()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.poisoning.min_max import MinMax
-from fedguard.attacks.search import spread
 from torch import Tensor
 
+from fedguard.attacks.poisoning.min_max import MinMax
+from fedguard.attacks.search import spread
 from fedguard.contracts import PoisonAttack, PoisonView, Sight
 from fedguard.rng import Rng
 

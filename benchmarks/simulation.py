@@ -15,10 +15,10 @@ import torch
 from measure import alternate, arguments, keep
 
 from fedguard.contracts import Examples, LocalPlan
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.device import device_name, set_device
+from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.network import Network
 
@@ -39,7 +39,7 @@ def compare(model: str, clients: int, size: int, repeats: int) -> dict[str, floa
     """Updates per second of CPU time of both, their ratio, and the ratio by the clock on the wall."""
     network, parts = federation(model, clients, size)
     cohort, start, out = Cohort(network, parts), network.flat.clone(), torch.empty(clients, network.dim)
-    plain = registry().build("model", model).build((1, 28, 28), 10)
+    plain = installed().build("model", model).build((1, 28, 28), 10)
     batches = [schedule(PLAN, size, Rng(0).child("client", client).numpy()).tolist() for client in range(clients)]
 
     def loop() -> None:
@@ -59,14 +59,14 @@ def compare(model: str, clients: int, size: int, repeats: int) -> dict[str, floa
     return figures
 
 
-def federation(model: str, clients: int, size: int) -> tuple[Network, list[Examples]]:
+def federation(model: str, clients: int, size: int, device: str = "cpu") -> tuple[Network, list[Examples]]:
     """A network, and the clients' random images."""
     draw = torch.Generator().manual_seed(0)
     parts = [
         Examples(torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw))
         for _ in range(clients)
     ]
-    return Network(registry().build("model", model), (1, 28, 28), 10, Rng(0)), parts
+    return Network(installed().build("model", model), (1, 28, 28), 10, Rng(0), Compute(device)), parts
 
 
 def on_a_gpu(model: str, clients: int, size: int, repeats: int) -> dict[str, float]:
@@ -74,8 +74,7 @@ def on_a_gpu(model: str, clients: int, size: int, repeats: int) -> dict[str, flo
     network, parts = federation(model, clients, size)
     start, out, cohorts = network.flat.clone(), torch.empty(clients, network.dim), dict[str, Cohort]()
     for name in ("cpu", "cuda"):
-        set_device(name)
-        cohorts[name] = Cohort(network, parts)
+        cohorts[name] = Cohort(federation(model, clients, size, name)[0], parts)
     jobs = {
         name: lambda cohort=cohort: cohort.train(start, range(clients), PLAN, Rng(0), out)
         for name, cohort in cohorts.items()
@@ -108,12 +107,12 @@ def compare_devices(cases: list[tuple[str, int, int]], repeats: int) -> list[dic
     if not torch.cuda.is_available():
         print("CPU : GPU is not measured: no CUDA device.")
         return []
-    figures = []
+    figures, gpu = [], Compute("cuda").name
     for model, clients, size in cases:
         found = on_a_gpu(model, clients, size, repeats)
-        figures.append({"model": model, "clients": clients, "images": size, "gpu": device_name(), **found})
+        figures.append({"model": model, "clients": clients, "images": size, "gpu": gpu, **found})
         print(
-            f"{model:12} {clients:4} x {size:3} CPU {found['cpu']:8.0f} updates/s, {device_name()} {found['cuda']:8.0f}, "
+            f"{model:12} {clients:4} x {size:3} CPU {found['cpu']:8.0f} updates/s, {gpu} {found['cuda']:8.0f}, "
             f"CPU : GPU {found['CPU : GPU']:5.1f}, by the wall",
             flush=True,
         )

@@ -23,9 +23,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedguard.attacks.worst_case import CORE
-
 import fedguard as fg
+from fedguard.attacks.worst_case import CORE
 from fedguard.config.document import Document
 
 RULES = [

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import json
 from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
 
 from docs_tools.markup import code, fenced, inline, page, paragraphs, table
+from fedguard.bench.docstrings import prose
 from fedguard.bench.explain.catalogue import SEEING, facts, parameters
-from fedguard.bench.explain.settings import prose
 from fedguard.bench.explain.toy import picture_of
-from fedguard.contracts import Algorithm
-from fedguard.registry import iterate, registry
-from fedguard.visibility import PROTOCOLS
+from fedguard.contracts import Algorithm, Masking
+from fedguard.registry import installed
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,6 +44,31 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "They compose as `client transforms >> mixings >> rule`. kappa is the coefficient of robustness: the smaller, the "
         "nearer the result stays to the honest mean. Which of them run under masks: [the catalogue](../catalogue.md#defenses).",
     ),
+    "algorithms": (
+        "Federated algorithms",
+        ("algorithm",),
+        "What clients train, what they and the server keep, and what becomes of the aggregate. In a suite they stand under "
+        "`training.algorithm`, and a parameter beside it: `training: {algorithm: fedprox, mu: 0.1}`. "
+        "[Who trains how](../algorithms.md) compares them.",
+    ),
+    "modes": (
+        "Modes of secure aggregation",
+        ("masking",),
+        "What `protocol.secure_aggregation` may be, and who sees what. How it works: "
+        "[secure aggregation](../secure_aggregation.md).",
+    ),
+    "noises": (
+        "Noise for privacy",
+        ("noise",),
+        "What is added to hide clients or their examples. In a suite they stand under `protocol.privacy`, as "
+        "`{kind: record, epsilon: 3}`. What each proves: [differential privacy](../differential_privacy.md).",
+    ),
+    "availabilities": (
+        "When devices are there",
+        ("availability",),
+        "How the devices of a simulated network come and go. In a suite they stand under `network.there`: "
+        "[simulated time](../simulated_time.md).",
+    ),
     "tasks": (
         "Data, partitions, models, architectures",
         ("data", "partition", "model", "architecture"),
@@ -53,38 +78,32 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 _TITLES = {
     "attack": "Attacks", "trigger": "Triggers of backdoors", "inference": "Attacks", "protocol": "Attacks",
-    "defense": "Defenses", "data": "Data", "partition": "Partitions", "model": "Models", "architecture": "Architectures",
+    "defense": "Defenses", "algorithm": "Algorithms", "masking": "Modes", "noise": "Kinds",
+    "data": "Data", "partition": "Partitions", "model": "Models", "architecture": "Architectures",
+    "availability": "Laws",
 }  # fmt: skip
 
 
 def pages() -> dict[str, str]:
     """``reference/defenses.md`` and so on, each with its Markdown."""
-    written = {f"reference/{name}.md": _page(*described) for name, described in PAGES.items()}
-    modes = [f"## {mode}\n\n{paragraphs(about.words)}" for mode, about in PROTOCOLS.items()]
-    written["reference/modes.md"] = page(
-        "Modes of secure aggregation",
-        "What `protocol.secure_aggregation` may be, and who sees what. How it works: "
-        "[secure aggregation](../secure_aggregation.md).",
-        *modes,
-    )
-    return written
+    return {f"reference/{name}.md": _page(*described) for name, described in PAGES.items()}
 
 
 def addresses() -> dict[str, str]:
     """The page of each algorithm by its kind and name: ``defense/krum`` -> ``reference/defenses.md#krum``."""
     of_kind = {kind: name for name, (_, kinds, _) in PAGES.items() for kind in kinds}
-    return {f"{kind}/{cls.name}": f"reference/{of_kind[kind]}.md#{cls.name}" for kind, cls in _built_in(*of_kind)}
+    return {f"{kind}/{cls.name}": f"reference/{of_kind[kind]}.md#{cls.name}" for kind, cls in built_in(*of_kind)}
 
 
-def _built_in(*kinds: str) -> list[tuple[str, type[Algorithm]]]:
+def built_in(*kinds: str) -> list[tuple[str, type[Algorithm]]]:
     """Those of FedGuard itself: the site does not depend on which plug-ins are installed where it is built."""
-    return [(kind, cls) for kind, cls in iterate(kinds) if registry().origin(kind, cls.name) == "built in"]
+    return [(kind, cls) for kind, cls in installed().classes(kinds) if installed().origin(kind, cls.name) == "built in"]
 
 
 def _page(title: str, kinds: tuple[str, ...], first: str) -> str:
     parts = [first]
     for kind in kinds:
-        classes = [cls for _, cls in _built_in(kind)]
+        classes = [cls for _, cls in built_in(kind)]
         if len(kinds) > 1:
             parts.append(f"## {_TITLES[kind]}")
         parts.append(table(["", "what it does"], ([_link(cls.name), inline(cls.summary())] for cls in classes)))
@@ -130,7 +149,22 @@ def _picture(cls: type[Algorithm]) -> str:
 def _in_a_suite(cls: type[Algorithm]) -> str:
     if cls.kind == "protocol":
         return fenced(f"fedguard secagg attack {cls.name}", "sh")
-    key = {"inference": "attack", "data": "task.data", "partition": "task.partition", "model": "task.model"}
+    key = {
+        "inference": "attack",
+        "data": "task.data",
+        "partition": "task.partition",
+        "model": "task.model",
+        "algorithm": "training.algorithm",
+        "availability": "network.there",
+    }
+    if issubclass(cls, Masking):
+        setting = cls(**cls.example).setting
+        spelled = setting if isinstance(setting, str) else json.dumps(setting).replace('"', "")
+        return paragraphs(f"In a suite: ``protocol.secure_aggregation: {spelled}``")
+    if cls.kind == "noise":
+        return paragraphs(
+            f"In a suite: ``protocol.privacy: {cls.name}``, or ``{{kind: {cls.name}, ...}}`` with its parameters"
+        )
     if cls.kind in SEEING or cls.kind in key:
         return paragraphs(f"In a suite: ``{key.get(cls.kind, cls.kind)}: {cls.name}``")
     return ""

@@ -7,10 +7,10 @@ from xml.etree.ElementTree import Element, tostring
 
 import altair as alt
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS
-from fedguard.app.report.drawing import drawn, numbered
 
 from docs_tools.goals import Measured
+from fedguard.app.charts.colours import COLOURS
+from fedguard.app.report.drawing import drawn, numbered
 
 #: One side of a panel, in pixels.
 _SIDE = 260

@@ -30,6 +30,7 @@ COMMANDS = {
     "start": "python benchmarks/start.py",
     "growth": "python benchmarks/growth.py",
     "many_clients": "python benchmarks/many_clients.py",
+    "events": "python benchmarks/events.py",
     "inversion": "python benchmarks/inversion.py",
     "dashboard": "python benchmarks/dashboard.py",
 }
@@ -250,6 +251,22 @@ GOALS: dict[str, tuple[str, list[Goal]]] = {
     "Secure aggregation": (
         "How many times less CPU time, or bytes, than Flower takes for the same step, at n = 50, d = 1,000,000, 5 dropouts.",
         _secure_aggregation(),
+    ),
+    "Simulated time": (
+        "CPU time of one simulated event, one thread, in the course of a training without the training itself.",
+        [
+            Goal(
+                what=f"{way}, {devices:,} devices by day and night",
+                goal=20,
+                file="events",
+                row={"devices": devices, "way": way, "there": "day_and_night"},
+                figure="event, us",
+                unit="us",
+                at_most=True,
+            )
+            for devices in (1000, 10_000)
+            for way in ("asynchronous", "bounded delay", "buffered, a tenth at work", "all together")
+        ],
     ),
     "Start": (
         "Seconds on the wall, with the files of the libraries in the system's cache.",

@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.append(str(Path(__file__).parents[1]))  # MkDocs knows this file alone, and not the package that it is in
 
-from docs_tools import algorithms, commands, front_door, included, speed, suite
+from docs_tools import algorithms, commands, formulae, front_door, included, records, speed, suite
 
 _ROOT = Path(__file__).parents[1]
 
@@ -36,7 +36,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
-    for source in (algorithms, suite, commands, front_door, included, speed):
+    for source in (algorithms, suite, records, commands, front_door, included, speed):
         for address, markdown in source.pages().items():
             files.append(File.generated(config, address, content=markdown))
     return files
@@ -51,3 +51,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             r"^\| `(\w+)` \|", lambda row: f"| [`{row[1]}`]({known[row[1]]}) |", markdown, flags=re.MULTILINE
         )
     return included.shown(markdown, address)
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """Set the formulae: those of docstrings, which make up the reference, and those of documents, which are TeX."""
+    return formulae.set_in(html, docstrings=page.file.src_uri.startswith("reference/"))

@@ -39,9 +39,12 @@ _SHOWN = {
     "defenses": "reference/defenses.md",
     "fedguard/api.py": "reference/python.md",
     "fedguard/commands": "reference/commands.md",
+    "fedguard/bench/records/schema": "reference/records.md",
     "fedguard/config/schema.py": "reference/suite.md",
+    "fedguard/metrics/figures.py": "reference/figures.md",
+    "fedguard/architectures/local": "reference/algorithms.md",
     "fedguard/tasks": "reference/tasks.md",
-    "fedguard/visibility.py": "reference/modes.md",
+    "fedguard/architectures/masking": "reference/modes.md",
 }
 
 

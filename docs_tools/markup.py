@@ -7,21 +7,28 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 
+from docs_tools.formulae import mathml, tex
+
 
 def inline(text: str) -> str:
-    """Plain text as HTML; what stands between backticks is code."""
-    parts = re.split(r"``(.+?)``|`(.+?)`", " ".join(text.split()))
-    texts, codes = parts[::3], zip(parts[1::3], parts[2::3], strict=True)
-    quoted = [f"<code>{html.escape(double or single)}</code>" for double, single in codes] + [""]
-    return "".join(html.escape(plain) + code for plain, code in zip(texts, quoted, strict=True))
+    """Plain text as HTML; what stands between backticks is code, what stands between dollar signs a formula."""
+    written = {"``": code, "`": code, "$": lambda formula: mathml(tex(formula))}
+    parts = re.split(r"(``|`|\$)(.+?)\1", " ".join(text.split()))
+    texts, signs, within = parts[::3], [*parts[1::3], ""], [*parts[2::3], ""]
+    return "".join(
+        html.escape(plain) + written.get(sign, html.escape)(inner)
+        for plain, sign, inner in zip(texts, signs, within, strict=True)
+    )
 
 
 def paragraphs(text: str) -> str:
-    """Plain text as HTML paragraphs; an indented one is a block of code."""
+    """Plain text as HTML paragraphs; of an indented one the lines stay, and without a formula it is a block of code."""
     return "\n\n".join(
-        f"<pre><code>{html.escape(inspect.cleandoc(part))}</code></pre>"
-        if part.startswith("    ")
-        else f"<p>{inline(part)}</p>"
+        f"<p>{inline(part)}</p>"
+        if not part.startswith("    ")
+        else f'<p class="formulae">{"<br>".join(map(inline, part.splitlines()))}</p>'
+        if "$" in part
+        else f"<pre><code>{html.escape(inspect.cleandoc(part))}</code></pre>"
         for part in re.split(r"\n\s*\n", text.strip("\n"))
         if part.strip()
     )

@@ -14,9 +14,11 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from docs_tools.algorithms import built_in
 from docs_tools.markup import code, inline, page, paragraphs, table
-from fedguard.bench.explain.settings import meaning, prose
-from fedguard.config.schema import CountOrFraction, Spec, Suite
+from fedguard.bench.docstrings import meaning, prose
+from fedguard.config.schema import Suite
+from fedguard.config.sections import CountOrFraction, Spec
 
 #: Types whose parts say less than a few words do.
 _WORDS = {
@@ -31,9 +33,6 @@ _WORDS = {
     bool: "true or false",
     types.NoneType: "null",
 }
-
-#: What the key is for that tells several mappings under one key apart.
-_KIND = "which of these mappings it is"
 
 _FIRST = """A suite is a mapping in YAML. Every key has a default, so an empty file is a suite; an unknown key is an error that
 names the nearest. `fedguard init` writes a file to start from, `fedguard check` says what a file would do, and every run
@@ -78,6 +77,14 @@ def _within(section: Section, name: str, hint: Any) -> list[Section]:
     """The mappings that may stand at a key."""
     found = _kinds(hint)
     key = f"{section.key}.{name}".strip(".")
+    if key == "protocol.privacy":
+        return [Section(key, cls, f"kind {cls.name}") for _, cls in built_in("noise") if cls.fields()]
+    if key == "protocol.secure_aggregation":
+        return [Section(key, cls, cls.name) for _, cls in built_in("masking") if cls.fields()]
+    if key == "network.there":
+        return [Section(key, cls, f"name {cls.name}") for _, cls in built_in("availability") if cls.fields()]
+    if key == "training.algorithm":
+        return [Section("training", cls, cls.name) for _, cls in built_in("algorithm") if cls.fields()]
     forms = [_form(kind) for kind in found]
     if len(set(forms)) < len(forms):  # alike but for their names
         forms = [kind.__name__.lower() for kind in found]
@@ -91,9 +98,8 @@ def _kinds(hint: Any) -> list[type]:
 
 
 def _form(kind: type) -> str:
-    """What tells a mapping from others at the same key: its ``kind``, or the key that it alone has."""
-    hints = _hints(kind)
-    return f"kind {get_args(hints['kind'])[0]}" if "kind" in hints else next(iter(hints))
+    """What tells a mapping from others at the same key: the key that it alone has."""
+    return next(iter(_hints(kind)))
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -182,5 +188,5 @@ def _meaning(kind: type, name: str) -> str:
     """What the section's docstring says of a key; of one that is itself a section, what that is."""
     said, inner = meaning(kind, name), _kinds(_hints(kind)[name])
     if said or not inner:
-        return said or (_KIND if name == "kind" else "")
+        return said
     return (inner[0].__doc__ or "").strip().partition("\n")[0]

@@ -22,21 +22,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedguard.api import (
-        aggregate,
-        audit,
-        craft,
-        kappa,
-        names,
-        open_run,
-        run,
-        secure_sum,
-        tune,
-    )
+    from fedguard.api import audit, names, open_run, run, tune
     from fedguard.app.report import report
-    from fedguard.bench.compare import compare
+    from fedguard.arrays import aggregate, craft, kappa, secure_sum
     from fedguard.bench.gate.work import gate, save_baseline
-    from fedguard.bench.run import Run
+    from fedguard.bench.results.compare import compare
+    from fedguard.bench.results.run import Run
     from fedguard.privacy.gaussian import epsilon
     from fedguard.reconstruction import reconstruct, score_reconstruction
 
@@ -61,14 +52,18 @@ __all__ = [
 ]
 
 _HOME = {
-    "Run": "fedguard.bench.run",
-    "compare": "fedguard.bench.compare",
+    "Run": "fedguard.bench.results.run",
+    "aggregate": "fedguard.arrays",
+    "compare": "fedguard.bench.results.compare",
+    "craft": "fedguard.arrays",
     "epsilon": "fedguard.privacy.gaussian",
     "gate": "fedguard.bench.gate.work",
+    "kappa": "fedguard.arrays",
     "reconstruct": "fedguard.reconstruction",
     "report": "fedguard.app.report",
     "save_baseline": "fedguard.bench.gate.work",
     "score_reconstruction": "fedguard.reconstruction",
+    "secure_sum": "fedguard.arrays",
 }
 
 

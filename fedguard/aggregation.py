@@ -183,8 +183,8 @@ class _Probes:
         away, mean, point = answer - self._mean, self._mean - origin, answer - origin
         squared, along = float(away @ self._base @ away), float(point @ self._base @ mean)
         norm = float(mean @ self._base @ mean)
-        hostile = float(weights[len(self._honest) :].sum())
-        return Probe(max(squared, 0.0) ** 0.5, along / max(norm, 1e-300), hostile)
+        malicious = float(weights[len(self._honest) :].sum())
+        return Probe(max(squared, 0.0) ** 0.5, along / max(norm, 1e-300), malicious)
 
 
 class _Run:

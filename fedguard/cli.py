@@ -41,10 +41,20 @@ app = typer.Typer(
 for _panel, _commands in {
     "Start": (setup.init, setup.new, setup.examples, setup.doctor),
     "A suite": (run.check, run.run, run.tune),
-    "A run": (show.show, dashboard.dashboard, report, compare, show.lint, show.breakdown, show.trilemma, show.export),
+    "A run": (
+        show.show,
+        dashboard.dashboard,
+        report,
+        compare,
+        show.lint,
+        show.breakdown,
+        show.trilemma,
+        show.export,
+        show.schema,
+    ),
     "Continuous integration": (gate.gate,),
     "Privacy": (epsilon, audit),
-    "What there is": (explain.list_, explain.explain, explain.kappa),
+    "What there is": (explain.list_, explain.explain, explain.kappa, show.schema),
 }.items():
     for _command in _commands:
         app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(_command)
@@ -85,7 +95,7 @@ def _answer(error: Exception) -> NoReturn:
     code = error.exit_code if isinstance(error, FedGuardError) else 1
     if code != 1:
         fail(str(error), code)
-    from fedguard.bench.blame import blamed, in_words
+    from fedguard.bench.running.blame import blamed, in_words
 
     if blamed(error) is not None:
         fail(f"{in_words(error)} (traceback: {_crash_log()})", 2)

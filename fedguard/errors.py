@@ -10,7 +10,8 @@
     ├── MissingExtra                 exit 2   an optional package is not installed
     ├── StoreError                   exit 2   the run folder cannot be read, written or locked
     ├── NotObservable                exit 1   an algorithm read what its threat model does not grant
-    └── ContractError                exit 1   an algorithm returned what its contract excludes
+    ├── ContractError                exit 1   an algorithm returned what its contract excludes
+    └── StalledError                 exit 1   in a simulated training nobody does anything any more
 
 A message says what was expected, what came and how to mend it, in one line that a terminal may print.
 """
@@ -97,6 +98,10 @@ class ContractError(FedGuardError):
     """An algorithm returned something that its contract excludes."""
 
 
+class StalledError(FedGuardError):
+    """In a simulated training nobody computes or sends any more, and it is not at its end."""
+
+
 class GuaranteeWarning(UserWarning):
     """A rule runs, but outside of what its source has proven."""
 
@@ -109,6 +114,11 @@ def printable(text: str) -> str:
 def escaped(text: str) -> str:
     """``text`` with each control character, other than line breaks and tabs, as an escape: ``\\x1b``."""
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+
+
+def oneline(error: BaseException) -> str:
+    """What an error says, in one line without a full stop."""
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def brief(value: Any) -> str:

@@ -233,10 +233,10 @@ def _judged(config: pytest.Config) -> dict[str, Any]:
     from rich.console import Console
 
     from fedguard import api
-    from fedguard.bench.execute import execute
     from fedguard.bench.gate.work import gate
-    from fedguard.bench.progress import Lines
-    from fedguard.bench.store import RunFolder
+    from fedguard.bench.records.store import RunFolder
+    from fedguard.bench.running.execute import execute
+    from fedguard.bench.running.progress import Lines
 
     asked = config.stash[_ASKED]
     laid_out = api.lay_out(asked.suite)[1]
@@ -270,7 +270,7 @@ def _asked(config: pytest.Config, suite: Path) -> Asked:
     from fedguard import api
     from fedguard.bench.gate.baseline import read
     from fedguard.bench.gate.watch import watched
-    from fedguard.bench.places import label
+    from fedguard.bench.results.places import label
 
     laid_out = api.lay_out(suite)[1]
     baseline = _path(config, "baseline")
@@ -287,7 +287,7 @@ def _asked(config: pytest.Config, suite: Path) -> Asked:
         label(place.swept): tuple(one for one in watch if one in before.cells[cell].values)
         for cell, place in reversed(places.items())
     }
-    noisy = any(cell.config.protocol.privacy != "none" and not cell.verdict.reasons for cell in laid_out.cells)
+    noisy = any(cell.protocol.private and not cell.verdict.reasons for cell in laid_out.cells)
     return Asked(
         suite=suite,
         baseline=baseline,

@@ -23,7 +23,7 @@ from fedguard.errors import ContractError, InputError, NotAllowed
 from fedguard.inference import inference_view
 from fedguard.metrics.labels import checked_labels
 from fedguard.metrics.reconstruction import checked_inputs, score
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 
 Gradient = Tensor | Sequence[Tensor]
@@ -132,7 +132,9 @@ def score_reconstruction(
 
 def _built(attack: str | InferenceAttack, parameters: dict[str, Any]) -> InferenceAttack:
     if isinstance(attack, str):
-        built: InferenceAttack = registry().build("inference", {"name": attack, **parameters} if parameters else attack)
+        built: InferenceAttack = installed().build(
+            "inference", {"name": attack, **parameters} if parameters else attack
+        )
         return built
     if not isinstance(attack, InferenceAttack):
         raise InputError(f"attack: expected a name or an InferenceAttack; got {attack!r}.")

@@ -13,11 +13,11 @@ import importlib
 import inspect
 import itertools
 import re
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,17 +25,24 @@ from pydantic import TypeAdapter, ValidationError
 from fedguard.contracts import (
     Algorithm,
     Architecture,
+    Availability,
     Data,
     Defense,
     Ensemble,
+    FederatedAlgorithm,
     InferenceAttack,
+    Masking,
     Model,
+    Noise,
     Partition,
     Pipeline,
     PoisonAttack,
     Trigger,
 )
+from fedguard.contracts.ranges import without_ranges
+from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
+from fedguard.modules import imported
 from fedguard.secagg.contest import ProtocolAttack
 
 #: kind -> (its contract, the table of the built-in ones, the entry-point group)
@@ -48,7 +55,11 @@ KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
     "data": ((Data,), "fedguard.tasks:DATA", "fedguard.data"),
     "partition": ((Partition,), "fedguard.tasks:PARTITIONS", "fedguard.partitions"),
     "model": ((Model,), "fedguard.tasks:MODELS", "fedguard.models"),
+    "algorithm": ((FederatedAlgorithm,), "fedguard.architectures.local:ALGORITHMS", "fedguard.algorithms"),
+    "masking": ((Masking,), "fedguard.architectures.masking:MASKINGS", "fedguard.maskings"),
+    "noise": ((Noise,), "fedguard.privacy.kinds:NOISES", "fedguard.noises"),
     "architecture": ((Architecture,), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),
+    "availability": ((Availability,), "fedguard.simulated.availability:AVAILABILITIES", "fedguard.availabilities"),
 }
 
 #: What ``module:function`` stands for, by kind.
@@ -59,44 +70,57 @@ Spec = str | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """One name: where its class is found, and who brought it."""
+    """One name: its class, or where it is found, and who brought it."""
 
-    target: str
+    target: str | type[Algorithm]
     origin: str
 
+    @property
+    def place(self) -> str:
+        """``module:attribute``."""
+        return self.target if isinstance(self.target, str) else f"{self.target.__module__}:{self.target.__qualname__}"
 
+
+@dataclass(frozen=True)
 class Registry:
-    """All known algorithms, by kind and name."""
+    """Known algorithms, by kind and name. It never changes: `with_modules` makes another one.
 
-    def __init__(self) -> None:
-        self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
-        for kind, (_, table, group) in KINDS.items():
-            for name, target in _resolve(table).items():
-                self._entries[kind][name] = Entry(target, "built in")
-            for point in entry_points(group=group):
-                origin = f"package {point.dist.name} {point.dist.version}" if point.dist else "an entry point"
-                self._add(kind, point.name, Entry(f"{point.module}:{point.attr}", origin))
-                self.get(kind, point.name)
+    Attributes:
+        entries: kind -> name -> what stands behind it.
+        folder: where modules of the user's own are looked for, beside where Python looks.
+    """
 
-    def use_modules(self, names: Sequence[str], places: Sequence[str] = ()) -> None:
-        """Know the algorithms of these modules, and forget those of modules that another suite named.
+    entries: Mapping[str, Mapping[str, Entry]]
+    folder: Path | None = None
+
+    def with_modules(self, names: Sequence[str], folder: Path | None = None, places: Sequence[str] = ()) -> Registry:
+        """These algorithms and those of modules, which stand in ``folder`` or are installed.
 
         Args:
             places: for messages, where each of them is named.
+
+        Raises:
+            PluginError: a module that cannot be imported or brings nothing, or a name that is taken twice.
         """
-        for entries in self._entries.values():
-            for name in [name for name, entry in entries.items() if entry.origin.startswith("module ")]:
-                del entries[name]
-        for module, where in itertools.zip_longest(names, places, fillvalue="plugins"):
-            self._add_module(module, where)
+        entries = {kind: dict(known) for kind, known in self.entries.items()}
+        for name, where in itertools.zip_longest(names, places, fillvalue="plugins"):
+            for cls in _algorithms(name, folder, where):
+                _add(entries, cls.kind, cls.name, Entry(cls, f"module {name}"))
+        return Registry(entries, folder)
 
     def names(self, kind: str) -> list[str]:
         """The known names of one kind, the built-in ones first, each part in the order of its table."""
-        return list(self._entries[kind])
+        return list(self.entries[kind])
+
+    def classes(self, kinds: Sequence[str] | None = None) -> Iterator[tuple[str, type[Algorithm]]]:
+        """(kind, class) of every known algorithm of these kinds."""
+        for kind in kinds or KINDS:
+            for name in self.names(kind):
+                yield kind, self.get(kind, name)
 
     def origin(self, kind: str, name: str) -> str:
         """``built in``, or the package or module that brought the name."""
-        return self._entries[kind][name].origin
+        return self.entries[kind][name].origin
 
     def get(self, kind: str, name: str, where: str = "") -> type[Algorithm]:
         """The class behind a name.
@@ -105,15 +129,15 @@ class Registry:
             UnknownName: no such name.
             PluginError: what stands behind the name cannot be loaded or does not keep the contract.
         """
-        entries = self._entries[kind]
+        entries = self.entries[kind]
         if name not in entries:
             raise UnknownName(kind, name, entries, where)
         entry = entries[name]
         try:
-            cls = _resolve(entry.target)
-        except (Exception, SystemExit) as error:  # one that leaves the process would end the run as if all were well
+            cls = _resolve(entry.target) if isinstance(entry.target, str) else entry.target
+        except FAILURES as error:
             raise PluginError(
-                f"{kind} {name!r} from {entry.origin} cannot be loaded from {entry.target!r}: {_oneline(error)}. "
+                f"{kind} {name!r} from {entry.origin} cannot be loaded from {entry.place!r}: {_oneline(error)}. "
                 "Mend the plug-in, or uninstall it."
             ) from error
         contracts = KINDS[kind][0]
@@ -146,12 +170,12 @@ class Registry:
         name, given = split_spec(kind, spec, where)
         cls = self.get(kind, name, where)
         known = [field.name for field in cls.fields()]
-        hints = typing.get_type_hints(cls, include_extras=True)
+        types = cls.types()
         values = {}
         for parameter, value in given.items():
             if parameter not in known:
                 raise UnknownName(f"parameter of {name}", parameter, known, where)
-            values[parameter] = self._value(name, parameter, value, hints[parameter], where)
+            values[parameter] = self._value(name, parameter, value, types[parameter], where)
         required = [field.name for field in cls.fields() if field.default is field.default_factory]  # MISSING both
         if missing := [parameter for parameter in required if parameter not in values]:
             told = f"{name}: expected {', '.join(missing)}, which {'have' if missing[1:] else 'has'} no default"
@@ -180,54 +204,81 @@ class Registry:
             raise ConfigError(_at(where, str(error))) from None
         return pipeline
 
-    def _add_module(self, name: str, where: str) -> None:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise PluginError(
-                f"{where}: expected the name of a module, such as my_rules or my.rules; got {brief(name)}."
-            )
-        try:
-            module = importlib.import_module(name)
-        except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"{where}: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
-            ) from error
-        found = [
-            cls for _, cls in inspect.getmembers(module, inspect.isclass)
-            if cls.__module__ == module.__name__ and issubclass(cls, Algorithm) and "name" in cls.__dict__
-        ]  # fmt: skip
-        if not found:
-            raise PluginError(
-                f"{where}: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
-            )
-        for cls in found:
-            self._add(cls.kind, cls.name, Entry(f"{name}:{cls.__qualname__}", f"module {name}"))
-
-    def _add(self, kind: str, name: str, entry: Entry) -> None:
-        known = self._entries[kind].get(name)
-        if known is not None and known.target != entry.target:
-            raise PluginError(
-                f"{kind} {name!r} is taken twice: by {known.origin} ({known.target}) and by {entry.origin} ({entry.target}). "
-                "Rename one, or uninstall it."
-            )
-        self._entries[kind][name] = entry
-
     def _value(self, owner: str, parameter: str, value: Any, hint: Any, where: str) -> Any:
         if inspect.isclass(hint) and issubclass(hint, Algorithm):
             return value if isinstance(value, hint) else self.build(hint.kind, value, where)
+        if hint is UserFunction and isinstance(value, str):
+            try:
+                return UserFunction(value, self.folder)
+            except ConfigError as error:
+                raise ConfigError(_at(where, f"{owner}: {parameter}: {error}")) from None
         try:
-            made = TypeAdapter(hint, config={"allow_inf_nan": False}).validate_python(value)
+            made = TypeAdapter(without_ranges(hint), config={"allow_inf_nan": False}).validate_python(value)
             said = "Input should be a number" if any(misread(value, made)) else ""
         except ValidationError as error:
-            said = error.errors()[0]["msg"]
+            first = error.errors()[0]
+            said = "Expected a finite number" if first["type"] == "finite_number" else first["msg"]
+            parameter = ".".join(map(str, (parameter, *first["loc"])))
+            value = first["input"]
         if said:
             raise ConfigError(_at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
         return made
 
 
-@lru_cache(maxsize=1)
-def registry() -> Registry:
-    """The one registry of this process."""
-    return Registry()
+@cache
+def installed() -> Registry:
+    """The built-in algorithms, and those of installed packages.
+
+    Raises:
+        PluginError: a package brings what cannot be loaded, or takes a name that is taken.
+    """
+    entries: dict[str, dict[str, Entry]] = {}
+    for kind, (_, table, group) in KINDS.items():
+        entries[kind] = {name: Entry(target, "built in") for name, target in _resolve(table).items()}
+        for point in entry_points(group=group):
+            origin = f"package {point.dist.name} {point.dist.version}" if point.dist else "an entry point"
+            _add(entries, kind, point.name, Entry(f"{point.module}:{point.attr}", origin))
+            Registry(entries).get(kind, point.name)
+    return Registry(entries)
+
+
+def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entry) -> None:
+    known = entries[kind].get(name)
+    if known is not None and known.place != entry.place:
+        raise PluginError(
+            f"{kind} {name!r} is taken twice: by {known.origin} ({known.place}) and by {entry.origin} ({entry.place}). "
+            "Rename one, or uninstall it."
+        )
+    entries[kind][name] = entry
+
+
+def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorithm]]:
+    """What a module of the user's own defines."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise PluginError(f"{where}: expected the name of a module, such as my_rules or my.rules; got {brief(name)}.")
+    try:
+        module = imported(name, folder)
+    except FAILURES as error:
+        raise PluginError(
+            f"{where}: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
+        ) from error
+    found = [
+        cls for _, cls in inspect.getmembers(module, inspect.isclass)
+        if cls.__module__ == module.__name__ and issubclass(cls, Algorithm) and "name" in cls.__dict__
+    ]  # fmt: skip
+    if not found:
+        raise PluginError(
+            f"{where}: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
+        )
+    for cls in found:
+        try:
+            cls.types()
+        except FAILURES as error:
+            raise PluginError(
+                f"{where}: module {name!r}: {cls.__name__}: the types of its parameters cannot be read: {_oneline(error)}. "
+                "Import what they name."
+            ) from error
+    return found
 
 
 def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -338,11 +389,3 @@ def _at(where: str, message: str) -> str:
 
 def _oneline(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def iterate(kinds: Sequence[str] | None = None) -> Iterator[tuple[str, type[Algorithm]]]:
-    """(kind, class) of every known algorithm of these kinds."""
-    known = registry()
-    for kind in kinds or KINDS:
-        for name in known.names(kind):
-            yield kind, known.get(kind, name)

@@ -13,8 +13,9 @@ Keys and masks of secure aggregation never come from here; they draw from the op
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import numpy
@@ -56,3 +57,7 @@ class Rng:
         import torch
 
         return torch.Generator().manual_seed(self.entropy() % 2**63)
+
+
+#: One stream for all, or one for each.
+Streams: TypeAlias = Rng | Sequence[Rng]

@@ -11,9 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import (
+    SINGLE_UPDATES,
     Exposure,
     InferenceAttack,
+    Masking,
     Needs,
+    Off,
     Pipeline,
     PoisonAttack,
     Sight,
@@ -22,59 +25,6 @@ from fedguard.contracts import (
     needs_in_words,
 )
 from fedguard.errors import PreconditionError
-
-_SINGLE = Sight.EACH_UPDATE | Sight.HONEST_UPDATES
-
-
-@dataclass(frozen=True)
-class Mode:
-    """A mode of secure aggregation.
-
-    Attributes:
-        hidden, shown: what it takes from sight, and what it shows instead.
-        words: who sees what.
-        kept_from_rules: what the server sees and the protocol itself works with, so that no rule is given it.
-    """
-
-    hidden: Sight
-    shown: Sight
-    words: str
-    kept_from_rules: Sight = Sight.NOTHING
-
-
-_MASKED = Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT
-
-PROTOCOLS: dict[str, Mode] = {
-    "off": Mode(
-        Sight.NOTHING,
-        Sight.NOTHING,
-        "The server sees each update, and colluders who tap the wire see those of the honest clients.",
-    ),
-    "full": Mode(
-        _SINGLE | Sight.GROUP_SUMS,
-        _MASKED,
-        "The server sees one sum of all updates, and its rule gets their mean; nobody sees another's update.",
-    ),
-    "groups": Mode(
-        _SINGLE,
-        _MASKED | Sight.GROUP_SUMS,
-        "The server sees the sum of each group of clients, and its rule gets their means; nobody sees another's update.",
-    ),
-    "group_testing": Mode(
-        _SINGLE,
-        _MASKED | Sight.GROUP_SUMS,
-        "The server sees the sums of overlapping groups in one round, scores them on its clean data, and from then on sees one "
-        "sum without those whom it suspects; its rule gets one mean; nobody sees another's update.",
-        kept_from_rules=Sight.GROUP_SUMS,
-    ),
-}
-
-#: What to do about a rule that a mode hides too much from.
-_MENDS = {
-    "full": "Use mean or client_clipping >> mean, mask within groups, or switch masking off.",
-    "groups": "Use a rule that takes means of groups, such as median, or switch masking off.",
-    "group_testing": "Use mean or client_clipping >> mean, mask within groups, or switch masking off.",
-}
 
 
 @dataclass(frozen=True)
@@ -92,11 +42,10 @@ class Verdict:
     inference_sees: Sight = Sight.NOTHING
 
 
-def exposed(architecture: Exposure, secure_aggregation: str = "off", root_data: bool = False) -> Exposure:
+def exposed(architecture: Exposure, mode: Masking | type[Masking] = Off, root_data: bool = False) -> Exposure:
     """What both sides see of ``architecture`` under a mode of secure aggregation, with or without root data."""
-    mode = PROTOCOLS[secure_aggregation]
-    server = architecture.server.with_implied() & ~mode.hidden | (mode.shown & ~_SINGLE)
-    return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hidden)
+    server = architecture.server.with_implied() & ~mode.hides | (mode.shows & ~SINGLE_UPDATES)
+    return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hides)
 
 
 def judge(
@@ -106,21 +55,23 @@ def judge(
     threat: ThreatModel,
     updates: int,
     told: int,
-    secure_aggregation: str = "off",
+    mode: Masking,
+    more_rows: str = "",
 ) -> Verdict:
     """Whether ``attack`` against ``pipeline`` may run.
 
     Args:
         updates: n, the (expected) number of rows that the rule gets in a round: single updates, or means.
         told: f, the number of malicious ones the rule is told to expect among them.
+        more_rows: what to do about too few rows without masks, where it is not to raise the number of clients.
     """
-    of_rule, rule_sees = _judge_rule(pipeline, exposure, secure_aggregation, updates, told)
+    of_rule, rule_sees = _judge_rule(pipeline, exposure, mode, updates, told, more_rows)
     of_attack, attack_sees = _judge_attack(attack, threat.grants & exposure.clients) if attack else ([], Sight.NOTHING)
     return Verdict((*of_rule, *of_attack), attack_sees, rule_sees)
 
 
 def judge_inference(
-    attack: InferenceAttack, exposure: Exposure, malicious: bool, secure_aggregation: str = "off", trusted: bool = False
+    attack: InferenceAttack, exposure: Exposure, malicious: bool, mode: Masking, trusted: bool = False
 ) -> tuple[list[str], Sight]:
     """What forbids an attack on the clients' privacy, and what it sees.
 
@@ -128,7 +79,7 @@ def judge_inference(
         malicious: whether the server may send another model.
         trusted: whether the server adds the noise itself: then who infers sees only what it publishes.
     """
-    server = exposure.server.with_implied() & ~(_SINGLE | Sight.GROUP_SUMS if trusted else Sight.NOTHING)
+    server = exposure.server.with_implied() & ~(SINGLE_UPDATES | Sight.GROUP_SUMS if trusted else Sight.NOTHING)
     reasons = []
     if attack.active and trusted:
         reasons.append(
@@ -145,8 +96,8 @@ def judge_inference(
         missing = attack.needs[0] & ~server
         if missing == Sight.ROOT_DATA:
             why = "give the server some with server.root_data."
-        elif missing & PROTOCOLS[secure_aggregation].hidden:
-            why = f"secure_aggregation: {secure_aggregation} hides it."
+        elif missing & mode.hides:
+            why = f"secure_aggregation: {mode.name} hides it."
         elif trusted:
             why = "the server is trusted with it, and adds its noise before it publishes a model."
         else:
@@ -156,36 +107,34 @@ def judge_inference(
 
 
 def _judge_rule(
-    pipeline: Pipeline, exposure: Exposure, secure_aggregation: str, rows: int, told: int
+    pipeline: Pipeline, exposure: Exposure, mode: Masking, rows: int, told: int, more_rows: str
 ) -> tuple[list[str], Sight]:
     """What forbids the rule, and what it sees."""
     reasons: list[str] = []
-    sees, given = Sight.NOTHING, exposure.server & ~PROTOCOLS[secure_aggregation].kept_from_rules
+    sees, given = Sight.NOTHING, exposure.server & ~mode.kept_from_rules
     missing: dict[Needs, list[str]] = {}
     for stage in pipeline.stages:
         met = first_met(stage.needs, given)
         if met is None:
             missing.setdefault(stage.needs, []).append(stage.name)
-        elif secure_aggregation != "off" and stage.reads_clients and not stage.by_samples:
+        elif mode.masked and stage.reads_clients and not stage.by_samples:
             reasons.append(
-                f"{stage.name} looks up the client behind each row; under secure_aggregation: {secure_aggregation} a row is "
-                f"a mean of several. {_MENDS[secure_aggregation]}"
+                f"{stage.name} looks up the client behind each row; under secure_aggregation: {mode.name} a row is a mean "
+                f"of several. {mode.mend}"
             )
         else:
             sees |= met
     reasons += [
         f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'} {needs_in_words(needs)}; "
-        f"{_why_hidden(needs[0], exposure, secure_aggregation)} The rule is given {given.words()}."
+        f"{_why_hidden(needs[0], exposure, mode)} The rule is given {given.words()}."
         for needs, names in missing.items()
     ]
-    if secure_aggregation == "group_testing" and Sight.ROOT_DATA not in exposure.server:
-        reasons.append("group_testing scores groups on clean data at the server: give it some with server.root_data.")
+    reasons += mode.reasons(exposure.server)
     try:
-        if secure_aggregation == "off" or not reasons:  # what is hidden is not also too few
+        if not mode.masked or not reasons:  # what is hidden is not also too few
             pipeline.check(rows, told)
     except PreconditionError as error:
-        groups = " Here n counts groups: raise their number." if secure_aggregation == "groups" else ""
-        reasons.append(f"{error}{groups}")
+        reasons.append(f"{error} {mode.more_rows or more_rows}".rstrip())
     return reasons, sees
 
 
@@ -195,15 +144,14 @@ def _judge_attack(attack: PoisonAttack, sees: Sight) -> tuple[list[str], Sight]:
     if met is not None:
         return [], met
     return [
-        f"{attack.name} needs {needs_in_words(attack.needs)}; the colluders see {sees.words()}. "
+        f"{attack.name} needs {needs_in_words(attack.needs)}; the malicious clients see {sees.words()}. "
         "Grant more in threat.knowledge, unless the protocol hides it."
     ], Sight.NOTHING
 
 
-def _why_hidden(needed: Sight, exposure: Exposure, secure_aggregation: str) -> str:
-    mode = PROTOCOLS[secure_aggregation]
-    if needed & (mode.hidden | mode.kept_from_rules):
-        return f"secure_aggregation: {secure_aggregation} hides it. {_MENDS[secure_aggregation]}"
+def _why_hidden(needed: Sight, exposure: Exposure, mode: Masking) -> str:
+    if needed & (mode.hides | mode.kept_from_rules):
+        return f"secure_aggregation: {mode.name} hides it. {mode.mend}"
     if Sight.ROOT_DATA in needed and Sight.ROOT_DATA not in exposure.server:
         return "give the server some with server.root_data."
-    return "this architecture does not show it."
+    return "this architecture does not show it. Use server, or a rule that needs no more than it is given."

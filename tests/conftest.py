@@ -1,21 +1,66 @@
-"""Every test runs with one torch thread, as trials do; and trials run in the test's own process unless it is marked `processes`."""
+"""Every test runs with one torch thread, as trials do; and trials run in the test's own process unless it is marked `processes`.
+
+Files and the tests of each are shuffled, by a seed that pytest prints: none may depend on what ran before it. `--order SEED` repeats an
+order; `--order written` keeps that of the files. Hypothesis looks at few examples; at more with `--hypothesis-profile=deep`.
+"""
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import random
+import sys
+from functools import cache
+from itertools import groupby
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from fedguard.bench.engines.local import LocalPool
+from fedguard.bench.running.engines.local import LocalPool
 from tests.inline import pool
 
 torch.set_num_threads(1)
-settings.register_profile(
-    "fedguard", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
-settings.load_profile("fedguard")
+for _profile, _examples in {"quick": 20, "deep": 100}.items():
+    settings.register_profile(
+        _profile,
+        deadline=None,
+        max_examples=_examples,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=True,
+    )
+settings.load_profile("quick")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--order", metavar="SEED", help="the seed by which tests are shuffled, or `written`")
+
+
+def pytest_configure(config):
+    """One seed for all processes of pytest-xdist."""
+    given = getattr(config, "workerinput", {}).get("order", config.option.order)
+    config.option.order = given or str(random.SystemRandom().randrange(10**6))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["order"] = node.config.option.order
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    terminalreporter.write_line(f"Order of the tests: --order {config.option.order}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Shuffle files, and the tests of each; afterwards pytest puts those together that share a fixture of several parameters."""
+    if config.option.order != "written":
+        draw = random.Random(config.option.order)
+        files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+        for tests in files:
+            draw.shuffle(tests)
+        draw.shuffle(files)
+        items[:] = [test for tests in files for test in tests]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -23,11 +68,28 @@ def inline(request):
     """Workers are processes, which take seconds to start; where none is tested, their code runs here."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("processes") is None:
-            patch.setattr("fedguard.bench.execute.LocalPool", pool)
+            patch.setattr("fedguard.bench.running.execute.LocalPool", pool)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def components():
+    """For each page that is shown, Streamlit's AppTest looks for components in all installed packages; once is enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "streamlit" in sys.modules:
+            from streamlit.components.v2 import manifest_scanner
+
+            patch.setattr(
+                manifest_scanner, "scan_component_manifests", _once(manifest_scanner.scan_component_manifests)
+            )
+        yield
+
+
+#: The same function with its answer kept; one for each function.
+_once = cache(cache)
 
 
 @pytest.fixture(autouse=True)
 def processes(request, inline, monkeypatch):
     if request.node.get_closest_marker("processes") is not None:
-        monkeypatch.setattr("fedguard.bench.execute.LocalPool", LocalPool)
+        monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", LocalPool)

@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from fedguard.bench.engines import Job, Said
-from fedguard.bench.engines.local import LocalPool
-from fedguard.bench.worker import serve
+from fedguard.bench.running.engines import Job, Said
+from fedguard.bench.running.engines.local import LocalPool
+from fedguard.bench.running.workbench import Workbench
+from fedguard.bench.running.worker import serve
+from fedguard.registry import Registry, installed
 
 
 def pool(jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> Inline | LocalPool:
-    """In the place of `LocalPool`. Plug-ins need processes: a module that has changed since is imported once in each."""
-    needs_processes = start["plugins"] or timeout is not None or start["device"] != "cpu"
-    return LocalPool(jobs, start, timeout) if needs_processes else Inline(start["memory"])
+    """In the place of `LocalPool`, but for time limits and other devices."""
+    if timeout is not None or start["device"] != "cpu":
+        return LocalPool(jobs, start, timeout)
+    folder = None if start["folder"] is None else Path(start["folder"])
+    return Inline(installed().with_modules(start["plugins"], folder), Workbench(memory=start["memory"]))
 
 
 class Inline:
     """One trial after the other, each when somebody waits for it; what is said takes the way through JSON, as ever."""
 
-    def __init__(self, memory: int | None) -> None:
-        self._memory = memory
+    def __init__(self, known: Registry, bench: Workbench) -> None:
+        self._known, self._bench = known, bench
         self._job: Job | None = None
         self._said: deque[Said] = deque()
 
@@ -39,7 +44,7 @@ class Inline:
             def say(message: dict[str, Any]) -> None:
                 self._said.append(Said(job, json.loads(json.dumps(message))))
 
-            say(serve(job, say, self._memory))
+            say(serve(job, self._known, self._bench, say))
         return self._said.popleft() if self._said else None
 
     def close(self) -> None:

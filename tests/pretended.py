@@ -20,11 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from fedguard.contracts import DPSGD, LocalPlan
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
-from fedguard.tasks.device import set_device
-from fedguard.tasks.engines.parallel import set_memory
+from fedguard.tasks.compute import USUAL_MEMORY, Compute
 from fedguard.tasks.network import Network
 from tests.test_cohort import altered, deal
 
@@ -92,7 +91,7 @@ def planted_labels(cohort: Cohort) -> None:
 def planted_home(cohort: Cohort) -> None:
     """Everything is computed in main memory after all."""
     cohort._device = torch.device("cpu")
-    cohort._engine = type(cohort._engine)(cohort._network.widths, HOME)
+    cohort._engine = type(cohort._engine)(cohort._network.widths, HOME, Compute())
 
 
 HOME = deal(DENSE.sizes, DENSE.shape)
@@ -119,12 +118,12 @@ class Places(TorchDispatchMode):
         return made
 
 
-def outcome(case: Case, fault: Callable[[Cohort], None] = lambda cohort: None) -> str:
+def outcome(case: Case, fault: Callable[[Cohort], None] = lambda cohort: None, memory: int = USUAL_MEMORY) -> str:
     """What went wrong, or "right"."""
     with fake.FakeTensorMode(allow_non_fake_inputs=True):
         classes = 12 if len(case.shape) == 1 else 10
         parts = deal(case.sizes, case.shape, classes)
-        network = Network(registry().build("model", case.model), case.shape, classes, Rng(0))
+        network = Network(installed().build("model", case.model), case.shape, classes, Rng(0), Compute(DEVICE, memory))
         cohort = Cohort(network, parts)
         plan = altered(case.plan, network.dim, case.altered)
         model, out = network.flat.clone(), torch.empty(len(parts), network.dim)
@@ -141,9 +140,9 @@ def outcome(case: Case, fault: Callable[[Cohort], None] = lambda cohort: None) -
         return "right" if places.seen == {DEVICE} else f"computed on {sorted(places.seen)}"
 
 
-def told(case: Case, fault: Callable[[Cohort], None] = lambda cohort: None) -> str:
+def told(case: Case, fault: Callable[[Cohort], None] = lambda cohort: None, memory: int = USUAL_MEMORY) -> str:
     try:
-        return outcome(case, fault)
+        return outcome(case, fault, memory)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -152,11 +151,10 @@ def main() -> None:
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor", UserWarning)
     fake.CONSTANT_NUMEL_LIMIT = -1  # small tensors would be computed for real, which nobody can on this device
     _setup_privateuseone_for_python_backend(DEVICE)
-    set_device(DEVICE)
     found = {name: told(case) for name, case in CASES.items()}
     found |= {f"planted {name}": told(CASES[case], fault) for name, (case, fault) in FAULTS.items()}
-    set_memory(4 * 2 * 1500)  # updates of one client or two at a time
-    found["in slices"] = told(CASES["dense, delta form"])
+    # Updates of one client or two at a time.
+    found["in slices"] = told(CASES["dense, delta form"], memory=4 * 2 * 1500)
     json.dump(found, sys.stdout)
 
 

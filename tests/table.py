@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
-from fedguard.contracts import RuleContext, Sight
+from fedguard.contracts import Pipeline, RuleContext, Sight
 from fedguard.errors import PreconditionError
 from fedguard.kernels import LARGEST
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 
 
@@ -94,9 +95,9 @@ DEFENSES = [
 ]
 
 
-def hostile(case: Defense, n: int) -> int:
+def malicious(case: Defense, n: int) -> int:
     """The f that the laws are tried with: about a quarter of n, or fewer where the defense cannot stand as many."""
-    pipeline = registry().pipeline(case.text)
+    pipeline = installed().pipeline(case.text)
     for f in range((n - 1) // 4, 0, -1):
         try:
             pipeline.check(n, f)
@@ -244,9 +245,13 @@ def linear(model: Tensor, x: Tensor) -> Tensor:
 def run(text: str, updates: Tensor, f: int, *, root: Tensor | None = None, seed: int = 0) -> Aggregate:
     """Run a pipeline on the updates of a first round; fltrust gets the mean as the server's update unless one is given."""
     root = updates.mean(0) if root is None else root
-    return aggregate(
-        registry().pipeline(text), updates, context(len(updates), f, dim=updates.shape[1], root=root, seed=seed)
-    )
+    return aggregate(pipeline(text), updates, context(len(updates), f, dim=updates.shape[1], root=root, seed=seed))
+
+
+@cache
+def pipeline(text: str) -> Pipeline:
+    """Built once: nothing in it changes."""
+    return installed().pipeline(text)
 
 
 #: Inputs with exact ties: votes, one vector and its opposite, small integers, three places, two places far from the origin.

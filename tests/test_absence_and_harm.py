@@ -1,4 +1,4 @@
-"""What is lost under an attack is told apart: the colluders' data that are absent, and what they send instead."""
+"""What is lost under an attack is told apart: the malicious clients' data that are absent, and what they send instead."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from fedguard.app import words
-from fedguard.app.report.corners import corners as corners_of
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.card import threat_card
-from fedguard.bench.judging.lint import lint
-from fedguard.bench.judging.results import results_of
-from fedguard.bench.matrix import DIFFERENCE
-from fedguard.bench.record import reproducible, to_text
+from fedguard.app import words
+from fedguard.app.report.corners import corners as corners_of
+from fedguard.bench.flags.lint import lint
+from fedguard.bench.flags.results import results_of
+from fedguard.bench.records.record import reproducible, to_text
 from fedguard.bench.report import references
-from fedguard.bench.stats import estimate
-from fedguard.bench.trial import _key, _task, colluders, run_trial, set_up
+from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.trial import run_trial, set_up
+from fedguard.bench.running.workbench import Workbench, _key, malicious_clients
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
+from fedguard.metrics.figures import DIFFERENCE
+from fedguard.metrics.stats import estimate
+from fedguard.registry import installed
 
 CLASSES = 5
 
@@ -50,7 +52,7 @@ class Honest(PoisonAttack):
 
 
 def cell(base=BLOBS, **settings) -> Cell:
-    return Cell.build(CellConfig.model_validate({**base, **settings}))
+    return Cell.build(CellConfig.model_validate({**base, **settings}), installed())
 
 
 FINALS: dict = {}
@@ -97,7 +99,10 @@ def test_the_harm_of_no_attack_is_nothing_where_all_clients_hold_the_same():
 def test_where_colluders_own_a_class_its_loss_is_absence_and_silence_does_no_harm():
     """Of five classes one has a single owner; without it the mean never learns it, and is right on the four others."""
     for seed in range(3):
-        for attack in ("dropout", "nan"):  # the server drops what is no number: for the mean, the colluders are silent
+        for attack in (
+            "dropout",
+            "nan",
+        ):  # the server drops what is no number: for the mean, the malicious clients are silent
             result = result_of(cell(attack=attack), seed)
             assert result["corners"]["clean_mean"] == 1
             assert result["absence"] == pytest.approx(1 / CLASSES, abs=1e-9)
@@ -116,14 +121,12 @@ def test_dealt_among_the_honest_nothing_is_absent():
         assert result["harm"] > 0.5
 
 
-def test_hostile_clients_copy_where_the_honest_have_everything():
-    for malicious in (0, 2, 4):
+def test_malicious_clients_copy_where_the_honest_have_everything():
+    for number in (0, 2, 4):
         task = {"data": "digits", "partition": {"kind": "dirichlet", "alpha": 0.5}, "partition_among": "honest"}
-        one = cell(
-            {}, task=task, clients={"total": 7, "malicious": malicious}, attack="sign_flip" if malicious else "none"
-        )
-        dealt, hostile = _task(one, 3, None), colluders(one, 3)
-        honest = [client for client in range(7) if client not in hostile]
+        one = cell({}, task=task, clients={"total": 7, "malicious": number}, attack="sign_flip" if number else "none")
+        dealt, malicious = Workbench().task(one, 3), malicious_clients(one, 3)
+        honest = [client for client in range(7) if client not in malicious]
         owned = torch.cat([dealt.examples(client).x for client in honest]).flatten(1)
         assert len(owned) == len(dealt.dataset.train)
         order = [
@@ -132,13 +135,13 @@ def test_hostile_clients_copy_where_the_honest_have_everything():
         ]
         assert torch.equal(*(one.sort().values for one in order))
         copied = [
-            next(k for k in honest if torch.equal(dealt.examples(k).x, dealt.examples(j).x)) for j in sorted(hostile)
+            next(k for k in honest if torch.equal(dealt.examples(k).x, dealt.examples(j).x)) for j in sorted(malicious)
         ]
-        assert len(set(copied)) == min(len(hostile), len(honest))  # no one twice before all
-        pool = set_up(one, 3, dealt).pool if malicious else ()
+        assert len(set(copied)) == min(len(malicious), len(honest))  # no one twice before all
+        pool = set_up(one, 3, dealt).pool if number else ()
         assert all(torch.equal(mine.x, dealt.examples(k).x) for mine, k in zip(pool, copied, strict=True))
         says = threat_card(one)["attacker_data"]
-        assert says is None if not malicious else says.startswith("copies of honest clients' shares")
+        assert says is None if not number else says.startswith("copies of honest clients' shares")
 
 
 def test_the_identity_of_cells_dealt_among_the_honest():
@@ -150,7 +153,7 @@ def test_the_identity_of_cells_dealt_among_the_honest():
     nobody = {"total": CLASSES}
     assert cell(task=among, clients=nobody).id == cell(clients=nobody).id
     for one in (clean, cell(task=among, attack="sign_flip"), cell(task=among, attack="sign_flip").silenced):
-        built = Cell.build(CellConfig.model_validate(one.canonical))
+        built = Cell.build(CellConfig.model_validate(one.canonical), installed())
         assert (built.id, _key(built, 1)) == (one.id, _key(one, 1))
 
 
@@ -165,7 +168,7 @@ def test_no_epsilon_for_examples_that_two_clients_hold():
     )
 
 
-# The cells of silent colluders
+# The cells of silent malicious clients
 
 
 def test_all_attacks_share_the_silent_cells_of_a_defense():
@@ -182,7 +185,7 @@ def test_all_attacks_share_the_silent_cells_of_a_defense():
     assert sorted(one.label for one in silent) == ["dropout against mean", "dropout against median"]
     for one in silent:
         assert one.silenced.id == one.id
-        assert Cell.build(CellConfig.model_validate(one.canonical)).id == one.id
+        assert Cell.build(CellConfig.model_validate(one.canonical), installed()).id == one.id
         assert one.told == 1
     windows = [cell(attack="sign_flip", threat=threat).silenced.id for threat in ({}, {"first_round": 3}, {"every": 2})]
     assert len(set(windows)) == 3  # they are silent when the attack would act, and honest else
@@ -204,7 +207,7 @@ def test_the_rule_is_told_the_share_or_the_most_that_it_stands(rule, total, mali
     assert one.silenced.told == told
     rounds = run_trial(one.silenced, 0, {})[0]["result"]["rounds"]
     assert (rounds["abandoned"], rounds["updates"]) == (0, 2 * (total - malicious))
-    setup = set_up(one.silenced, 0, _task(one.silenced, 0, None))
+    setup = set_up(one.silenced, 0, Workbench().task(one.silenced, 0))
     assert {report.told for report in one.architecture.run(setup)} == {expected}
     assert not {flag["flag"] for flag in run_trial(one.silenced, 0, {})[0]["flags"]} & {"told_wrong_f", "outvoted"}
 
@@ -279,7 +282,9 @@ def test_records_of_yesterday_stay_readable(run, tmp_path):
     attacked = [record for record in old.records.values() if record["label"] == "ipm(tau=5) against median"]
     rows = {row[""]: row for row in words.corners(attacked)}
     assert (
-        rows["the colluders send nothing"]["defense"] == "not run" != rows["the colluders send nothing"]["plain mean"]
+        rows["the malicious clients send nothing"]["defense"]
+        == "not run"
+        != rows["the malicious clients send nothing"]["plain mean"]
     )
     now = [record for record in run[0].records.values() if record["label"] == "ipm(tau=5) against median"]
     assert {row[""]: row["plain mean"] for row in words.corners(now)} == {

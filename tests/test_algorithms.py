@@ -14,18 +14,24 @@ import yaml
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.architectures.local.fedper import last_layer
+from fedguard.architectures.local.feddyn import FedDyn
+from fedguard.architectures.local.fednova import FedNova
+from fedguard.architectures.local.fedper import FedPer, last_layer
+from fedguard.architectures.local.fedprox import FedProx
 from fedguard.architectures.local.scaffold import Scaffold
+from fedguard.architectures.masking.full import Full
 from fedguard.architectures.server import Server
-from fedguard.bench.trial import run_trial
+from fedguard.bench.running.trial import run_trial
 from fedguard.config import Document, plan, read_suite
-from fedguard.config.cells import Cell, override
+from fedguard.config.cells import Cell
 from fedguard.config.document import parse_yaml
+from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     Dataset,
     Dropout,
     Examples,
+    FedAvg,
     Participation,
     PoisonAttack,
     Protocol,
@@ -37,7 +43,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.training import Adagrad, Adam, Yogi
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import schedule
@@ -63,23 +69,23 @@ def deal(model="mlp(hidden=(5,))", sizes=RAGGED, seed=0) -> Classification:
         x = torch.randn(size, FEATURES, generator=draw)
         return Examples(x, torch.randint(CLASSES, (size,), generator=draw))
 
-    built = registry().build("model", model)
+    built = installed().build("model", model)
     dataset = Dataset(examples(1), examples(40), CLASSES, (-9.0, 9.0))
     return Classification(
         dataset, tuple(map(examples, sizes)), None, built, Network(built, (FEATURES,), CLASSES, Rng(0))
     )
 
 
-def set_up(task, training, *, participation=None, pipeline="mean", protocol=None, attack=None, hostile=()) -> Setup:
+def set_up(task, training, *, participation=None, pipeline="mean", protocol=None, attack=None, malicious=()) -> Setup:
     clients = len(task.sizes)
     masked = protocol is not None and protocol.masked
     return Setup(
         task=task,
-        pipeline=registry().pipeline(pipeline),
+        pipeline=installed().pipeline(pipeline),
         attack=attack,
-        hostile=frozenset(hostile),
-        threat=ThreatModel(clients, len(hostile)),
-        told=len(hostile),
+        malicious=frozenset(malicious),
+        threat=ThreatModel(clients, len(malicious)),
+        told=len(malicious),
         attack_sees=attack.needs[0] if attack else Sight.NOTHING,
         rule_sees=Sight.SUM if masked else Sight.EACH_UPDATE.with_implied(),
         training=training,
@@ -230,12 +236,12 @@ def furthest(ours, theirs) -> float:
 
 HALF = Participation(total=len(RAGGED), per_round=0.6)
 TWINS = {
-    "fedprox": (Training(algorithm="fedprox", mu=0.7, local_epochs=3), lambda f, r: fedprox(f, r, 0.7)),
-    "fedprox, its own mu": (Training(algorithm="fedprox", local_steps=4), lambda f, r: fedprox(f, r, 0.1)),
-    "scaffold": (Training(algorithm="scaffold", local_steps=5, server_lr=0.7), scaffold),
-    "fednova": (Training(algorithm="fednova", local_epochs=2), fednova),
-    "fednova, momentum": (Training(algorithm="fednova", local_epochs=2, momentum=0.8), fednova),
-    "feddyn": (Training(algorithm="feddyn", alpha=0.3, local_epochs=2), lambda f, r: feddyn(f, r, 0.3)),
+    "fedprox": (Training(algorithm=FedProx(mu=0.7), local_epochs=3), lambda f, r: fedprox(f, r, 0.7)),
+    "fedprox, its own mu": (Training(algorithm=FedProx(), local_steps=4), lambda f, r: fedprox(f, r, 0.1)),
+    "scaffold": (Training(algorithm=Scaffold(), local_steps=5, server_lr=0.7), scaffold),
+    "fednova": (Training(algorithm=FedNova(), local_epochs=2), fednova),
+    "fednova, momentum": (Training(algorithm=FedNova(), local_epochs=2, momentum=0.8), fednova),
+    "feddyn": (Training(algorithm=FedDyn(alpha=0.3), local_epochs=2), lambda f, r: feddyn(f, r, 0.3)),
 }
 
 
@@ -249,14 +255,14 @@ def test_equals_a_plain_loop_written_from_its_paper(name, model, per_round, floa
     ours, rounds = ran(setup)
     theirs = twin(Federation(setup), rounds)
     assert furthest(ours, theirs) < 1e-10
-    plain, _ = ran(dataclasses.replace(setup, training=dataclasses.replace(training, algorithm="fedavg")))
+    plain, _ = ran(dataclasses.replace(setup, training=dataclasses.replace(training, algorithm=FedAvg())))
     assert furthest(ours, plain) > 1e-3  # it is another algorithm
 
 
 @pytest.mark.parametrize("per_round", [1.0, 0.6])
 def test_fedper_equals_a_plain_loop_in_which_each_client_has_a_last_layer(per_round, float64):
     task, head = deal("mlp(hidden=(5,))"), 5 * CLASSES + CLASSES
-    training = Training(algorithm="fedper", rounds=5, lr=0.3, batch_size=4)
+    training = Training(algorithm=FedPer(), rounds=5, lr=0.3, batch_size=4)
     setup = set_up(task, training, participation=dataclasses.replace(HALF, per_round=per_round))
     ours, rounds = ran(setup)
     assert furthest(ours, fedper(Federation(setup), rounds, head)) < 1e-10
@@ -280,7 +286,7 @@ def test_silent_clients_and_empty_rounds_leave_no_trace_in_the_accounts(name, fl
 def test_fednova_weighs_by_examples_where_the_rule_does(float64):
     setup = set_up(
         deal(),
-        Training(algorithm="fednova", rounds=4, lr=0.3, batch_size=4),
+        Training(algorithm=FedNova(), rounds=4, lr=0.3, batch_size=4),
         pipeline="weighted_mean",
         participation=HALF,
     )
@@ -291,19 +297,19 @@ def test_fednova_weighs_by_examples_where_the_rule_does(float64):
 def test_fedprox_without_its_term_is_fedavg():
     training = Training(rounds=3, batch_size=4)
     plain, _ = ran(set_up(deal(), training))
-    same, _ = ran(set_up(deal(), dataclasses.replace(training, algorithm="fedprox", mu=0.0)))
+    same, _ = ran(set_up(deal(), dataclasses.replace(training, algorithm=FedProx(mu=0.0))))
     assert all(torch.equal(a, b) for a, b in zip(plain, same, strict=True))
 
 
 def test_fednova_with_equally_many_steps_is_fedavg():
     training = Training(rounds=3, batch_size=4, local_steps=3, momentum=0.5)
     plain, _ = ran(set_up(deal(), training, participation=HALF))
-    same, _ = ran(set_up(deal(), dataclasses.replace(training, algorithm="fednova"), participation=HALF))
+    same, _ = ran(set_up(deal(), dataclasses.replace(training, algorithm=FedNova()), participation=HALF))
     assert all(torch.equal(a, b) for a, b in zip(plain, same, strict=True))
 
 
 def test_scaffold_of_one_step_with_all_clients_is_gradient_descent(float64):
-    setup = set_up(deal(), Training(algorithm="scaffold", rounds=8, lr=0.4, local_steps=1, batch_size=None))
+    setup = set_up(deal(), Training(algorithm=Scaffold(), rounds=8, lr=0.4, local_steps=1, batch_size=None))
     federation = Federation(setup)
     w, expected = federation.start, []
     for _ in range(8):
@@ -318,7 +324,7 @@ def test_where_clients_disagree_scaffold_and_feddyn_reach_the_optimum_and_fedavg
     task = deal("softmax", sizes=(30, 40, 25, 35))
     left, loss = {}, {}
     for name in ("fedavg", "scaffold", "feddyn"):
-        setup = set_up(task, Training(algorithm=name, **common))
+        setup = set_up(task, Training(algorithm=installed().build("algorithm", name), **common))
         models, _ = ran(setup)
         federation = Federation(setup)
         left[name] = [float(federation.full_gradient(w).norm()) for w in models]
@@ -337,7 +343,7 @@ def test_where_clients_disagree_scaffold_and_feddyn_reach_the_optimum_and_fedavg
 def test_at_the_optimum_feddyn_stands_still(float64):
     """There the g_i are the clients' gradients, which cancel, so h = 0, and no client moves."""
     task = deal("softmax", sizes=(30, 40, 25, 35))
-    training = Training(algorithm="feddyn", rounds=150, lr=0.5, local_steps=30, batch_size=None)
+    training = Training(algorithm=FedDyn(), rounds=150, lr=0.5, local_steps=30, batch_size=None)
     models, _ = ran(set_up(task, training))
     assert float((models[-1] - models[-2]).norm()) < 1e-9 < float((models[1] - models[0]).norm())
 
@@ -345,7 +351,7 @@ def test_at_the_optimum_feddyn_stands_still(float64):
 @pytest.mark.parametrize("name", ["scaffold", "feddyn"])
 def test_under_masks_the_accounts_are_the_same_up_to_rounding(name):
     training = dataclasses.replace(TWINS[name][0], rounds=4, lr=0.3, batch_size=4)
-    masks = Protocol(secure_aggregation="full")
+    masks = Protocol(secure_aggregation=Full())
     open_models, _ = ran(set_up(deal(), training))
     masked, _ = ran(set_up(deal(), training, protocol=masks))
     assert 0 < furthest(open_models, masked) < 1e-3
@@ -368,8 +374,8 @@ class Liar(PoisonAttack):
 def test_what_a_colluder_sends_does_not_spoil_what_it_trains_with(name, float64):
     """Under the median its lie moves nothing; so it trains on from its honest accounts, and all stays finite and small."""
     attack = Liar()
-    training = Training(algorithm=name, rounds=8, lr=0.3, batch_size=4, local_steps=5)
-    setup = set_up(deal(), training, attack=attack, hostile=(2,), pipeline="median")
+    training = Training(algorithm=installed().build("algorithm", name), rounds=8, lr=0.3, batch_size=4, local_steps=5)
+    setup = set_up(deal(), training, attack=attack, malicious=(2,), pipeline="median")
     models, _ = ran(setup)
     assert len(attack.trained) == 8
     assert max(float(own.abs().max()) for own in attack.trained) < 50
@@ -378,7 +384,7 @@ def test_what_a_colluder_sends_does_not_spoil_what_it_trains_with(name, float64)
 
 def test_nobody_moves_the_last_layer_of_fedper():
     task, head = deal(), 5 * CLASSES + CLASSES
-    setup = set_up(task, Training(algorithm="fedper", rounds=3), attack=Liar(), hostile=(2,))
+    setup = set_up(task, Training(algorithm=FedPer(), rounds=3), attack=Liar(), malicious=(2,))
     models, _ = ran(setup)
     start = task.initial_model(setup.rng.child("model"))
     assert all(torch.equal(model[-head:], start[-head:]) for model in models)
@@ -388,8 +394,8 @@ def test_nobody_moves_the_last_layer_of_fedper():
 def test_personal_accuracy_is_that_on_test_examples_with_the_clients_shares_of_labels(float64):
     """The truth: a test set for each honest client in which each label stands as often as at the client, example by example."""
     task, head = deal(sizes=(6, 12, 3, 9)), 5 * CLASSES + CLASSES
-    training = Training(algorithm="fedper", rounds=3, lr=0.3, batch_size=4)
-    setup = set_up(task, training, attack=Liar(), hostile=(1,), pipeline="median")
+    training = Training(algorithm=FedPer(), rounds=3, lr=0.3, batch_size=4)
+    setup = set_up(task, training, attack=Liar(), malicious=(1,), pipeline="median")
     *_, last = Server().run(setup)
     federation, test = Federation(setup), task.dataset.test
     history = [federation.start, *[report.model for report in Server().run(setup)]]
@@ -413,13 +419,13 @@ def test_personal_accuracy_is_that_on_test_examples_with_the_clients_shares_of_l
 
 def test_a_model_of_one_layer_cannot_be_personal():
     with pytest.raises(ConfigError, match="expected a model with layers below the last"):
-        next(Server().run(set_up(deal("softmax"), Training(algorithm="fedper", rounds=1))))
+        next(Server().run(set_up(deal("softmax"), Training(algorithm=FedPer(), rounds=1))))
 
 
 def test_what_a_rule_adds_to_the_mean_stays_in_the_servers_variate(float64):
     """Where all take part: after t rounds c differs from the mean of the c_i by -t b / (K lr), as the document says."""
     task, added = deal(), torch.full((5 * FEATURES + 5 + 5 * CLASSES + CLASSES,), 0.01)
-    local = Scaffold(set_up(task, Training(algorithm="scaffold", local_steps=4, lr=0.2)))
+    local = Scaffold().start(set_up(task, Training(algorithm=Scaffold(), local_steps=4, lr=0.2)))
     model, everybody = task.initial_model(Rng(0)), range(len(RAGGED))
     for round in range(1, 6):
         rows = torch.empty(len(RAGGED), task.dim)
@@ -571,7 +577,7 @@ def cell(*settings) -> Cell:
     [
         (["training.mu=0.1"], "training: mu is a parameter of fedprox; got algorithm: fedavg."),
         (["training={algorithm: fedprox, alpha: 1}"], "training: alpha is a parameter of feddyn; got algorithm: fedprox."),
-        (["training={algorithm: fedprox, mu: -1}"], "training.mu: expected greater than or equal to 0; got -1."),
+        (["training={algorithm: fedprox, mu: -1}"], "training: fedprox: mu: expected at least 0; got -1.0."),
         (["training={algorithm: scaffold}"], "scaffold lets all clients take the same number of steps; got epochs."),
         (["training={algorithm: scaffold, local_steps: 3, momentum: 0.5}"], "which it is not with momentum"),
         (["training={algorithm: feddyn, worker_momentum: 0.5}"], "feddyn keeps account of single updates"),
@@ -582,7 +588,7 @@ def cell(*settings) -> Cell:
         (["training={server_optimizer: {name: adamm}}"], "expected {name: adam}, {name: yogi} or {name: adagrad}"),
         (["training={server_optimizer: {name: adagrad, beta2: 0.5}}"], "unknown key 'beta2'. Did you mean 'beta1' or 'tau'?"),
         (["training={server_optimizer: {name: adam, tau: 0}}"], "tau: expected greater than 0; got 0."),
-        (["training={algorithm: fedporx}"], "expected 'fedavg', 'fedsgd', 'fedprox', 'scaffold', 'fednova', 'feddyn' or 'fedper'"),
+        (["training={algorithm: fedporx}"], "unknown algorithm 'fedporx'. Did you mean 'fedprox'"),
         (["clients.schedule=[{clients: 6}, {clients: 0.5}]"], "schedule: expected at most clients.total = 10 clients; got 11."),
         (["clients.schedule=[{clients: 6, joins: 3, leaves: 3}]"], "leaves: expected a round after joins = 3; got 3."),
         (["clients.schedule=[{clients: 6, joins: 4}]"], "expected joins of at most training.rounds = 3; got 4."),
@@ -651,7 +657,7 @@ def test_the_identity_holds_every_parameter_and_the_cell_can_be_built_from_it():
     adam = cell("training.server_optimizer={name: adam}")
     assert adam.canonical["training"]["server_optimizer"] == {"name": "adam", "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
     for one in (said, adam):
-        assert Cell.build(CellConfig.model_validate(one.canonical)).id == one.id
+        assert Cell.build(CellConfig.model_validate(one.canonical), installed()).id == one.id
     resolved = yaml.safe_dump(
         laid_out("training.server_optimizer={name: yogi}").suite.model_dump(mode="json", by_alias=True)
     )
@@ -667,7 +673,7 @@ def test_the_identity_holds_every_parameter_and_the_cell_can_be_built_from_it():
 
 @pytest.mark.parametrize("algorithm", ["fedprox", "scaffold", "fednova", "feddyn", "fedper"])
 def test_a_whole_trial_learns_under_each_algorithm(algorithm):
-    """With a colluder, clients that come and go, silent ones, and root data for the trial's references."""
+    """With a malicious client, clients that come and go, silent ones, and root data for the trial's references."""
     one = cell(
         f"training={{algorithm: {algorithm}, rounds: 6, local_steps: 20, lr: 0.3}}",
         "task={model: {name: mlp, hidden: [16]}, partition: {kind: dirichlet, alpha: 0.3}}",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fedguard.bench.answer import answers, standings
-from fedguard.bench.matrix import FIGURES, matrix
-from fedguard.bench.stats import estimate
-from fedguard.bench.trilemma import points
+from fedguard.bench.results.answer import answers, standings
+from fedguard.bench.results.matrix import matrix
+from fedguard.bench.results.trilemma import points
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import estimate
 
 
 class Ran:

@@ -9,7 +9,7 @@ import torch
 import fedguard as fg
 from fedguard.contracts import AggregationRule
 from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, PreconditionError, UnknownName
-from fedguard.registry import iterate
+from fedguard.registry import installed
 
 ROWS = [[1.0, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12], [100, -50, 7]]
 
@@ -84,13 +84,13 @@ def test_what_the_rule_knows_of_f():
             InputError,
             "root: expected 3 finite numbers; got shape [1].",
         ),
-        (lambda: fg.craft("alie", ROWS, f=0), InputError, "f: expected at least 1 colluder; got 0."),
+        (lambda: fg.craft("alie", ROWS, f=0), InputError, "f: expected at least 1 malicious client; got 0."),
         (lambda: fg.craft("alei", ROWS, f=1), UnknownName, "unknown attack 'alei'. Did you mean 'alie'"),
         (lambda: fg.craft("alie", ROWS, f=1, zz=1), UnknownName, "unknown parameter of alie 'zz'"),
         (
             lambda: fg.craft("stale", ROWS, f=1),
             NotAllowed,
-            "stale needs the colluders' own data and clean updates; here it sees",
+            "stale needs the malicious clients' own data and clean updates; here it sees",
         ),
         (
             lambda: fg.run({"training": {"rounds": 0}}),
@@ -109,7 +109,7 @@ def test_mistakes(call, error, message):
 
 
 def test_an_attack_that_knows_the_rule_can_ask_it():
-    """The colluders' copy of the rule gives what the rule gives."""
+    """The malicious clients' copy of the rule gives what the rule gives."""
     from fedguard.contracts import PoisonAttack, Sight
 
     heard = []
@@ -131,7 +131,7 @@ def test_inputs_are_left_alone():
     updates = torch.tensor(ROWS)
     before = updates.clone()
     network = ("deepsight", "zeno", "inverse_variance")  # these ask what is there in a suite only
-    for _, cls in iterate(["defense"]):
+    for _, cls in installed().classes(["defense"]):
         pipeline = cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
         rows = torch.cat([updates] * 3)  # Bulyan needs seven
         if cls.name in network:
@@ -143,3 +143,11 @@ def test_inputs_are_left_alone():
     crafted = fg.craft("mimic", updates, f=1)
     crafted.zero_()  # not a view of the input
     assert torch.equal(updates, before)
+
+
+def test_a_spec_is_taken_by_aggregate_and_craft_alike():
+    honest = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    assert np.array_equal(fg.craft("ipm(tau=5)", honest, f=2), fg.craft("ipm", honest, f=2, tau=5))
+    assert np.array_equal(
+        fg.aggregate("geometric_median(steps=3)", honest), fg.aggregate("geometric_median", honest, steps=3)
+    )

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from fedguard.app.views import PAGES
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
+from fedguard.app.views import PAGES
 from tests import stores
 from tests.views import VIEWS, View
 

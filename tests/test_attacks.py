@@ -6,7 +6,6 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from fedguard.attacks.poisoning.alie import supportive_z
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ import fedguard as fg
 import tests.reference as reference
 from fedguard.aggregation import KnownPipeline
 from fedguard.architectures.server import Server
+from fedguard.attacks.poisoning.alie import supportive_z
 from fedguard.contracts import (
     DataView,
     Ensemble,
@@ -26,7 +26,7 @@ from fedguard.contracts import (
     first_met,
 )
 from fedguard.errors import ContractError, NotAllowed, NotObservable
-from fedguard.registry import iterate, registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.table import ATTACKS, LAYERS, MAGNITUDES, context, normal
 from tests.test_training import deal, set_up
@@ -36,7 +36,7 @@ CASES = pytest.mark.parametrize("case", ATTACKS, ids=lambda case: f"{case.name} 
 
 
 def build(name, **parameters) -> PoisonAttack:
-    return registry().build("attack", {"name": name, **parameters})
+    return installed().build("attack", {"name": name, **parameters})
 
 
 def view(
@@ -49,7 +49,7 @@ def view(
         round=round,
         n=h + f,
         dim=honest.shape[1],
-        hostile=tuple(range(h, h + f)),
+        malicious=tuple(range(h, h + f)),
         server_lr=1.0,
         rng=Rng(seed).child(round),
         state=state or {},
@@ -59,18 +59,18 @@ def view(
         model=torch.zeros(honest.shape[1]),
         layers=LAYERS.get(honest.shape[1], (honest.shape[1],)),
         rule=KnownPipeline(
-            registry().pipeline(rule), lambda n, rows: context(n, f, dim=honest.shape[1], root=rows[:h].mean(0))
+            installed().pipeline(rule), lambda n, rows: context(n, f, dim=honest.shape[1], root=rows[:h].mean(0))
         ),
     )
 
 
 def data_view(attack="test", sees=Sight.OWN_DATA, **facts) -> DataView:
-    """What a colluder sees of a task with ten classes and images of 8 x 8."""
+    """What a malicious client sees of a task with ten classes and images of 8 x 8."""
     known = {
         "rng": Rng(0),
         "round": 1,
         "position": 0,
-        "hostile": (0, 1),
+        "malicious": (0, 1),
         "classes": 10,
         "shape": (1, 8, 8),
         "value_range": (0.0, 1.0),
@@ -159,7 +159,7 @@ def test_label_flip_mirrors_the_classes():
 def test_pixel_patch_lights_its_corner_and_nothing_else():
     x = torch.rand(3, 1, 8, 8)
     before = x.clone()
-    patched = registry().build("trigger", "pixel_patch(size=2)").apply(x, (0.0, 1.0))
+    patched = installed().build("trigger", "pixel_patch(size=2)").apply(x, (0.0, 1.0))
     assert torch.equal(x, before)
     changed = patched != x
     assert (patched[:, :, 6:, 6:] == 1).all()
@@ -183,17 +183,17 @@ def test_model_replacement_poisons_its_share_and_boosts():
 def test_model_replacement_replaces_the_model():
     """With the mean, one attacker of n and boost n, the global model becomes the attacker's, but for the honest mean."""
     task = deal("softmax")
-    setup = set_up(task, Training(rounds=1, lr=0.05), attack="model_replacement", hostile=(2,), told=1)
+    setup = set_up(task, Training(rounds=1, lr=0.05), attack="model_replacement", malicious=(2,), told=1)
     (report,) = Server().run(setup)
     start = task.initial_model(setup.rng.child("model"))
     rng, plan = setup.rng.child("round", 1), setup.training.plan()
-    honest, hostile = torch.empty(5, task.dim), torch.empty(1, task.dim)
+    honest, malicious = torch.empty(5, task.dim), torch.empty(1, task.dim)
     task.local_updates(start, [0, 1, 3, 4, 5], plan, rng, honest)
     attack = setup.attack
     facts = {"rng": setup.rng.child("attack", "data", 2).apart(), "classes": 10, "value_range": (0.0, 1.0)}
     poisoned = task.with_examples({2: attack.poison(task.examples(2), data_view(**facts))})
-    poisoned.local_updates(start, [2], attack.plan(plan, data_view()), rng, hostile)
-    assert torch.allclose(report.model, start + hostile[0] + honest.sum(0) / 6, atol=1e-5)
+    poisoned.local_updates(start, [2], attack.plan(plan, data_view()), rng, malicious)
+    assert torch.allclose(report.model, start + malicious[0] + honest.sum(0) / 6, atol=1e-5)
 
 
 def test_huge_value_hits_as_many_clients_as_it_says():
@@ -221,7 +221,7 @@ def test_free_riders_return_the_model_or_disguise_it():
 
 
 def test_every_attack_stands_in_the_table():
-    single = {cls.name for _, cls in iterate(["attack"]) if not issubclass(cls, Ensemble)}
+    single = {cls.name for _, cls in installed().classes(["attack"]) if not issubclass(cls, Ensemble)}
     assert {case.name for case in ATTACKS} == single
 
 
@@ -291,11 +291,12 @@ def test_runs_in_a_training_and_is_reproducible(case):
     attack = build(case.name, **case.parameters)
 
     def final():
-        setup = set_up(task, training, attack=attack, hostile=(1, 4), told=2, pipeline="median")
+        setup = set_up(task, training, attack=attack, malicious=(1, 4), told=2, pipeline="median")
         return list(Server().run(setup))[-1].model
 
-    assert torch.equal(final(), final())
-    assert final().isfinite().all()
+    found = final()
+    assert torch.equal(found, final())
+    assert found.isfinite().all()
 
 
 @pytest.mark.parametrize("target", ["honest", "model", "examples"])
@@ -313,7 +314,7 @@ def test_an_attack_that_tampers_with_what_it_sees_is_caught(target):
                 getattr(view, target).zero_()
             return torch.zeros(view.f, view.dim)
 
-    setup = set_up(deal("softmax"), Training(rounds=1), attack=Tamper(), hostile=(1,), told=1)
+    setup = set_up(deal("softmax"), Training(rounds=1), attack=Tamper(), malicious=(1,), told=1)
     with pytest.raises(ContractError, match="tamper broke its contract: it changed what it was shown, in place"):
         list(Server().run(setup))
 
@@ -325,7 +326,7 @@ def test_an_attack_of_the_wrong_shape_is_caught():
         def craft(self, view):
             return torch.zeros(view.f, 3)
 
-    setup = set_up(deal("softmax"), Training(rounds=1), attack=Short(), hostile=(1,), told=1)
+    setup = set_up(deal("softmax"), Training(rounds=1), attack=Short(), malicious=(1,), told=1)
     with pytest.raises(
         ContractError,
         match=r"short broke its contract: craft: expected shape \[1, 650\]; got \[1, 3\]. It stands in .*test_attacks.py",

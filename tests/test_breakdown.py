@@ -8,8 +8,8 @@ import math
 import pytest
 
 import fedguard as fg
-from fedguard.bench.breakdown import WORST, breakdown
-from fedguard.bench.plot import chart
+from fedguard.bench.results.breakdown import WORST, breakdown
+from fedguard.bench.terminal.plot import chart
 from fedguard.errors import UnknownName
 from tests.test_lint import command
 
@@ -78,7 +78,7 @@ def test_never_and_at_once():
     assert lost.area.mean == pytest.approx((0.125 + 0) / 2)
 
 
-def test_without_hostile_clients_the_attack_is_none():
+def test_without_malicious_clients_the_attack_is_none():
     """An attack without clients is refused at f = 0; its curve starts where the clean one does."""
     clean = curve_of({0: 0.9, 4: 0.9, 8: 0.9}, attack="none")
     attacked = curve_of({0: "refused", 4: 0.5, 8: 0.1})

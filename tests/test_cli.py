@@ -1,16 +1,20 @@
-"""The commands, as a person types them: in a process of their own."""
+"""The commands, as a person types them: in a process of their own, forked from this one where nothing depends on its start."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from fedguard.registry import KINDS
+from tests import forked
 
 SUITE = """\
 name: tiny
@@ -24,13 +28,7 @@ matrix:
 
 
 def fedguard(*arguments: str, cwd: Path, code: int = 0, columns: int = 100) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedguard.cli", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"},
-    )
+    done = forked.fedguard(*arguments, cwd=cwd, columns=columns)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     return done
@@ -57,7 +55,7 @@ def test_run_says_what_it_does_and_what_comes_next(folder):
         in said.replace("\n", " ")
     )
     assert "fedguard show tiny --figure worst_class_accuracy" in said
-    assert "Threat: 2 of 8 clients collude" in said
+    assert "Threat: 2 of 8 clients are malicious" in said
 
 
 def test_show(folder):
@@ -104,7 +102,7 @@ def test_export(folder):
 def test_check_says_what_is_legal_and_how_long_it_takes(folder):
     said = " ".join(fedguard("check", "tiny.yaml", cwd=folder).stdout.split())
     assert (
-        "tiny: 9 positions of the matrix, 2 more cells to compare with (2 in which the colluders send nothing), 2 seeds: 16 "
+        "tiny: 9 positions of the matrix, 2 more cells to compare with (2 in which the malicious clients send nothing), 2 seeds: 16 "
         "trials to run, 6 refused." in said
     )
     assert "Clients: 8 of 8 in a round (fixed), 2 malicious (25 %), and the rules are told f = 2." in said
@@ -131,17 +129,7 @@ def test_dry_run(folder):
 def test_list(folder):
     assert "trimmed_mean" in fedguard("list", "defenses", cwd=folder).stdout
     listed = json.loads(fedguard("list", "--json", cwd=folder).stdout)
-    assert {entry["kind"] for entry in listed} == {
-        "attack",
-        "trigger",
-        "defense",
-        "data",
-        "partition",
-        "model",
-        "architecture",
-        "protocol",
-        "inference",
-    }
+    assert {entry["kind"] for entry in listed} == set(KINDS)
     for entry in listed:
         assert {"name", "kind", "needs", "source", "summary", "parameters"} <= set(entry)
     krum = next(entry for entry in listed if entry["name"] == "krum")
@@ -225,32 +213,28 @@ def test_failed_trials_give_exit_4(tmp_path):
     assert "Failed; `fedguard run SUITE --retry-failed` runs them again:" in done.stdout
 
 
-def test_a_fault_of_ours_leaves_a_traceback_in_a_log(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import fedguard.bench.explain.catalogue as c\ndef broken(name):\n    raise ZeroDivisionError('planted')\nc.explanation = broken\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "fedguard.cli", "explain", "krum"],
-        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 1
+def test_a_fault_of_ours_leaves_a_traceback_in_a_log(tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("fedguard.bench.explain.catalogue.explanation", broken)
+    done = fedguard("explain", "krum", cwd=tmp_path, code=1)
     assert "a fault of FedGuard, not yours: ZeroDivisionError: planted" in done.stderr
     (log,) = tmp_path.glob("fedguard-crash-*.log")
     assert "Traceback" in log.read_text()
 
 
-def test_a_crash_in_a_folder_that_cannot_be_written_still_leaves_its_log(tmp_path):
+def test_a_crash_in_a_folder_that_cannot_be_written_still_leaves_its_log(tmp_path, monkeypatch):
     here, elsewhere = tmp_path / "gone", tmp_path / "temporary"
     here.mkdir()
     elsewhere.mkdir()
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, shutil\nimport fedguard.bench.explain.catalogue as c\ndef broken(name):\n    shutil.rmtree(os.getcwd())\n"
-        "    raise ZeroDivisionError('planted')\nc.explanation = broken\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "fedguard.cli", "explain", "krum"],
-        cwd=here, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(elsewhere)},
-    )  # fmt: skip
+
+    def broken(*_: object) -> None:
+        shutil.rmtree(Path.cwd())
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("fedguard.bench.explain.catalogue.explanation", broken)
+    done = forked.fedguard("explain", "krum", cwd=here, TMPDIR=str(elsewhere))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (log,) = elsewhere.glob("fedguard-crash-*.log")

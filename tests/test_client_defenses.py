@@ -6,6 +6,15 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy, softplus
+
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.local.fedsgd import FedSGD
+from fedguard.architectures.server import Server
+from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.defenses.clients import ats
 from fedguard.defenses.clients.ats import ATS
 from fedguard.defenses.clients.client_clipping import ClientClipping
@@ -14,16 +23,8 @@ from fedguard.defenses.clients.noise import Noise
 from fedguard.defenses.clients.pruning import Pruning
 from fedguard.defenses.clients.sign import Sign
 from fedguard.defenses.clients.soteria import Soteria
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import nn
-from torch.nn.functional import cross_entropy, softplus
-
-from fedguard.architectures.clients import Clients
-from fedguard.architectures.server import Server
-from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError, NotObservable
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.precode import PRECODE, _mixed, gaussian
@@ -84,12 +85,12 @@ def test_an_attacker_clips_as_the_client_does():
 
 
 def test_a_pipeline_adapts_stage_by_stage():
-    pipeline = registry().pipeline("pruning(keep=0.5) >> client_clipping(bound=1) >> mean")
+    pipeline = installed().pipeline("pruning(keep=0.5) >> client_clipping(bound=1) >> mean")
     dummy, observed = torch.tensor([[30.0, 40.0, 5.0]]), torch.tensor([0.0, 1.0, 0.0])
     seen, same = pipeline.adapt(nn.Identity())(dummy, observed)
     assert seen.tolist() == [[0, 1, 0]]
     assert torch.equal(same, observed)
-    plain = registry().pipeline("mean").adapt(nn.Identity())(dummy, observed)
+    plain = installed().pipeline("mean").adapt(nn.Identity())(dummy, observed)
     assert plain[0] is dummy
     assert plain[1] is observed
 
@@ -179,7 +180,7 @@ def test_an_attacker_leaves_out_the_layer_that_soteria_defends():
 
 
 def test_soteria_works_on_convolutional_networks_and_says_where_there_is_no_such_layer():
-    network = Network(registry().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
+    network = Network(installed().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
     update = torch.ones(network.dim)
     sent = Soteria(layer=0, share=1).apply(update, client(network.module, digits(2)))
     start = sum(network.layers[:4])
@@ -241,7 +242,7 @@ def test_ats_wants_images_and_known_names():
     with pytest.raises(ConfigError, match=r"ats needs images \[channels, height, width\]; got inputs of shape \[30\]"):
         transformed(torch.zeros(2, 30), "shift")
     with pytest.raises(ConfigError, match="policy"):
-        registry().build("defense", "ats(policy=('swirl',))")
+        installed().build("defense", "ats(policy=('swirl',))")
 
 
 # GradDefense.
@@ -351,8 +352,10 @@ def test_torch_can_transform_precode():
 # In a training.
 
 
-def federation(pipeline: str, *, training: Training | None = None, hostile: tuple[int, ...] = (), **more: str) -> Setup:
-    known = registry()
+def federation(
+    pipeline: str, *, training: Training | None = None, malicious: tuple[int, ...] = (), **more: str
+) -> Setup:
+    known = installed()
     task = Classification.deal(
         known.build("data", "digits"),
         known.build("model", more.get("model", "mlp(hidden=(16,))")),
@@ -364,12 +367,12 @@ def federation(pipeline: str, *, training: Training | None = None, hostile: tupl
         task=task,
         pipeline=known.pipeline(pipeline),
         attack=known.build("attack", more["attack"]) if "attack" in more else None,
-        hostile=frozenset(hostile),
-        threat=ThreatModel(3, len(hostile)),
-        told=len(hostile),
+        malicious=frozenset(malicious),
+        threat=ThreatModel(3, len(malicious)),
+        told=len(malicious),
         attack_sees=Sight.OWN_DATA,
         rule_sees=Sight.EACH_UPDATE.with_implied(),
-        training=training or Training(algorithm="fedsgd", rounds=1, batch_size=None),
+        training=training or Training(algorithm=FedSGD(), rounds=1, batch_size=None),
         participation=Participation(total=3),
         rng=Rng(0),
     )
@@ -386,7 +389,7 @@ def sent(setup: Setup) -> torch.Tensor:
 @pytest.mark.parametrize("batch", [None, 8])
 def test_clients_train_on_what_they_prepared(batch):
     """The update is the gradient of the transformed images, found from the transformed images by a plain gradient."""
-    setup = federation("ats(policy=('invert',)) >> mean", training=Training(algorithm="fedsgd", batch_size=batch))
+    setup = federation("ats(policy=('invert',)) >> mean", training=Training(algorithm=FedSGD(), batch_size=batch))
     model = setup.task.initial_model(setup.rng.child("model"))
     module = setup.task.module
     for number, update in enumerate(sent(setup)):
@@ -398,9 +401,9 @@ def test_clients_train_on_what_they_prepared(batch):
     assert torch.equal(setup.task.examples(0).x, federation("mean").task.examples(0).x)
 
 
-def test_hostile_clients_prepare_and_transform_nothing():
+def test_malicious_clients_prepare_and_transform_nothing():
     plain, defended = (
-        sent(federation(text, hostile=(1,), attack="label_flip"))
+        sent(federation(text, malicious=(1,), attack="label_flip"))
         for text in ("mean", "ats >> pruning(keep=0.01) >> mean")
     )
     assert torch.equal(plain[1], defended[1])
@@ -409,7 +412,7 @@ def test_hostile_clients_prepare_and_transform_nothing():
 
 def test_soteria_scores_the_batch_of_the_step():
     """Beside the same transform, called by hand with the batch."""
-    setup = federation("soteria(share=0.4) >> mean", training=Training(algorithm="fedsgd", batch_size=1))
+    setup = federation("soteria(share=0.4) >> mean", training=Training(algorithm=FedSGD(), batch_size=1))
     plain = sent(federation("mean", training=setup.training))
     model = setup.task.initial_model(setup.rng.child("model"))
     for number, (update, before) in enumerate(zip(sent(setup), plain, strict=True)):
@@ -444,13 +447,13 @@ def test_what_needs_the_network_says_so_where_there_is_none():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pruning(keep=0)", r"keep: expected a share in \(0, 1\]"),
-        ("noise(scale=-1)", "scale: expected 0 or more"),
-        ("soteria(share=0)", r"share: expected a share in \(0, 1\]"),
-        ("grad_defense(noisy=11)", "noisy: expected 0 to 10"),
+        ("pruning(keep=0)", r"keep: expected a number in \(0, 1\]"),
+        ("noise(scale=-1)", "scale: expected at least 0"),
+        ("soteria(share=0)", r"share: expected a number in \(0, 1\]"),
+        ("grad_defense(noisy=11)", "noisy: expected at most 10"),
         ("grad_defense(slices=0, noisy=0)", "slices: expected at least 1"),
     ],
 )
 def test_parameters_out_of_range(text, message):
     with pytest.raises(ConfigError, match=message):
-        registry().build("defense", text)
+        installed().build("defense", text)

@@ -15,13 +15,13 @@ from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.compare import _adjusted, compare
-from fedguard.bench.comparison import Difference
-from fedguard.bench.record import to_text
-from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate, paired
+from fedguard.bench.records.record import to_text
+from fedguard.bench.results.compare import _adjusted, compare
+from fedguard.bench.results.comparison import Difference
+from fedguard.bench.results.run import Run
 from fedguard.commands.compare import compare as command
 from fedguard.errors import UnknownName
+from fedguard.metrics.stats import estimate, paired
 from fedguard.rng import Rng
 
 SUITE = {
@@ -217,8 +217,8 @@ def test_keys_that_one_run_does_not_sweep_are_named(store, tmp_path):
 
 def test_false_finds_are_as_rare_as_the_level_says(store):
     """With no difference anywhere, some position is found in LEVEL of all comparisons: every p is uniform."""
-    from fedguard.bench.compare import _adjusted
-    from fedguard.bench.stats import paired
+    from fedguard.bench.results.compare import _adjusted
+    from fedguard.metrics.stats import paired
 
     example = compare(opened(store, "long"), opened(store, "short")).differences[0]
     noise = Rng(0).child("noise").numpy().normal(size=(600, 20, 3))

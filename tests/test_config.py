@@ -6,16 +6,18 @@ import copy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.config import Cell, Document, plan, read_document, read_suite
-from fedguard.config.cells import override
 from fedguard.config.document import parse_yaml
+from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.registry import registry
+from fedguard.registry import installed
 
 ROOT = Path(__file__).parents[1]
 SUITES = [*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "fedguard" / "templates").glob("suite*.yaml"))]
@@ -82,7 +84,7 @@ def test_any_dotted_key_can_be_swept():
     laid = laid_out(
         SUITE, "matrix={clients.malicious: [1, 0.3], task.partition.alpha: [0.1, 1], training.lr: [0.1]}", "attack=alie"
     )
-    assert [cell.hostile for _, cell in laid.positions] == [1, 1, 3, 3]
+    assert [cell.malicious for _, cell in laid.positions] == [1, 1, 3, 3]
     assert [cell.partition.alpha for _, cell in laid.positions] == [0.1, 1, 0.1, 1]
     assert laid.positions[0][0] == {
         "clients.malicious": "1", "task.partition.alpha": "0.1", "training.lr": "0.1", "attack": "alie", "defense": "mean",
@@ -97,7 +99,7 @@ def test_a_plain_name_becomes_a_mapping_when_a_parameter_is_swept():
 def test_the_identity_of_a_cell():
     first, same = laid_out().positions[3][1], laid_out(SUITE, "training.lr=0.1").positions[3][1]
     assert first.id == same.id
-    assert Cell.build(CellConfig.model_validate(first.canonical)).id == first.id
+    assert Cell.build(CellConfig.model_validate(first.canonical), installed()).id == first.id
     written = laid_out(SUITE.replace("1e-1", "0.10").replace("nnm >> trimmed_mean", "{name: nnm >> trimmed_mean}"))
     assert written.positions[3][1].id == first.id
     for change in (
@@ -121,7 +123,7 @@ def test_a_cell_without_attack_is_the_same_whoever_would_have_attacked():
 
 def test_counts_and_fractions():
     cell = laid_out(SUITE, "clients={total: 30, per_round: 0.5, malicious: 0.2, assumed_f: 0.1}").positions[1][1]
-    assert (cell.participation.expected, cell.hostile, cell.told) == (15, 6, 3)
+    assert (cell.participation.expected, cell.malicious, cell.told) == (15, 6, 3)
     assert laid_out(SUITE, "clients.per_round=1").positions[0][1].participation.expected == 1
     assert laid_out(SUITE, "clients.per_round=1.0").positions[0][1].participation.expected == 10
 
@@ -155,7 +157,7 @@ def test_masking_refuses_each_rule_that_needs_more_than_the_sum():
     assert reasons["mean"] == ""
 
 
-def test_an_attack_without_hostile_clients_is_refused():
+def test_an_attack_without_malicious_clients_is_refused():
     _, cell = laid_out(SUITE, "clients.malicious=0").positions[2]
     assert cell.verdict.reasons == ("alie has no client to act through. Set clients.malicious.",)
 
@@ -186,7 +188,7 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("training.lrr=1", "--set training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
         ("training.lr=fast", "--set training.lr: expected a valid number, unable to parse string as a number; got 'fast'."),
         ("training.lr=-1", "--set training.lr: expected greater than 0; got -1."),
-        ("training.lr=.nan", "--set training.lr: expected greater than 0; got nan."),
+        ("training.lr=.nan", "--set training.lr: expected a finite number; got nan."),
         ("training.rounds=2.5", "--set training.rounds: expected a valid integer, got a number with a fractional part; got 2.5."),
         ("clients.malicious=10", "malicious: expected fewer than clients.total = 10; got 10."),
         ("clients.malicious=1.5", "--set clients.malicious: expected a number of clients (4) or a fraction of them (0.2); got 1.5."),
@@ -207,8 +209,8 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("matrix.attak=[alie]", "--set matrix.attak: unknown key to sweep 'attak'. Did you mean 'attack'"),
         ("matrix={training.lrr: [1]}", "--set matrix.training.lrr[0] (training.lrr): unknown key 'lrr'. Did you mean 'lr'?"),
         ("matrix={training.lr: [0.1, fast]}", "--set matrix.training.lr[1] (training.lr): expected a valid number"),
-        ("protocol.secure_aggregation=maybe", "--set protocol.secure_aggregation: expected 'off' or 'full'; got 'maybe'."),
-        ("protocol.privacy=dp", "--set protocol.privacy: expected 'none'; got 'dp'."),
+        ("protocol.secure_aggregation=maybe", "--set protocol.secure_aggregation: unknown masking 'maybe'. Expected one of: full, group_testing, groups, off."),
+        ("protocol.privacy=dp", "--set protocol.privacy: unknown noise 'dp'. Expected one of: client, distributed, none, record."),
         ("threat.knowledge=[everything]", "expected 'honest_updates', 'own_data', 'model' or 'rule'; got 'everything'."),
         ("threat={first_round: 5, last_round: 4}", "threat.last_round: expected no less than threat.first_round."),
         ("gate.metrics={final: {}}", "--set gate.metrics.final: expected 'final_accuracy', 'best_accuracy'"),
@@ -267,8 +269,6 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_a_plugin_module_beside_the_suite_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    registry.cache_clear()
     (tmp_path / "beside_the_suite.py").write_text(
         "from fedguard.contracts import WeightRule, Sight\nimport torch\n"
         "class First(WeightRule):\n    'The first update.'\n    name = 'first_of_all'\n    needs = (Sight.EACH_UPDATE,)\n"
@@ -277,4 +277,49 @@ def test_a_plugin_module_beside_the_suite_is_found(tmp_path, monkeypatch):
     (tmp_path / "suite.yaml").write_text("plugins: [beside_the_suite]\ndefense: first_of_all\n")
     _, laid = lay_out(tmp_path / "suite.yaml")
     assert str(laid.cells[-1].pipeline) == "first_of_all"
-    registry.cache_clear()
+
+
+RULE = """
+import torch
+from fedguard.contracts import Sight, WeightRule
+from beside_both import ROW
+
+class Mine(WeightRule):
+    'The update of one row.'
+    name = 'mine'
+    needs = (Sight.EACH_UPDATE,)
+
+    def weights(self, gram, context):
+        return torch.eye(gram.n)[ROW].double()
+"""
+
+
+def test_two_suites_with_modules_of_one_name_live_in_one_process(tmp_path):
+    before, laid = list(sys.path), {}
+    for row, name in enumerate(("one", "other")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "rules_of_mine.py").write_text(RULE)
+        (folder / "beside_both.py").write_text(f"ROW = {row}\ndef data():\n    return {name!r}\n")
+        (folder / "suite.yaml").write_text(
+            "plugins: [rules_of_mine]\ndefense: mine\ntask: {data: 'beside_both:data', model: 'beside_both:data'}\n"
+        )
+        laid[name] = lay_out(folder / "suite.yaml")[1]
+    assert sys.path == before
+    assert "mine" not in installed().names("defense")
+    updates = np.eye(3, dtype=np.float32)
+    for row, name in enumerate(laid):
+        cell = laid[name].cells[-1]
+        assert fg.aggregate(cell.pipeline, updates, f=0).tolist() == np.eye(3)[row].tolist()
+        assert cell.data.target.called("data") == name
+        again = Cell.build(CellConfig.model_validate(cell.canonical), laid[name].known)
+        assert again.id == cell.id and type(again.pipeline.rule) is type(cell.pipeline.rule)
+
+
+def test_a_module_that_has_changed_is_read_again(tmp_path):
+    (tmp_path / "changing.py").write_text("def data():\n    return 1\n")
+    (tmp_path / "suite.yaml").write_text("task: {data: 'changing:data'}\n")
+    data = lay_out(tmp_path / "suite.yaml")[1].cells[-1].data
+    assert data.target.called("data") == 1
+    (tmp_path / "changing.py").write_text("def data():\n    return 2  # another size\n")
+    assert data.target.called("data") == 2

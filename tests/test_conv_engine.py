@@ -11,10 +11,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import Examples, LocalPlan, Model
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.engines import conv, parallel
+from fedguard.tasks.compute import USUAL_MEMORY, Compute
+from fedguard.tasks.engines import conv
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.network import Network
@@ -23,7 +24,7 @@ CLASSES = 5
 
 
 def model(name, shape):
-    return registry().build("model", name).build(shape, CLASSES)
+    return installed().build("model", name).build(shape, CLASSES)
 
 
 def pooled(pool, kernel=3, padding=0, channels=3):
@@ -109,13 +110,13 @@ def scene(network, dtype=torch.float64, sizes=SIZES, pixels=torch.randn):
     return module, shape, parts
 
 
-def both(scene, plan, clients=None):
+def both(scene, plan, clients=None, memory=USUAL_MEMORY):
     """What the clients move by, as the engine and as the plain loop find it."""
     module, shape, parts = scene
     clients = range(len(parts)) if clients is None else clients
     start = flat_of(module)
     schedules = [schedule(plan, len(parts[client]), Rng(client).numpy()) for client in clients]
-    engine = ConvEngine(conv_shapes(module, shape), parts)
+    engine = ConvEngine(conv_shapes(module, shape), parts, Compute(memory=memory))
     found = torch.full((len(clients), len(start)), torch.nan, dtype=start.dtype)
     engine.train(start, clients, schedules, plan, found)
     none = torch.zeros_like(start)
@@ -184,10 +185,9 @@ def test_chunks_and_threads_change_nothing(network, monkeypatch):
     _, expected = both(set_up, plan, clients)
     for together, memory, threads in ((1, 1 << 30, 1), (2, 1 << 30, 2), (100, 1 << 30, 1), (100, 4, 2)):
         monkeypatch.setattr(conv, "TOGETHER", together)
-        monkeypatch.setattr(parallel, "_floats", memory // 4)
         torch.set_num_threads(threads)
         try:
-            found, _ = both(set_up, plan, clients)
+            found, _ = both(set_up, plan, clients, memory)
         finally:
             torch.set_num_threads(1)
         assert (found - expected).abs().max() < 1e-10

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fedguard.bench.rehearsal import refusals
-from fedguard.bench.trial import deal, set_up
+from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Document, plan, read_suite
-from fedguard.config.cells import Cell, override
+from fedguard.config.cells import Cell
 from fedguard.config.document import parse_yaml
+from fedguard.config.layout import override
 from fedguard.contracts import ClientTransform, Mixing
-from fedguard.registry import registry
+from fedguard.registry import installed
 
 SUITE = """\
 clients: {total: 6, malicious: 1}
@@ -45,13 +47,13 @@ def cell(*settings: str) -> Cell:
 
 
 def pipeline(name: str) -> str:
-    whole = issubclass(registry().get("defense", name), (Mixing, ClientTransform))
+    whole = issubclass(installed().get("defense", name), (Mixing, ClientTransform))
     return f"{name} >> mean" if whole else name
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task):
-    for name in registry().names("defense"):
+    for name in installed().names("defense"):
         if name in ELSEWHERE:
             continue
         one = cell(TASKS[task], f"defense={pipeline(name)}")
@@ -63,7 +65,7 @@ def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task
             assert "\n" not in refused[one.id]
         else:
             assert not refused, (name, refused)
-            (report,) = one.architecture.run(set_up(one, 0, deal(one, 0)[0]))
+            (report,) = one.architecture.run(set_up(one, 0, Workbench().task(one, 0)))
             assert bool(report.model.isfinite().all()), name
 
 

@@ -7,7 +7,6 @@ reported as skipped.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -22,18 +21,15 @@ from torch import nn
 import fedguard as fg
 from fedguard.contracts import DPSGD, LocalPlan
 from fedguard.errors import ConfigError
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
-from fedguard.tasks import device
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.engines import parallel
-from fedguard.tasks.engines.parallel import set_memory
+from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.private import gaussian
 from fedguard.tasks.network import Network
+from tests.forked import fedguard
 from tests.pretended import CASES, FAULTS
 from tests.test_cohort import altered, deal, plain_loop
-
-pytestmark = pytest.mark.processes
 
 cuda = pytest.mark.cuda
 needs_one = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: run this on a machine with one")
@@ -42,18 +38,16 @@ QUICK = Path("examples/quick.yaml")
 
 @pytest.fixture(autouse=True)
 def as_before():
-    dtype, floats = torch.get_default_dtype(), parallel.memory_floats()
+    dtype = torch.get_default_dtype()
     yield
     torch.set_default_dtype(dtype)
-    set_memory(4 * floats)
-    device.set_device("cpu")
 
 
 @pytest.fixture(scope="module")
 def pretended() -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pretended"], capture_output=True, text=True, timeout=300, check=False
-    )
+    # A process that starts from nothing: a fork would inherit an engine of gradients that knows no such device.
+    command = [sys.executable, "-m", "tests.pretended"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -83,14 +77,14 @@ def test_clients_that_cross_to_a_device_in_slices_equal_the_plain_loop(model, cl
     """With main memory as the device: the updates come back to their own rows, with their own corrections."""
     torch.set_default_dtype(torch.float64)
     parts = deal((5, 17, 9), (1, 16, 16))
-    network = Network(registry().build("model", model), (1, 16, 16), 10, Rng(0))
+    network = Network(installed().build("model", model), (1, 16, 16), 10, Rng(0))
     start = network.flat.clone()
     plan = altered(LocalPlan(lr=0.05, batch_size=4, epochs=2, momentum=0.5), len(start), "prox and corrections")
     out = torch.full((3, len(start)), torch.nan)
     cohort, rng = Cohort(network, parts), Rng(3)
     schedules = [schedule(plan, len(part), rng.child("client", c).numpy()) for c, part in enumerate(parts)]
-    set_memory(4 * clients_at_a_time * len(start))
-    cohort._train_there(start, range(3), schedules, plan, rng, out)
+    network.compute.memory = 4 * clients_at_a_time * len(start)
+    cohort._train_there(start, range(3), schedules, plan, [rng] * 3, out)
     assert (out - expected(network.module, start, parts, plan)).abs().max() < 1e-10
 
 
@@ -98,7 +92,7 @@ def test_steps_that_a_client_alters_are_altered_across_the_boundary():
     """FedProx's pull, and a projection onto a box, done in main memory."""
     torch.set_default_dtype(torch.float64)
     parts = deal((5, 9))
-    network = Network(registry().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
+    network = Network(installed().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
     start, rng, out = network.flat.clone(), Rng(3), torch.empty(2, network.dim)
     pulled = LocalPlan(lr=0.05, batch_size=4, epochs=2, prox=0.7)
     by_hand = replace(
@@ -106,10 +100,10 @@ def test_steps_that_a_client_alters_are_altered_across_the_boundary():
     )
     schedules = [schedule(pulled, len(part), rng.child("client", c).numpy()) for c, part in enumerate(parts)]
     cohort = Cohort(network, parts)
-    cohort._train_there(start, range(2), schedules, by_hand, rng, out)
+    cohort._train_there(start, range(2), schedules, by_hand, [rng] * 2, out)
     assert (out - expected(network.module, start, parts, pulled)).abs().max() < 1e-10
     boxed = replace(by_hand, project=lambda now, before: before + (now - before).clamp(-1e-4, 1e-4))
-    cohort._train_there(start, range(2), schedules, boxed, rng, out)
+    cohort._train_there(start, range(2), schedules, boxed, [rng] * 2, out)
     assert out.abs().max() == pytest.approx(1e-4)
 
 
@@ -131,8 +125,9 @@ def test_the_noise_that_is_brought_to_a_device_is_that_of_opacus():
 
 
 def test_nothing_is_held_twice_on_the_cpu():
-    data = torch.rand(3)
-    assert device.brought(data) is data
+    (part,) = deal((5,))
+    network = Network(installed().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
+    assert Cohort(network, [part])._parts[0].x.data_ptr() == part.x.data_ptr()
 
 
 def test_without_a_cuda_device_a_run_is_refused_before_it_begins(tmp_path, monkeypatch):
@@ -148,9 +143,7 @@ def test_without_a_cuda_device_a_run_is_refused_before_it_begins(tmp_path, monke
 
 
 def test_the_command_line_refuses_in_one_line(tmp_path):
-    command = [sys.executable, "-m", "fedguard.cli", "run", str(QUICK.resolve()), "--device", "cuda"]
-    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=hidden, check=False)
+    done = fedguard("run", str(QUICK.resolve()), "--device", "cuda", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2
     assert done.stderr.strip().endswith("has none. Use --device cpu.")
     assert "--device: expected a CUDA device" in done.stderr
@@ -193,12 +186,12 @@ def test_on_a_gpu_the_cohort_equals_the_plain_loop(model, shape):
     parts = deal((5, 40, 17, 1), shape, classes)
     if len(shape) == 1:
         parts = [part.replace(x=(part.x * classes).floor()) for part in parts]
-    network = Network(registry().build("model", model), shape, classes, Rng(0))
+    network = Network(installed().build("model", model), shape, classes, Rng(0))
     start = network.flat.clone()
     plan = altered(LocalPlan(lr=0.02, batch_size=4, epochs=2, momentum=0.5), len(start), "prox and corrections")
     wanted = expected(network.module, start, parts, plan)
     here = network.logits(start, parts[1].x)
-    device.set_device("cuda")
+    network = Network(installed().build("model", model), shape, classes, Rng(0), Compute("cuda"))
     out = torch.empty(4, len(start))
     Cohort(network, parts).train(start, range(4), plan, Rng(3), out)
     assert (out - wanted).abs().max() < 1e-9
@@ -209,11 +202,10 @@ def test_on_a_gpu_the_cohort_equals_the_plain_loop(model, shape):
 @needs_one
 def test_on_a_gpu_private_training_draws_the_same_noise():
     parts = deal((20, 12))
-    network = Network(registry().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
     plan = LocalPlan(lr=0.1, batch_size=5, epochs=2, private=DPSGD(sample_rate=0.25, levels=((1.0, 1.0),)))
     found = []
     for name in ("cpu", "cuda"):
-        device.set_device(name)
+        network = Network(installed().build("model", "softmax"), (1, 8, 8), 10, Rng(0), Compute(name))
         out = torch.empty(2, network.dim)
         Cohort(network, parts).train(network.flat.clone(), range(2), plan, Rng(3), out)
         found.append(out)

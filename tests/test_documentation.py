@@ -17,9 +17,15 @@ import pytest
 from typer.main import get_command
 
 from fedguard import cli
+from fedguard.architectures.masking.group_testing import GroupTesting
+from fedguard.architectures.masking.groups import Groups
+from fedguard.bench.docstrings import prose
+from fedguard.bench.explain.settings import settings
 from fedguard.config.schema import Suite
-from fedguard.contracts import Bands, ClientNoise, DistributedNoise, Groups, GroupTesting, Level, RecordNoise
-from fedguard.registry import KINDS, iterate, registry
+from fedguard.privacy.kinds.client import Bands, ClientNoise
+from fedguard.privacy.kinds.distributed import DistributedNoise
+from fedguard.privacy.kinds.record import Level, RecordNoise
+from fedguard.registry import KINDS, installed
 
 pytest.importorskip("mkdocs")
 ROOT = Path(__file__).parents[1]
@@ -35,7 +41,9 @@ class Page(HTMLParser):
         self.ids: set[str] = set()
         self.text: dict[str, str] = defaultdict(str)
         self.rows: dict[str, list[list[str]]] = defaultdict(list)
-        self._section, self._cell, self._quiet = "", False, 0
+        self.formulae: dict[str, int] = defaultdict(int)
+        self.prose = ""
+        self._section, self._cell, self._quiet, self._set = "", False, 0, 0
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
@@ -56,16 +64,20 @@ class Page(HTMLParser):
         if tag == "td":
             self.rows[self._section][-1].append("")
         self._quiet += tag in ("script", "style")
+        self._set += tag in ("code", "pre", "math")
+        self.formulae[self._section] += tag == "math"
 
     def handle_endtag(self, tag):
         self._cell = self._cell and tag != "td"
         self._quiet -= tag in ("script", "style")
+        self._set -= tag in ("code", "pre", "math")
 
     def handle_data(self, data):
         if self._quiet:
             self.loads += re.findall(r"@import[^;]*|url\((?!data:)(.*?)\)", data)
             return
         self.text[self._section] += data
+        self.prose += "" if self._set else data
         if self._cell:
             self.rows[self._section][-1][-1] += data
 
@@ -122,7 +134,7 @@ def test_each_anchor_of_a_page_is_there_once(folder):
 
 def test_each_defense_names_the_file_that_it_is_defined_in(folder):
     found = re.findall(r"<code>(defenses/[\w/]+\.py)</code>", (folder / "reference/defenses.html").read_text())
-    assert len(found) == len(list(iterate(["defense"])))
+    assert len(found) == len(list(installed().classes(["defense"])))
     assert all((ROOT / one).is_file() for one in found)
 
 
@@ -132,15 +144,16 @@ def test_no_source_of_the_site_is_in_it(folder):
 
 PAGE_OF = {
     "attack": "attacks", "trigger": "attacks", "inference": "inference", "protocol": "protocol_attacks",
-    "defense": "defenses", "data": "tasks", "partition": "tasks", "model": "tasks", "architecture": "tasks",
+    "defense": "defenses", "algorithm": "algorithms", "masking": "modes", "noise": "noises", "data": "tasks", "partition": "tasks",
+    "model": "tasks", "architecture": "tasks", "availability": "availabilities",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_algorithm_has_its_entry_with_source_and_parameters(site, kind):
     page = site[f"reference/{PAGE_OF[kind]}.html"]
-    for _, cls in iterate([kind]):
-        if registry().origin(kind, cls.name) != "built in":
+    for _, cls in installed().classes([kind]):
+        if installed().origin(kind, cls.name) != "built in":
             continue
         text, rows = said(page.text[cls.name]), page.rows[cls.name]
         assert cls.summary().replace("`", "") in text, cls.name
@@ -150,6 +163,27 @@ def test_each_algorithm_has_its_entry_with_source_and_parameters(site, kind):
             if field.default is not dataclasses.MISSING:
                 assert row[2] == str(field.default), (cls.name, field.name)
             assert row[3], f"{cls.name}: {field.name} is not explained"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_formula_of_an_algorithm_is_set(site, kind):
+    page, seen = site[f"reference/{PAGE_OF[kind]}.html"], 0
+    for _, cls in installed().classes([kind]):
+        if installed().origin(kind, cls.name) == "built in":
+            said = prose(cls.__doc__ or "") + "".join(one.meaning for one in settings(cls))
+            assert page.formulae[cls.name] == said.count("$") / 2, cls.name
+            seen += page.formulae[cls.name]
+    assert seen > {"attack": 100, "defense": 150, "inference": 80, "protocol": 20}.get(kind, -1)
+
+
+def test_formulae_of_documents_are_set_and_no_source_of_one_is_left(site):
+    for document in (ROOT / "docs").rglob("*.md"):
+        text = re.sub(r"^```.*?^```|`[^`]*`", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+        shown = site[document.relative_to(ROOT / "docs").with_suffix(".html").as_posix()]
+        assert sum(shown.formulae.values()) >= len(re.findall(r"\$\$?[^$]+\$\$?", text)), document.name
+    assert sum(site["concepts.html"].formulae.values()) == 4
+    for name, page in site.items():
+        assert not re.findall(r".*\$.*|.*\\[a-z({].*", page.prose), name
 
 
 def keys(page: Page, section: str) -> dict[str, list[str]]:
@@ -181,7 +215,7 @@ def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(site):
     ("section", "kind"),
     [
         ("protocol-secure_aggregation--groups", Groups),
-        ("protocol-secure_aggregation-group_testing", GroupTesting),
+        ("protocol-secure_aggregation--group_testing", GroupTesting),
         ("protocol-privacy--kind-record", RecordNoise),
         ("protocol-privacy--kind-client", ClientNoise),
         ("protocol-privacy--kind-distributed", DistributedNoise),

@@ -124,14 +124,20 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("document", with_code())
+#: Its suite is the one that everybody meets first, which takes a while.
+LONG = "docs/quick_start.md"
+
+
+@pytest.mark.parametrize(
+    "document", [pytest.param(page, marks=[pytest.mark.slow] * (page == LONG)) for page in with_code()]
+)
 def test_what_a_page_shows_runs(document, tmp_path, monkeypatch):
     """Its files are written, its commands on them run, its quotes are what they say, and its Python runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(
-        "fedguard.bench.execute.default_jobs", lambda: 1
+        "fedguard.bench.running.execute.default_jobs", lambda: 1
     )  # a worker takes longer to start than these trials take
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     found = blocks(document)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import ast
-import os
+import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fedguard as fg
 from fedguard.bench import starters
-from fedguard.bench.progress import Listener
+from fedguard.bench.running.progress import Listener
 from fedguard.errors import ConfigError, UnknownName
+from tests import forked
 
 ROOT = Path(__file__).parents[1]
 
 
 def fedguard(*arguments: str, cwd: Path, code: int = 0, **more: str) -> str:
-    command = [sys.executable, "-m", "fedguard.cli", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "COLUMNS": "90", **more})
+    done = forked.fedguard(*arguments, cwd=cwd, columns=90, **more)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -41,6 +39,15 @@ def test_what_new_writes_is_what_the_documents_show(kind, name, document, tmp_pa
         assert (tmp_path / file).read_text() == block(document, file)
 
 
+def test_a_command_knows_nothing_of_plugins_that_tests_brought(tmp_path, monkeypatch):
+    (tmp_path / "pushback.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("pushback")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.undo()
+    fedguard("new", "attack", "pushback", cwd=tmp_path / "elsewhere")
+
+
 def test_the_data_that_new_writes_are_those_of_the_documents(tmp_path):
     def of(text: str) -> str:
         return next(ast.unparse(node) for node in ast.parse(text).body if getattr(node, "name", "") == "Moons")
@@ -53,9 +60,7 @@ def test_what_new_writes_passes_its_own_tests(tmp_path):
     for kind in starters.KINDS:
         said = fedguard("new", kind, f"my_{kind}", cwd=tmp_path)
         assert f"my_{kind}.py, my_{kind}.yaml, test_my_{kind}.py written." in said
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = forked.called("pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
 

@@ -11,13 +11,13 @@ import torch
 
 import fedguard as fg
 from fedguard.architectures.effect import effects
-from fedguard.bench.judging.lint import lint
-from fedguard.bench.judging.permutation import changed_by_order
-from fedguard.bench.judging.results import Case, Results, results_of
-from fedguard.bench.judging.run_flags import NOT_YET, RUN_FLAGS, Found, Open
+from fedguard.bench.flags.lint import lint
+from fedguard.bench.flags.permutation import changed_by_order
+from fedguard.bench.flags.results import Case, Results, results_of
+from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, Found, Open
 from fedguard.errors import UnknownName
 from fedguard.metrics.flags import FLAGS, Lacking, parameters_of, raised
-from fedguard.registry import registry
+from fedguard.registry import installed
 from tests.table import normal
 from tests.test_attacks import view
 
@@ -446,14 +446,12 @@ class ClientMemory(RowMemory):
 def odd_rules(tmp_path, monkeypatch):
     (tmp_path / "odd_rules.py").write_text(RULES)
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry().use_modules(["odd_rules"])
-    yield
-    registry().use_modules([])
+    return installed().with_modules(["odd_rules"])
 
 
 def test_19_the_order_of_clients(odd_rules):
     def change(text):
-        return changed_by_order(registry().pipeline(text).spec(), 10, 2)
+        return changed_by_order(odd_rules.pipeline(text).spec(), 10, 2, odd_rules)
 
     assert change("first_row") > 0.1
     assert change("nnm >> first_row") > 0.001
@@ -462,13 +460,13 @@ def test_19_the_order_of_clients(odd_rules):
     for text in ("mean", "median", "krum", "nnm >> trimmed_mean", "fltrust"):
         assert change(text) == 0, text
     assert "it draws" in change("bucketing >> median")
-    assert "trimmed_mean needs n >= 2f + 1" in changed_by_order(registry().pipeline("trimmed_mean").spec(), 4, 2)
+    assert "trimmed_mean needs n >= 2f + 1" in changed_by_order(installed().pipeline("trimmed_mean").spec(), 4, 2)
 
 
 def test_19_a_rule_that_is_not_at_hand():
     assert "unknown defense 'first_row'" in changed_by_order([{"name": "first_row"}], 10, 2)
     with pytest.raises(UnknownName):
-        registry().pipeline("first_row")
+        installed().pipeline("first_row")
 
 
 # Real records.
@@ -522,7 +520,7 @@ def test_root_only_is_the_servers_own_training(tmp_path):
     import torch
 
     from fedguard.api import lay_out
-    from fedguard.bench.trial import deal
+    from fedguard.bench.running.workbench import Workbench
     from fedguard.contracts import ROOT
 
     suite = {
@@ -535,7 +533,7 @@ def test_root_only_is_the_servers_own_training(tmp_path):
     }
     run = fg.run(suite, store=tmp_path, jobs=1)
     (record,) = run.records.values()
-    task, _ = deal(lay_out(suite)[1].cells[0], 0)
+    task = Workbench().task(lay_out(suite)[1].cells[0], 0)
     examples, test = task.examples(ROOT), task.dataset.test
     weight, bias = torch.zeros(3, 13, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     start = task.initial_model(fg_rng(0).child("model")).double()
@@ -554,7 +552,7 @@ def fg_rng(seed):
     return Rng(seed)
 
 
-def test_the_length_of_hostile_updates_is_measured(run):
+def test_the_length_of_malicious_updates_is_measured(run):
     """alie with z = 0 sends the honest mean, which is shorter than the mean length; noise of 0.05 has the length it has."""
     for record in run.records.values():
         length = record["result"]["aggregate"]["hostile_length"]
@@ -596,7 +594,7 @@ def test_a_weak_direction_is_flagged_and_a_chosen_one_is_not(tmp_path):
 def test_the_effect_in_a_record_is_that_of_whole_rounds():
     """Against a round that is aggregated from the rows themselves, with each sibling's rows in turn."""
     honest, f = normal(9, 30, 1, centre=0.3), 3
-    attack = registry().build("attack", "min_max(direction='std')")
+    attack = installed().build("attack", "min_max(direction='std')")
     seen = view(honest, f=f, sees=attack.needs[0], rule="krum")
     rule = view(honest, f=f, rule="krum").rule
     found = effects(attack, seen, honest, attack.craft(seen), rule)
@@ -608,7 +606,7 @@ def test_the_effect_in_a_record_is_that_of_whole_rounds():
     assert found == pytest.approx(expected, abs=1e-4)
     assert len(set(found.values())) > 2
     assert effects(attack, seen, honest[:0], attack.craft(seen), rule) is None
-    assert effects(registry().build("attack", "alie"), seen, honest, honest[:f], rule) is None
+    assert effects(installed().build("attack", "alie"), seen, honest, honest[:f], rule) is None
 
 
 def test_a_whole_run_is_judged(run):
@@ -634,7 +632,7 @@ def test_a_tuned_suite_is_known_to_be(tmp_path):
 
 
 def test_spread_and_noise_by_hand():
-    from fedguard.bench.judging.run_flags import _spread_and_noise
+    from fedguard.bench.flags.run_flags import _spread_and_noise
 
     spread, noise = _spread_and_noise([[0.9, 0.8, 0.7], [0.5, 0.4, 0.3]])
     assert spread == pytest.approx(0.4 / math.sqrt(2))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fedguard.contracts import DPSGD, Examples, LocalPlan
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.engines.conv import ConvEngine
@@ -39,7 +39,7 @@ def wide(shape: tuple[int, ...], classes: int) -> nn.Module:
 def scene(model: str, sizes=(90, 12, 30)) -> tuple[Network, torch.Tensor, list[Examples]]:
     """A network, a start with large weights, and clients with the small inputs that go with it."""
     shape = (1, 8, 8) if model == MLP else (1, 16, 16)
-    network = Network(registry().build("model", model), shape, 10, Rng(0))
+    network = Network(installed().build("model", model), shape, 10, Rng(0))
     layers = len(list(network.module.parameters())) // 2
     parts = [part.replace(x=part.x * SCALE**-layers) for part in deal(sizes, shape)]
     scaled = []
@@ -70,8 +70,8 @@ def batches_of(plan: LocalPlan, parts):
 
 
 ENGINES = {
-    "dense, delta form": (MLP, lambda network, parts: DenseEngine(network.widths, parts)),
-    "dense, held": (MLP, lambda network, parts: held(DenseEngine(network.widths, parts))),
+    "dense, delta form": (MLP, lambda network, parts: DenseEngine(network.widths, parts, network.compute)),
+    "dense, held": (MLP, lambda network, parts: held(DenseEngine(network.widths, parts, network.compute))),
     "conv, blocks": (NARROW, lambda network, parts: Cohort(network, parts)._engine),
     "conv, pixels": (WIDE, lambda network, parts: Cohort(network, parts)._engine),
     "general": (MLP, ModuleEngine),
@@ -108,7 +108,7 @@ def test_corrections_and_what_a_client_does_to_its_gradient_are_kept():
     corrected = LocalPlan(lr=1.0, steps=1, batch_size=12, prox=0.5, corrections={0: correction, 2: -correction})
     (truth,) = [exact(network, start, parts[0], batch) for batch in batches_of(PLAIN, parts)[0]]
     sizes = [part.numel() for part in truth]
-    for engine in (ModuleEngine(network, parts), held(DenseEngine(network.widths, parts))):
+    for engine in (ModuleEngine(network, parts), held(DenseEngine(network.widths, parts, network.compute))):
         out = torch.empty(len(parts), len(start))
         engine.train(start, range(len(parts)), batches_of(corrected, parts), corrected, out)
         pulled = correction.double().split(sizes)

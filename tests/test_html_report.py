@@ -11,6 +11,9 @@ from html.parser import HTMLParser
 
 import pytest
 import typer
+from typer.testing import CliRunner
+
+import fedguard as fg
 from fedguard.app.charts.breakdown import breakdown
 from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.report import report as write
@@ -19,16 +22,14 @@ from fedguard.app.report.document import POLICY
 from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, table, to_bytes
 from fedguard.app.report.sections import SECTIONS
-from typer.testing import CliRunner
-
-import fedguard as fg
-from fedguard.bench.breakdown import Breakdown, Curve
 from fedguard.bench.gate.verdict import Judgement, Verdict
-from fedguard.bench.matrix import FIGURES, Entry
-from fedguard.bench.record import to_text
-from fedguard.bench.run import Run
+from fedguard.bench.records.record import to_text
+from fedguard.bench.results.breakdown import Breakdown, Curve
+from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.run import Run
 from fedguard.commands.report import report as command
 from fedguard.errors import MissingExtra, StoreError
+from fedguard.metrics.figures import FIGURES
 
 #: Small, with all that a report can show: refusals, a swept number, noise, masks, and attacks on the clients' privacy.
 SUITE = {

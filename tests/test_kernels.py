@@ -177,7 +177,7 @@ def test_inner_products_and_distances_keep_at_any_scale(scale, zeros):
 
 @pytest.mark.parametrize("double", [False, True])
 def test_plain_updates_cost_one_pass_in_float32(double, monkeypatch):
-    """Zeros and copies, which free riders and colluders send, have no part in the fallback to float64."""
+    """Zeros and copies, which free riders and malicious clients send, have no part in the fallback to float64."""
     updates = normal(9, 50, centre=0)
     updates[2], updates[5] = 0, updates[4]
     if double:

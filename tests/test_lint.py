@@ -10,10 +10,10 @@ import pytest
 
 import fedguard as fg
 from fedguard import cli
-from fedguard.bench.export import write_rows
-from fedguard.bench.judging.foreign import read_results
-from fedguard.bench.judging.lint import lint, results_named
-from fedguard.bench.judging.results import results_of
+from fedguard.bench.flags.foreign import read_results
+from fedguard.bench.flags.lint import lint, results_named
+from fedguard.bench.flags.results import results_of
+from fedguard.bench.results.export import write_rows
 from fedguard.errors import ConfigError, StoreError
 
 PAPER = """\
@@ -197,16 +197,25 @@ def test_an_export_is_judged_like_the_run(run, tmp_path):
         assert {"class_lost", "past_its_best", "nothing_hurts", "tax_above_benefit", "attack_helps"} <= shared
 
         def cells(found, shared=shared):
-            """Without the corners in which the colluders send nothing, which an export has no rows of."""
+            """Without the corners in which the malicious clients send nothing, which an export has no rows of."""
             return sorted(
                 (one.flag, one.cell, one.seed, one.said)
                 for one in found.findings
-                if one.flag in shared and not one.cell.startswith("dropout against")
+                if one.flag in shared and "trained to compare with" not in one.cell
             )
 
         assert cells(theirs) == cells(ours)
         assert len(cells(ours)) > 5
         assert "backdoor_without_baseline" not in judged  # an export's success has the clean model's taken off
+
+
+def test_what_is_trained_to_compare_with_says_so(run):
+    cells = {one.cell for one in results_of(run).trials}
+    assert {
+        "ipm(tau=5) against median",
+        "silent malicious clients against median, not in the matrix, trained to compare with",
+    } <= cells
+    assert not [one for one in cells if one.startswith("dropout")]
 
 
 def test_results_named(run, tmp_path):

@@ -13,16 +13,16 @@ from scipy import stats
 
 import fedguard as fg
 from fedguard.architectures.local import kept
-from fedguard.bench.record import to_text
+from fedguard.bench.records.record import to_text
 from fedguard.contracts import Examples, Participation, Partition, Stay
 from fedguard.errors import ConfigError
 from fedguard.metrics import dissimilarity as measure
 from fedguard.metrics import minority
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
-CLIENTS, ROUND, HOSTILE = 10_000, 100, 10
+CLIENTS, ROUND, MALICIOUS = 10_000, 100, 10
 
 MODULE = """
 import numpy as np, torch
@@ -46,7 +46,7 @@ def suite(tmp_path):
     text = {
         "name": "crowd",
         "task": {"data": "crowd:data", "partition": "natural"},
-        "clients": {"total": CLIENTS, "per_round": ROUND, "malicious": HOSTILE},
+        "clients": {"total": CLIENTS, "per_round": ROUND, "malicious": MALICIOUS},
         "training": {"rounds": 4, "lr": 0.5},
         "seeds": 1,
         "matrix": {"attack": ["none", "label_flip"], "defense": ["mean", "trimmed_mean"]},
@@ -125,10 +125,10 @@ def test_no_more_gradients_are_held_than_there_is_room_for(clients):
 # Who takes part.
 
 
-def hostile_in(participation, rounds):
-    hostile = set(Rng(5).child("hostile").numpy().permutation(CLIENTS)[:HOSTILE].tolist())
+def malicious_in(participation, rounds):
+    malicious = set(Rng(5).child("hostile").numpy().permutation(CLIENTS)[:MALICIOUS].tolist())
     drawn = [participation.choose(Rng(0).child("participation", round), round) for round in range(1, rounds + 1)]
-    return [len(hostile.intersection(one)) for one in drawn], [len(one) for one in drawn]
+    return [len(malicious.intersection(one)) for one in drawn], [len(one) for one in drawn]
 
 
 def p_value(counts, law):
@@ -138,16 +138,16 @@ def p_value(counts, law):
     return stats.chisquare(found, np.array(expected) * len(counts)).pvalue
 
 
-def test_hostile_clients_in_a_round_follow_the_hypergeometric_law():
-    found, sizes = hostile_in(Participation(total=CLIENTS, per_round=ROUND), 3000)
+def test_malicious_clients_in_a_round_follow_the_hypergeometric_law():
+    found, sizes = malicious_in(Participation(total=CLIENTS, per_round=ROUND), 3000)
     assert set(sizes) == {ROUND}
-    assert p_value(found, stats.hypergeom(CLIENTS, HOSTILE, ROUND)) > 1e-3
-    assert p_value(found, stats.hypergeom(CLIENTS, 2 * HOSTILE, ROUND)) < 1e-6  # the test tells them apart
+    assert p_value(found, stats.hypergeom(CLIENTS, MALICIOUS, ROUND)) > 1e-3
+    assert p_value(found, stats.hypergeom(CLIENTS, 2 * MALICIOUS, ROUND)) < 1e-6  # the test tells them apart
 
 
 def test_under_poisson_sampling_the_binomial_law():
-    found, sizes = hostile_in(Participation(total=CLIENTS, per_round=ROUND, sampling="poisson"), 3000)
-    assert p_value(found, stats.binom(HOSTILE, ROUND / CLIENTS)) > 1e-3
+    found, sizes = malicious_in(Participation(total=CLIENTS, per_round=ROUND, sampling="poisson"), 3000)
+    assert p_value(found, stats.binom(MALICIOUS, ROUND / CLIENTS)) > 1e-3
     assert np.std(sizes) == pytest.approx(math.sqrt(ROUND * 0.99), rel=0.1)
 
 
@@ -171,7 +171,7 @@ def examples(count, classes=10, owners=None):
 
 def test_natural_clients_get_what_is_theirs():
     given = examples(20_000, owners=3000)
-    parts = registry().build("partition", "natural").split(given, 2500, Rng(0))
+    parts = installed().build("partition", "natural").split(given, 2500, Rng(0))
     owner = given.client.numpy()
     for part in parts:
         assert part.tolist() == np.flatnonzero(owner == owner[part[0]]).tolist()
@@ -181,12 +181,12 @@ def test_natural_clients_get_what_is_theirs():
 def test_a_partition_serves_ten_thousand_or_says_why_not():
     given = examples(50_000)
     for spec in ("iid", "gamma_similarity", "label_sorted(shards=2)", "quantity_skew", "rare_class(holders=10)"):
-        parts = registry().build("partition", spec).split(given, CLIENTS, Rng(0))
+        parts = installed().build("partition", spec).split(given, CLIENTS, Rng(0))
         assert len(parts) == CLIENTS
         assert min(map(len, parts)) >= 1
         assert len(np.unique(np.concatenate(parts))) == 50_000
     with pytest.raises(ConfigError, match="left one of 1000 clients with fewer than 2 of the 2000 examples"):
-        registry().build("partition", "dirichlet(alpha=0.1)").split(examples(2000), 1000, Rng(0))
+        installed().build("partition", "dirichlet(alpha=0.1)").split(examples(2000), 1000, Rng(0))
 
 
 class Forgetful(Partition):
@@ -198,7 +198,7 @@ class Forgetful(Partition):
 
 
 def test_a_client_without_examples_is_named():
-    digits, softmax = registry().build("data", "digits"), registry().build("model", "softmax")
+    digits, softmax = installed().build("data", "digits"), installed().build("model", "softmax")
     with pytest.raises(ConfigError, match="for each of 20 clients; 2 of them, client 0 first, have none of the 1437"):
         Classification.deal(digits, softmax, Forgetful(), 20, Rng(0))
 
@@ -223,7 +223,7 @@ class Round:
 
 
 def test_of_many_minorities_the_most_excluded_are_told():
-    found = minority.minorities(Alone(), [Round()], hostile={8}, class_accuracy=[0.5] * 10)
+    found = minority.minorities(Alone(), [Round()], malicious={8}, class_accuracy=[0.5] * 10)
     assert len(found) == minority.MOST
     assert [one["client"] for one in found] == sorted(one["client"] for one in found)
     assert {one["client"] for one in found if one["excluded"] == 1} == {7, 9}

@@ -14,44 +14,48 @@ from rich.console import Console
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.architectures.masking import decoding, masking
+from fedguard.architectures.masking import decoding
+from fedguard.architectures.masking.full import Full
+from fedguard.architectures.masking.group_testing import GroupTesting
+from fedguard.architectures.masking.groups import Groups
 from fedguard.architectures.rule_context import KnownToColluders
 from fedguard.architectures.server import Server
-from fedguard.architectures.wire import Sent, Wire, leave
-from fedguard.bench.card import threat_card
-from fedguard.bench.check import checked, estimate_seconds, refused_cells
-from fedguard.bench.protocol import protocol_card
-from fedguard.bench.record import reproducible
-from fedguard.bench.rehearsal import refusals
+from fedguard.architectures.wire import leave
+from fedguard.bench.records.record import reproducible
 from fedguard.bench.report import overview
-from fedguard.bench.trial import run_trial
+from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.check import checked, estimate_seconds, refused_cells
+from fedguard.bench.running.protocol import protocol_card
+from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.trial import run_trial
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
-    DistributedNoise,
     Dropout,
     FixedPoint,
-    Groups,
-    GroupTested,
-    GroupTesting,
+    Off,
     Participation,
     Pipeline,
     PoisonAttack,
     Protocol,
+    Sent,
     Sight,
     Training,
     WeightRule,
+    Wire,
 )
 from fedguard.errors import ConfigError, NotObservable
 from fedguard.privacy.distributed import DistributedDP
+from fedguard.privacy.kinds.distributed import DistributedNoise
+from fedguard.registry import installed
 from fedguard.secagg.encoding import OverflowBudgetError
 from fedguard.visibility import exposed, judge
 from tests.reference import mean, median
 from tests.table import normal
 from tests.test_training import deal, set_up
 
-FULL = Protocol(secure_aggregation="full")
+FULL = Protocol(secure_aggregation=Full())
 STEPS = ("advertise_keys", "share_keys", "masked_input", "consistency", "unmask")
 
 
@@ -60,15 +64,19 @@ def federation(protocol, *, clients=20, pipeline="mean", rounds=4, root=0, told=
     task = deal("softmax", partition=others.pop("partition", "dirichlet(alpha=0.5)"), clients=clients, root=root)
     training = Training(rounds=rounds, lr=0.1, batch_size=16)
     setup = set_up(task, training, pipeline=pipeline, told=told or 0, seed=seed, **others)
-    sees = exposed(Server.exposes, protocol.mode, root > 0)
+    sees = exposed(Server.exposes, protocol.secure_aggregation, root > 0)
     return dataclasses.replace(setup, protocol=protocol, rule_sees=sees.server, attack_sees=sees.clients)
 
 
-def sent(setup, updates, *, hostile=(), round=1) -> Sent:
+def sent(setup, updates, *, malicious=(), round=1) -> Sent:
     """One round in which client i sends row i."""
     return leave(
-        setup, torch.zeros(setup.task.dim), round, Wire(updates, tuple(range(len(updates))), frozenset(hostile))
+        setup, torch.zeros(setup.task.dim), round, Wire(updates, tuple(range(len(updates))), frozenset(malicious))
     )
+
+
+def receiver(setup):
+    return setup.protocol.secure_aggregation.receiver(setup)
 
 
 def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[Sent, torch.Tensor]:
@@ -79,7 +87,7 @@ def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[Sent, torch.Ten
 def cell(**settings) -> Cell:
     """A small cell; dotted keys with ``__`` for the dot."""
     base = {"clients": {"total": 20, "malicious": 2}, "training": {"rounds": 3}, "attack": "sign_flip"}
-    return Cell.build(CellConfig.model_validate({**base, **settings}))
+    return Cell.build(CellConfig.model_validate({**base, **settings}), installed())
 
 
 # What the server gets
@@ -110,7 +118,7 @@ def test_fedavg_under_masks_is_the_plain_run_but_for_the_rounding():
 def test_the_error_in_the_record_is_the_true_one(encoding):
     setup = federation(dataclasses.replace(FULL, encoding=encoding))
     wire, updates = random_round(setup)
-    received = masking(setup).receive(wire)
+    received = receiver(setup).receive(wire)
     truth = torch.tensor(mean(updates.tolist()), dtype=torch.float64)
     error = float((received.rows[0].double() - truth).norm() / truth.norm())
     assert received.masked.error == pytest.approx(error, rel=0.05, abs=1e-7)  # float32 rows
@@ -121,7 +129,7 @@ def test_the_error_in_the_record_is_the_true_one(encoding):
 def test_coordinates_beyond_the_clip_are_cut_and_counted():
     setup = federation(dataclasses.replace(FULL, encoding=FixedPoint(clip=0.1)))
     wire, updates = random_round(setup)
-    received = masking(setup).receive(wire)
+    received = receiver(setup).receive(wire)
     cut = updates.clamp(-0.1, 0.1)
     assert (received.rows[0].double() - cut.mean(0)).abs().max() < 0.1 / (2**19 - 1) + 1e-7
     assert received.masked.clipped == pytest.approx(float((updates.abs() > 0.1).double().mean()), abs=1e-9)
@@ -130,7 +138,7 @@ def test_coordinates_beyond_the_clip_are_cut_and_counted():
 def test_under_groups_the_rows_are_the_means_of_a_partition():
     setup = federation(Protocol(secure_aggregation=Groups(groups=4), dropout=Dropout(rate=0.1)), clients=23, told=3)
     wire, updates = random_round(setup)
-    received = masking(setup).receive(wire)
+    received = receiver(setup).receive(wire)
     everyone = sorted(client for row in received.behind for client in row)
     assert everyone == sorted(set(range(23)) - wire.lost)
     assert wire.lost and len(received.behind) == 4
@@ -143,7 +151,7 @@ def test_under_groups_the_rows_are_the_means_of_a_partition():
 
 def test_groups_are_redrawn_in_each_round_or_never():
     for redraw in (True, False):
-        mode = masking(federation(Protocol(secure_aggregation=Groups(groups=4, redraw=redraw))))
+        mode = receiver(federation(Protocol(secure_aggregation=Groups(groups=4, redraw=redraw))))
         rounds = [tuple(mode.deal(range(20), round)) for round in (1, 2, 3)]
         assert len(set(rounds)) == (3 if redraw else 1)
         for groups in rounds:
@@ -151,11 +159,11 @@ def test_groups_are_redrawn_in_each_round_or_never():
             assert {len(group) for group in groups} == {5}
 
 
-@pytest.mark.parametrize("mode", ["full", Groups(groups=4)])
+@pytest.mark.parametrize("mode", [Full(), Groups(groups=4)])
 def test_clients_weigh_themselves_where_the_rule_weighs_by_samples(mode):
     setup = federation(Protocol(secure_aggregation=mode), pipeline="weighted_mean")
     wire, updates = random_round(setup)
-    received = masking(setup).receive(wire)
+    received = receiver(setup).receive(wire)
     sizes = setup.task.sizes
     for row, members, total in zip(received.rows.tolist(), received.behind, received.samples.tolist(), strict=True):
         assert total == sum(sizes[client] for client in members)
@@ -166,39 +174,39 @@ def test_clients_weigh_themselves_where_the_rule_weighs_by_samples(mode):
     assert max((a.model - b.model).abs().max() for a, b in zip(ours, plain, strict=True)) < 1e-3
 
 
-def test_a_hostile_client_saturates_the_ring_and_two_wrap_it_around():
+def test_a_malicious_client_saturates_the_ring_and_two_wrap_it_around():
     """Honest zeros are exact, so the sum is the colluders' alone: 2^31 - 1, and twice that is -2."""
     scale = (2**19 - 1) / 4.0
-    for hostile, total in (((3,), 2**31 - 1), ((3, 8), -2), ((3, 8, 9), 2**31 - 3)):
+    for malicious, total in (((3,), 2**31 - 1), ((3, 8), -2), ((3, 8, 9), 2**31 - 3)):
         setup = federation(FULL)
         updates = torch.zeros(20, setup.task.dim)
-        updates[list(hostile)] = 1e6
-        received = masking(setup).receive(sent(setup, updates, hostile=hostile))
+        updates[list(malicious)] = 1e6
+        received = receiver(setup).receive(sent(setup, updates, malicious=malicious))
         assert received.rows[0].tolist() == pytest.approx([total / scale / 20] * setup.task.dim, rel=1e-6)
-    report = [*Server().run(federation(FULL, attack="huge_value", hostile=(3,), told=1))][-1]
+    report = [*Server().run(federation(FULL, attack="huge_value", malicious=(3,), told=1))][-1]
     assert report.model.isfinite().all() and report.abandoned is None
 
 
 def test_an_update_that_is_not_finite_cannot_be_encoded():
-    setup = federation(FULL, attack="nan", hostile=(1, 4), told=2)
+    setup = federation(FULL, attack="nan", malicious=(1, 4), told=2)
     for report in Server().run(setup):
         assert report.not_finite == (1, 4)
         assert set(report.clients) == set(range(20)) - {1, 4}
         assert report.told == 1  # one row, which the two may have spoilt for all the server knows
-    many = federation(FULL, attack="nan", hostile=range(9), told=9)  # 11 survive, and a session of 20 needs 12
+    many = federation(FULL, attack="nan", malicious=range(9), told=9)  # 11 survive, and a session of 20 needs 12
     assert all("TooFewSurvivors" in report.abandoned for report in Server().run(many))
 
 
-def test_norm_bound_holds_for_hostile_clients_too():
+def test_norm_bound_holds_for_malicious_clients_too():
     setup = federation(dataclasses.replace(FULL, norm_bound=0.5))
-    wire, updates = random_round(setup, scale=1.0, hostile=(0, 1))
+    wire, updates = random_round(setup, scale=1.0, malicious=(0, 1))
     lengths = updates.norm(dim=1)
     assert lengths.min() > 0.5
-    received = masking(setup).receive(wire)
+    received = receiver(setup).receive(wire)
     bounded = [[0.5 * value / math.hypot(*row) for value in row] for row in updates.tolist()]
     assert torch.allclose(received.rows[0].double(), torch.tensor(mean(bounded)).double(), atol=1e-5)
-    flipped = federation(dataclasses.replace(FULL, norm_bound=0.1), attack="sign_flip(scale=1000)", hostile=(0,))
-    assert max(float(report.hostile_length) for report in Server().run(flipped)) <= 1.5
+    flipped = federation(dataclasses.replace(FULL, norm_bound=0.1), attack="sign_flip(scale=1000)", malicious=(0,))
+    assert max(float(report.malicious_length) for report in Server().run(flipped)) <= 1.5
     assert "idealised" in protocol_card(cell(protocol={"secure_aggregation": "full", "norm_bound": 1.0}))["labels"][1]
 
 
@@ -208,7 +216,7 @@ def test_norm_bound_holds_for_hostile_clients_too():
 def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher_rate():
     lost = {}
     for rate in (0.0, 0.1, 0.3):
-        for mode, pipeline in (("off", "median"), ("full", "mean")):
+        for mode, pipeline in ((Off(), "median"), (Full(), "mean")):
             protocol = Protocol(secure_aggregation=mode, dropout=Dropout(rate=rate))
             setup = federation(protocol, pipeline=pipeline)
             found = [leave(setup, torch.zeros(3), round, Wire(torch.zeros(20, 3), tuple(range(20)), frozenset())).silent for round in range(1, 101)]  # fmt: skip
@@ -221,7 +229,7 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
 @pytest.mark.parametrize("step", STEPS)
 def test_a_round_is_lost_exactly_when_too_few_are_left(step):
     """Eight clients without colluders: a quorum of five has to answer to the end, so three may fall silent."""
-    protocol = Protocol(secure_aggregation="full", colluding=0.0, dropout=Dropout(rate=0.35, at=step))
+    protocol = Protocol(secure_aggregation=Full(), colluding=0.0, dropout=Dropout(rate=0.35, at=step))
     setup = federation(protocol, clients=8, rounds=12)
     before, seen = setup.task.initial_model(setup.rng.child("model")), set()
     for report in Server().run(setup):
@@ -284,9 +292,9 @@ def test_a_rule_that_looks_up_clients_is_refused_whatever_it_declares():
         def weights(self, gram, context):
             return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
 
-    for mode in ("groups", "off"):
+    for mode in (Groups(groups=5), Off()):
         found = judge(Pipeline((Remembers(),)), None, exposed(Server.exposes, mode), cell().threat, 5, 1, mode)
-        assert [*found.reasons] == [] if mode == "off" else "looks up the client behind each row" in found.reasons[0]
+        assert [*found.reasons] == [] if mode == Off() else "looks up the client behind each row" in found.reasons[0]
 
 
 def test_a_rule_is_told_of_no_client_behind_a_mean():
@@ -335,7 +343,7 @@ def test_colluders_simulate_the_rule_on_means_of_groups():
 
 @pytest.mark.parametrize(
     ("mode", "pipeline"),
-    [("full", "mean"), ("full", "weighted_mean")]
+    [(Full(), "mean"), (Full(), "weighted_mean")]
     + [(Groups(groups=5), rule) for rule in ("mean", "weighted_mean", "median", "krum", "nnm >> trimmed_mean")],
 )
 def test_probes_agree_with_the_rule_in_their_hands(mode, pipeline):
@@ -343,8 +351,8 @@ def test_probes_agree_with_the_rule_in_their_hands(mode, pipeline):
     honest, direction = normal(10, 40), normal(1, 40, seed=1)
     coefficients = torch.zeros(2, 11, dtype=torch.float64)
     coefficients[:, :10], coefficients[:, 10] = 0.1, 3.0
-    hostile = coefficients.float() @ torch.cat([honest, direction])
-    answer = rule(torch.cat([honest, hostile])).double()
+    malicious = coefficients.float() @ torch.cat([honest, direction])
+    answer = rule(torch.cat([honest, malicious])).double()
     probe = rule.probes(honest, direction, 2)(coefficients)
     center = honest.mean(0).double()
     assert probe.deviation == pytest.approx(float((answer - center).norm()), rel=1e-4)
@@ -365,11 +373,11 @@ class Searcher(PoisonAttack):
 
 
 def test_an_attack_that_knows_the_rule_probes_it_on_its_own_updates():
-    for mode, pipeline in (("full", "mean"), (Groups(groups=5), "mean")):
+    for mode, pipeline in ((Full(), "mean"), (Groups(groups=5), "mean")):
         setup = federation(
-            Protocol(secure_aggregation=mode), pipeline=pipeline, attack=Searcher(), hostile=(0, 1, 2), rounds=2
+            Protocol(secure_aggregation=mode), pipeline=pipeline, attack=Searcher(), malicious=(0, 1, 2), rounds=2
         )
-        assert all(report.abandoned is None and len(report.hostile) == 3 for report in Server().run(setup))
+        assert all(report.abandoned is None and len(report.malicious) == 3 for report in Server().run(setup))
 
 
 def test_the_worst_case_runs_under_full_masks(tmp_path):
@@ -391,19 +399,19 @@ def test_the_worst_case_runs_under_full_masks(tmp_path):
 # Group testing
 
 
-def test_the_posterior_is_that_of_all_sets_of_hostile_clients():
+def test_the_posterior_is_that_of_all_sets_of_malicious_clients():
     draw, p = np.random.default_rng(0), 0.3
     for tests, clients in ((4, 6), (3, 8), (5, 5)):
         matrix, positive = draw.random((tests, clients)) < 0.5, draw.random(tests) < 0.5
-        weight, hostile = 0.0, [0.0] * clients
+        weight, malicious = 0.0, [0.0] * clients
         for guess in itertools.product((0, 1), repeat=clients):
             likely = math.prod(p if one else 1 - p for one in guess)
             for row, found in zip(matrix, positive, strict=True):
                 spoilt = any(member and one for member, one in zip(row, guess, strict=True))
                 likely *= (0.95 if found else 0.05) if spoilt else (0.05 if found else 0.95)
             weight += likely
-            hostile = [total + likely * one for total, one in zip(hostile, guess, strict=True)]
-        expected = [one / weight for one in hostile]
+            malicious = [total + likely * one for total, one in zip(malicious, guess, strict=True)]
+        expected = [one / weight for one in malicious]
         assert decoding.posterior(matrix, positive, p).tolist() == pytest.approx(expected, rel=1e-10)
     assert decoding.posterior(matrix, positive, 0.0).tolist() == [0.0] * clients
 
@@ -430,18 +438,18 @@ def test_how_few_clients_a_combination_of_sums_is_over():
 
 
 def test_group_testing_finds_the_sign_flippers():
-    protocol = Protocol(secure_aggregation=GroupTested(group_testing=GroupTesting(round=2)))
-    for hostile in ((3, 7), (5,)):
-        setup = federation(protocol, partition="iid", root=100, attack="sign_flip", hostile=hostile, told=2)
+    protocol = Protocol(secure_aggregation=GroupTesting(round=2))
+    for malicious in ((3, 7), (5,)):
+        setup = federation(protocol, partition="iid", root=100, attack="sign_flip", malicious=malicious, told=2)
         setup = dataclasses.replace(setup, attack_sees=Sight.OWN_DATA)
         reports = [*Server().run(setup)]
         assert [report.masked.sessions for report in reports] == [1, 10, 1, 1]
-        assert [report.masked.anonymity for report in reports] == [18, 2, *[18 - len(hostile)] * 2]
+        assert [report.masked.anonymity for report in reports] == [18, 2, *[18 - len(malicious)] * 2]
         assert reports[0].excluded == ()
-        assert set(reports[1].excluded) >= set(hostile)
-        assert [report.excluded for report in reports[2:]] == [hostile] * 2
+        assert set(reports[1].excluded) >= set(malicious)
+        assert [report.excluded for report in reports[2:]] == [malicious] * 2
         assert set(reports[3].clients) == set(range(20))
-        assert reports[3].behind == (tuple(sorted(set(range(20)) - set(hostile))),)
+        assert reports[3].behind == (tuple(sorted(set(range(20)) - set(malicious))),)
     nobody = [*Server().run(federation(protocol, partition="iid", root=100, told=2))]
     assert nobody[-1].excluded == ()
 
@@ -459,7 +467,7 @@ def test_group_testing_in_a_record():
     assert "group_testing scores groups on clean data" in cell(**{**settings, "server": {}}).verdict.reasons[0]
     assert "median needs each client's update" in cell(**settings, defense="median").verdict.reasons[0]
     tested = cell(**settings)
-    assert tested.defended and tested.corner(attacked=True, defended=False).config.protocol.mode == "full"
+    assert tested.defended and tested.corner(attacked=True, defended=False).mode == Full()
 
 
 def test_groups_that_could_be_combined_to_too_few_clients_are_refused():
@@ -476,16 +484,17 @@ def test_groups_that_could_be_combined_to_too_few_clients_are_refused():
 # Differential privacy
 
 
-NOISE = {"kind": "distributed", "clip": 0.5, "noise_multiplier": 2.0}
+OWN = {"clip": 0.5, "noise_multiplier": 2.0}
+NOISE = {"kind": "distributed", **OWN}
 
 
 @pytest.mark.parametrize("mechanism", ["skellam", "discrete_gaussian"])
 def test_the_noise_of_the_sum_is_as_strong_as_said(mechanism):
     """18 of 20 do not collude and share it out: all 20 together have z C sqrt(20 / 18)."""
-    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**NOISE, mechanism=mechanism))
+    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN, mechanism=mechanism))
     setup = federation(protocol)
     wire, updates = random_round(setup, scale=0.001)
-    row = masking(setup).receive(wire).rows[0].double()
+    row = receiver(setup).receive(wire).rows[0].double()
     noise = 20 * (row - updates.mean(0))
     expected = 2.0 * 0.5 * math.sqrt(20 / 18)
     assert float(noise.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * len(noise)))
@@ -530,15 +539,15 @@ def test_a_round_with_too_little_noise_has_no_sum():
     assert "Raise noise_multiplier or epsilon" in refusals([out_of_reach], 0)[out_of_reach.id]
 
 
-def test_hostile_clients_and_colluders_are_not_taken_for_the_same():
+def test_malicious_clients_and_colluders_are_not_taken_for_the_same():
     """2 may collude, 3 others are malicious: of 20, 15 surely add noise; with max instead of the union it would be 17."""
-    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**NOISE))
-    setup = dataclasses.replace(federation(protocol), hostile=frozenset({4, 5, 6}))
-    wire, _ = random_round(setup, hostile=(4, 5, 6), scale=0.001)
-    assert masking(setup).receive(wire).masked.contributors == 15
+    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN))
+    setup = dataclasses.replace(federation(protocol), malicious=frozenset({4, 5, 6}))
+    wire, _ = random_round(setup, malicious=(4, 5, 6), scale=0.001)
+    assert receiver(setup).receive(wire).masked.contributors == 15
 
 
-def test_a_bound_holds_beside_hostile_clients():
+def test_a_bound_holds_beside_malicious_clients():
     """Noise is shared out among 15, and a round with fewer than 15 + 2 + 2 survivors is aborted."""
     protocol = {"secure_aggregation": "full", "privacy": NOISE, "dropout": {"rate": 0.05}}
     plan, scale = DistributedDP(clip=0.5, noise_multiplier=2.0, delta=1e-5), (2**19 - 1) / 0.5
@@ -630,7 +639,19 @@ def test_settings_without_effect_do_not_split_identities():
     assert same(noisy, {**noisy, "encoding": {"clip": 9.0}})  # the noise's clip counts
     for protocol in ({**full, **change} for change in changes):
         built = cell(protocol=protocol)
-        assert Cell.build(CellConfig.model_validate(built.canonical)).id == built.id
+        assert Cell.build(CellConfig.model_validate(built.canonical), installed()).id == built.id
+
+
+def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
+    for mode in ("off", "full", {"groups": 4, "redraw": False}, {"group_testing": {"tests": 8}}):
+        bound = {} if mode == "off" else {"norm_bound": 1.0}
+        one = cell(server={"root_data": 50}, protocol={"secure_aggregation": mode, **bound})
+        assert one.defended is (mode != "off")
+        for other in one.compared_with.values():
+            assert Cell.build(other.config, installed()).canonical == other.canonical
+            assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == Full()
+        undefended = one.corner(attacked=True, defended=False)
+        assert undefended.protocol.norm_bound is None and not undefended.defended
 
 
 # Records
@@ -644,6 +665,7 @@ def test_one_seed_gives_one_record_though_the_keys_differ():
         first, second = (run_trial(cell(protocol=protocol), 5, {})[0] for _ in range(2))
         assert reproducible(first) == reproducible(second)
     alone = cell(protocol=protocol).compared_with["silent_mean"]
+    assert alone.mode == Full()
     assert (
         run_trial(alone, 5, {})[0]["result"]["final_accuracy"] > 0.4
     )  # 18 clients could not be dealt into groups of four
@@ -716,5 +738,5 @@ def test_the_threat_in_words_leaves_out_what_masks_hide():
     plain, masked = cell(protocol={}), cell(protocol={"secure_aggregation": "full"})
     assert "the honest clients' updates" in threat_card(plain)["in_words"]
     assert "the honest clients' updates" not in threat_card(masked)["in_words"]
-    assert "the colluders' own data" in threat_card(masked)["in_words"]
+    assert "the malicious clients' own data" in threat_card(masked)["in_words"]
     assert "honest_updates" in threat_card(masked)["granted"]  # what the suite grants is told as it stands

@@ -14,22 +14,13 @@ import fedguard as fg
 from fedguard import mapped
 from fedguard.api import lay_out
 from fedguard.architectures.server import Server
-from fedguard.bench.budget import SCRATCH, VECTORS, in_words, parsed, within
-from fedguard.bench.trial import deal, run_trial, set_up
+from fedguard.bench.running.budget import SCRATCH, VECTORS, in_words, parsed, within
+from fedguard.bench.running.trial import run_trial, set_up
+from fedguard.bench.running.workbench import Workbench
 from fedguard.errors import ConfigError
-from fedguard.tasks.engines import parallel
-from fedguard.tasks.engines.parallel import USUAL_MEMORY, set_memory
-
-pytestmark = pytest.mark.processes
+from fedguard.tasks.compute import USUAL_MEMORY
 
 MiB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def usual():
-    """The engines of this process have what they usually have."""
-    yield
-    set_memory(USUAL_MEMORY)
 
 
 def cell_of(defense="mean", attack="none", model="softmax", protocol=None, clients=(10, 2), **training):
@@ -46,7 +37,7 @@ def cell_of(defense="mean", attack="none", model="softmax", protocol=None, clien
 
 
 def setup_of(cell):
-    return set_up(cell, 0, deal(cell, 0)[0])
+    return set_up(cell, 0, Workbench().task(cell, 0))
 
 
 # What is asked for.
@@ -79,17 +70,16 @@ def test_what_is_left_goes_to_engines_and_updates():
     setup = setup_of(cell_of())
     d = setup.task.dim
     rest = 400 * MiB - 300 * MiB - VECTORS * 4 * d - SCRATCH  # ten updates of 2600 bytes are less than a page each
-    found = within(setup, 400 * MiB, 300 * MiB)
-    engines = 4 * parallel.memory_floats()
+    engines, updates = within(setup, 400 * MiB, 300 * MiB)
     assert engines == 16 * MiB
-    assert found.memory == pytest.approx(rest - engines, abs=4 * d)
-    assert engines + found.memory <= rest
+    assert updates == pytest.approx(rest - engines, abs=4 * d)
+    assert engines + updates <= rest
 
 
 def test_the_engines_never_take_more_than_without_a_budget():
-    found = within(setup_of(cell_of()), 1 << 40, 300 * MiB)
-    assert 4 * parallel.memory_floats() == USUAL_MEMORY
-    assert found.memory > 1 << 39
+    engines, updates = within(setup_of(cell_of()), 1 << 40, 300 * MiB)
+    assert engines == USUAL_MEMORY
+    assert updates > 1 << 39
 
 
 def test_too_little_is_refused_with_what_would_do():
@@ -165,8 +155,8 @@ CELLS = {
     "fednova": {"algorithm": "fednova"},
     "scaffold": {"algorithm": "scaffold", "local_steps": 3},
     "fedper": {"algorithm": "fedper", "model": "mlp(hidden=(8,))"},
-    "colluders who train": {"attack": "label_flip", "defense": "median"},
-    "colluders who craft": {"attack": "alie", "defense": "geometric_median"},
+    "malicious clients who train": {"attack": "label_flip", "defense": "median"},
+    "malicious clients who craft": {"attack": "alie", "defense": "geometric_median"},
     "values that are not finite": {"attack": "nan", "defense": "trimmed_mean"},
     "clients that clip": {"defense": "soteria >> mean"},
     "sums under masks": {"protocol": {"secure_aggregation": "full"}},
@@ -206,7 +196,7 @@ def test_a_matrix_of_several_blocks_gives_the_same_up_to_rounding(defense):
 
 def test_a_budget_leaves_a_record_as_it_is():
     cell = cell_of("trimmed_mean", "label_flip", worker_momentum=0.5)
-    free, limited = run_trial(cell, 0, {})[0], run_trial(cell, 0, {}, memory=8 << 30)[0]
+    free, limited = run_trial(cell, 0, {})[0], run_trial(cell, 0, {}, Workbench(memory=8 << 30))[0]
     assert free["result"] == limited["result"]
     assert limited["cost"]["worker_memory_limit_bytes"] == 8 << 30
 
@@ -229,6 +219,8 @@ def within_budget(tmp_path, clients, hidden, memory, defenses):
     return max(peaks), {record["cost"]["update_bytes_sent"] for record in run.records.values()}
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are compared with what Linux counts")
 def test_four_hundred_megabytes_of_updates_stay_within_their_budget(tmp_path):
     """The worker's libraries take 400 MiB of it, so the updates cannot be in memory."""
@@ -237,6 +229,7 @@ def test_four_hundred_megabytes_of_updates_stay_within_their_budget(tmp_path):
     assert peak < parsed("950M"), in_words(peak)
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are compared with what Linux counts")
 def test_four_gigabytes_of_updates_stay_within_one_and_a_half(tmp_path):
@@ -250,7 +243,7 @@ def test_four_gigabytes_of_updates_stay_within_one_and_a_half(tmp_path):
 
 
 def test_a_peak_is_the_own_of_a_process_and_not_its_parents():
-    child = "from fedguard.bench.environment import peak_memory; print(peak_memory())"
+    child = "from fedguard.bench.running.environment import peak_memory; print(peak_memory())"
     parent = f"held = bytearray(400 << 20); import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     told = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout
     assert 4 * MiB < int(told) < 300 * MiB

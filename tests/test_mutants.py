@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.mutants.faults import FAULTS
 from tests.mutants.planting import ROOT, Edit, PlantError, copied, plant
 from tests.mutants.plants import PLANTS
 from tests.mutants.watching import FROZEN, protocol_attacks
@@ -18,6 +19,15 @@ def test_each_can_be_planted_in_the_source_as_it_is(one):
     for edit in one.edits:
         assert (ROOT / edit.file).read_text().count(edit.before) == 1, edit.before
         assert edit.before != edit.after
+
+
+@pytest.mark.parametrize("one", FAULTS, ids=lambda one: one.name)
+def test_each_fault_can_be_planted_and_has_quick_tests_near_it(one):
+    assert len(FAULTS) >= 20
+    for edit in one.edits:
+        assert (ROOT / edit.file).read_text().count(edit.before) == 1, edit.before
+        assert edit.before != edit.after
+    assert all((ROOT / path).exists() for path in one.near)
 
 
 def test_who_is_expected_to_notice_is_there_and_is_no_frozen_vector():

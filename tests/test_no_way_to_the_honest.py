@@ -1,4 +1,4 @@
-"""From what colluders are handed while they craft, no way leads to what they are not granted: not through their copy of the
+"""From what malicious clients are handed while they craft, no way leads to what they are not granted: not through their copy of the
 server's rule, its state, shared memory, closures or random streams.
 
 The walk is that of `tests/inference/test_no_way_to_the_truth.py`, which is shown there to find what is hidden.
@@ -13,10 +13,12 @@ import torch
 
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
-from fedguard.bench.trial import deal, set_up
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.inference.test_no_way_to_the_truth import holds, reachable
 
@@ -55,26 +57,27 @@ class Truth:
 def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) -> Truth:
     """One trial in which a spy of these needs looks around in the last round."""
     found, honest, carried = {}, [], []
-    crafting = Clients._attack
+    crafting = Clients.craft
 
-    def recording(self, attack, model, round, sides, known_rule):
+    def recording(self, model, round, sides, known_rule):
         honest.append(sides.honest_rows.clone())
         carried[:] = [tensor for state in known_rule.args[3] for tensor in state.values()]
         found["model"] = model.clone()
-        crafting(self, attack, model, round, sides, known_rule)
+        crafting(self, model, round, sides, known_rule)
 
     def look(self, view):
         if view.round == 3:
             found.update(view=view, objects=reachable(view))
 
-    monkeypatch.setattr(Clients, "_attack", recording)
+    monkeypatch.setattr(Clients, "craft", recording)
     grants = {"knowledge": list((knowledge or needs).names())}
     cell = Cell.build(
-        CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes})
+        CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes}),
+        installed(),
     )
     spy = type("Spying", (Spy,), {"needs": (needs,), "look": look})()
     cell = dataclasses.replace(cell, attack=spy)
-    task = deal(cell, SEED)[0]
+    task = Workbench().task(cell, SEED)
     setup = dataclasses.replace(set_up(cell, SEED, task), attack_sees=needs)
     list(Server().run(setup))
     return Truth(found["objects"], honest, carried, found["model"], found["view"], task)

@@ -8,8 +8,8 @@ import pytest
 from test_running import Ear
 
 import fedguard as fg
-from fedguard.bench.code import own_code
-from fedguard.bench.progress import Listener
+from fedguard.bench.running.code import own_code
+from fedguard.bench.running.progress import Listener
 
 RULE = '''
 from dataclasses import dataclass

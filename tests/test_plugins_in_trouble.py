@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,12 +12,10 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.bench.progress import Listener
-from fedguard.bench.shared_state import changed, shared_state
+from fedguard.bench.running.progress import Listener
+from fedguard.bench.running.shared_state import changed, shared_state
 from fedguard.errors import ConfigError, PluginError
-from fedguard.registry import registry
-
-pytestmark = pytest.mark.processes
+from tests.forked import fedguard
 
 HERE = Path.cwd()
 HEAD = """
@@ -71,21 +68,22 @@ def suite(tmp_path, request):
 
 def test_a_trial_that_takes_too_long_has_failed_and_the_run_goes_on(suite, tmp_path):
     path, ear = suite(HANGS, "{attack: [none, hangs], defense: [mean]}"), Ear()
-    run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=20, listener=ear)
+    run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=6, listener=ear)
     assert [(row["attack"], row["status"]) for row in run.rows()] == [("none", "ok"), ("hangs", "failed")]
     failed = run.with_status("failed")
-    assert failed[0]["reason"] == "timed out after 20 s"
+    assert failed[0]["reason"] == "timed out after 6 s"
     (note,) = ear.notes
-    assert note.startswith("failed: hangs against mean, seed 0: timed out after 20 s (log: ")
+    assert note.startswith("failed: hangs against mean, seed 0: timed out after 6 s (log: ")
     log = run.folder.log_path(failed[0]["cell"], 0).read_text()
     assert re.search(r"plug_\d+.py\", line \d+ in craft", log)  # where it stood
 
     (tmp_path / "mended").write_text("")
-    assert len(fg.run(path, store=tmp_path / "runs", jobs=1, timeout=60).with_status("failed")) == 1
-    again = fg.run(path, store=tmp_path / "runs", jobs=2, timeout=60, retry_failed=True)
+    assert len(fg.run(path, store=tmp_path / "runs", jobs=1).with_status("failed")) == 1
+    again = fg.run(path, store=tmp_path / "runs", jobs=1, retry_failed=True)
     assert {row["status"] for row in again.rows()} == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_plugin_that_hangs_before_the_first_round_is_ended_too(suite, tmp_path):
     code = HANGS.replace("def craft(self, view)", "def poison(self, examples, view)").replace(
         "view.honest.mean(0).expand(view.f, -1)", "examples"
@@ -119,6 +117,7 @@ class Meddles(PoisonAttack):
 """
 
 
+@pytest.mark.processes
 def test_what_a_trial_changes_for_others_is_said_and_they_get_a_fresh_process(suite, tmp_path):
     attacks = "[none, meddles, 'meddles(what=\"environment\")', 'meddles(what=\"nothing\")']"
     path, ear = suite(MEDDLES, f"{{attack: {attacks}, defense: [mean]}}"), Ear()
@@ -282,11 +281,6 @@ class Looks(WeightRule):
 """
 
 
-def fedguard(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedguard.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-
-
 def test_trials_name_the_plugin_that_broke_them(suite, tmp_path):
     path = suite(OTHERWISE, "{attack: [none, plans, forgets, notes, infinite, reads], defense: [mean, looks]}")
     rows = fg.run(path, store=tmp_path / "runs", jobs=2).rows()
@@ -327,4 +321,3 @@ def test_a_class_without_its_method_says_which(suite):
     path = suite("class Idle(WeightRule):\n    'Idle.'\n    name, breakdown = 'idle', '0'\n", "{defense: [idle]}")
     with pytest.raises(PluginError, match=r"expected a class with the methods of WeightRule; Idle lacks weights"):
         fg.run(path)
-    registry.cache_clear()  # the next test would meet it

@@ -8,7 +8,7 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.check import refused_cells
+from fedguard.bench.running.check import refused_cells
 
 SUITE = Path(__file__).parents[1] / "examples" / "privacy.yaml"
 SHORT = [
@@ -69,7 +69,7 @@ def test_epsilons_are_those_that_were_asked_for(rows):
     assert one(rows, "privacy=record", "none")["epsilon"] == pytest.approx(10, rel=1e-2)
     assert one(rows, "privacy=client", "none")["epsilon"] == pytest.approx(30, rel=1e-2)
     assert one(rows, "secure_aggregation=full privacy=distributed", "none")["epsilon"] <= 30
-    assert one(rows, "privacy=client", "ipm")["epsilon"] is not None, "these colluders see no honest update"
+    assert one(rows, "privacy=client", "ipm")["epsilon"] is not None, "these malicious clients see no honest update"
 
 
 def test_the_suite_says_beforehand_what_it_refuses():

@@ -9,36 +9,36 @@ import math
 import numpy as np
 import pytest
 import torch
-from fedguard.defenses.aggregators.inverse_variance import InverseVariance
 from scipy.stats import binom, chi2
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.rule_context import KnownToColluders
 from fedguard.architectures.server import Server
-from fedguard.bench.card import threat_card
-from fedguard.bench.protocol import protocol_in_words
-from fedguard.bench.record import reproducible
-from fedguard.bench.trial import run_trial
+from fedguard.bench.records.record import reproducible
+from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.protocol import protocol_in_words
+from fedguard.bench.running.trial import run_trial
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     DPSGD,
     ROWS,
     ClientContext,
-    ClientNoise,
     ClientTransform,
     LocalPlan,
     Participation,
     Pipeline,
     Protocol,
-    RecordNoise,
     RuleContext,
     Sight,
     Training,
     WeightRule,
 )
+from fedguard.defenses.aggregators.inverse_variance import InverseVariance
 from fedguard.errors import ConfigError, NotObservable
-from fedguard.registry import registry
+from fedguard.privacy.kinds.client import ClientNoise
+from fedguard.privacy.kinds.record import Level, RecordNoise
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import schedule
 from tests.test_training import deal, set_up
@@ -55,7 +55,9 @@ def plan(*, q=0.3, clip=0.5, noise=0.8, **others) -> LocalPlan:
 
 def cell(*, pipeline=None, **settings) -> Cell:
     """A small cell without attack."""
-    built = Cell.build(CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}))
+    built = Cell.build(
+        CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), installed()
+    )
     return dataclasses.replace(built, pipeline=pipeline) if pipeline else built
 
 
@@ -217,8 +219,7 @@ def test_levels_reach_the_rule_beside_their_clients():
             met.append((context.clients, context.noise.tolist()))
             return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
 
-    noise = RecordNoise(kind="record", levels=({"noise_multiplier": 1.0}, {"noise_multiplier": 3.0, "clip": 0.5}))
-    noise = CellConfig.model_validate({"protocol": {"privacy": {**dataclasses.asdict(noise)}}}).protocol.privacy
+    noise = RecordNoise(levels=(Level(noise_multiplier=1.0), Level(noise_multiplier=3.0, clip=0.5)))
     setup = set_up(deal("softmax", clients=6), Training(rounds=2), participation=Participation(total=6, per_round=4))
     [*Server().run(dataclasses.replace(setup, pipeline=Pipeline((Note(),)), protocol=Protocol(privacy=noise)))]
     for clients, scales in met:
@@ -251,10 +252,8 @@ def test_weights_by_inverse_variance_leave_the_least_noise():
 
 
 def test_colluders_know_that_the_server_clips():
-    setup = set_up(deal("softmax", clients=6), Training(rounds=1), attack="ipm", hostile=(0,))
-    noisy = dataclasses.replace(
-        setup, protocol=Protocol(privacy=ClientNoise(kind="client", clip=0.5, noise_multiplier=1.0))
-    )
+    setup = set_up(deal("softmax", clients=6), Training(rounds=1), attack="ipm", malicious=(0,))
+    noisy = dataclasses.replace(setup, protocol=Protocol(privacy=ClientNoise(clip=0.5, noise_multiplier=1.0)))
     met: list[torch.Tensor] = []
 
     class Ask(type(setup.attack)):
@@ -272,13 +271,13 @@ def test_colluders_know_that_the_server_clips():
     )
 
 
-def test_hostile_updates_are_clipped_and_an_empty_round_still_shows_noise():
+def test_malicious_updates_are_clipped_and_an_empty_round_still_shows_noise():
     task = deal("softmax", clients=8)
-    noise = ClientNoise(kind="client", clip=0.5, noise_multiplier=0.01)
+    noise = ClientNoise(clip=0.5, noise_multiplier=0.01)
     few = Participation(total=8, per_round=1, sampling="poisson")
-    setup = set_up(task, Training(rounds=8), participation=few, attack="sign_flip", hostile=range(8))
+    setup = set_up(task, Training(rounds=8), participation=few, attack="sign_flip", malicious=range(8))
     setup = dataclasses.replace(
-        setup, attack=registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
+        setup, attack=installed().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
     )
     before = task.initial_model(setup.rng.child("model"))
     for report in Server().run(setup):
@@ -333,13 +332,13 @@ def test_a_client_does_not_look_at_its_examples_once_noise_hides_them():
     class Owns(Looks):
         reads_data = True
 
-    mean = registry().pipeline("mean").rule
+    mean = installed().pipeline("mean").rule
     refused = cell(pipeline=Pipeline((Owns(), mean)), protocol={"privacy": RECORD}).verdict.reasons
     assert "looks looks at a client's examples beside DP-SGD" in refused[0]
     setup = set_up(deal("softmax", clients=6), Training(rounds=1))
     setup = dataclasses.replace(setup, pipeline=Pipeline((Looks(), mean)))
     [*Server().run(setup)]
-    private = CellConfig.model_validate({"protocol": {"privacy": RECORD}}).protocol
+    private = cell(protocol={"privacy": RECORD}).protocol
     with pytest.raises(NotObservable, match="looks read 'examples'"):
         [*Server().run(dataclasses.replace(setup, protocol=private))]
 
@@ -378,7 +377,7 @@ def test_settings_of_noise_are_part_of_the_identity():
     cells = [cell(protocol={"privacy": privacy}) for privacy in changes]
     assert len({one.id for one in cells}) == len(cells)
     for one in cells:
-        assert Cell.build(CellConfig.model_validate(one.canonical)).id == one.id
+        assert Cell.build(CellConfig.model_validate(one.canonical), installed()).id == one.id
 
 
 # Records
@@ -459,7 +458,7 @@ def test_colluders_who_know_how_many_take_part_leave_no_amplification(sampling):
     settings = {"protocol": {"privacy": CLIENT}, "clients": clients, "threat": {"knowledge": ["own_data", "model"]}}
     attacked, _ = run_trial(cell(attack="alie", **settings), 0, {})
     assert attacked["result"]["privacy"]["epsilon"] is None
-    assert "the colluders know how many take part" in attacked["result"]["privacy"]["why"]
+    assert "the malicious clients know how many take part" in attacked["result"]["privacy"]["why"]
     peaceful, _ = run_trial(cell(**settings), 0, {})
     assert peaceful["result"]["privacy"]["epsilon"] > 0
 

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 import fedguard as fg
-from fedguard.bench.profile import WHOLE, meanings, profile, together
-from fedguard.bench.record import from_text, to_text
+from fedguard.bench.records.record import from_text, to_text
+from fedguard.bench.results.profile import WHOLE, meanings, profile, together
 from tests.test_lint import command
 
 SUITE = {
@@ -101,8 +101,7 @@ def test_a_corner_that_is_not_in_the_matrix_is_a_cell_too():
 
 def test_older_records_are_counted_and_left_out():
     records = {("a", 0): record(ONE), ("a", 1): record(None), ("b", 0): record(None)}
-    refused = {"label": "alie against krum", "cost": None, "result": None}
-    found = profile("made", {**records, ("b", 1): refused}, [position("a"), position("b", "ipm")])
+    found = profile("made", records, [position("a"), position("b", "ipm")])
     assert (found.untimed, found.whole.trials, found.whole.seconds) == (2, 1, 4.0)
     assert "2 trials were run by an older FedGuard, which did not time stages, and are left out." in str(found)
 

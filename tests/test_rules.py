@@ -6,14 +6,14 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.reference as reference
 from fedguard.errors import PreconditionError
 from fedguard.kernels import LARGEST
-from fedguard.registry import iterate, registry
-from tests.table import DEFENSES, MAGNITUDES, TIES, context, hostile, normal, run, tied
+from fedguard.registry import installed
+from tests.table import DEFENSES, MAGNITUDES, TIES, context, malicious, normal, run, tied
 
 THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
 FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
@@ -79,7 +79,7 @@ def test_weighted_mean_uses_the_claimed_sizes():
     rule = context(3, 0)
     claims = torch.tensor([1.0, 2, 5], dtype=torch.float64)
     seen = rule.narrowed("test", rule.granted, samples=claims)
-    assert aggregate(registry().pipeline("weighted_mean"), THREE, seen).vector.tolist() == pytest.approx(
+    assert aggregate(installed().pipeline("weighted_mean"), THREE, seen).vector.tolist() == pytest.approx(
         [5.5, 6.5, 7.5]
     )
 
@@ -87,7 +87,7 @@ def test_weighted_mean_uses_the_claimed_sizes():
 def test_centered_clipping_starts_from_the_last_aggregate():
     from fedguard.aggregation import aggregate
 
-    pipeline, updates = registry().pipeline("centered_clipping(tau=0.5)"), normal(6, 4, seed=3)
+    pipeline, updates = installed().pipeline("centered_clipping(tau=0.5)"), normal(6, 4, seed=3)
     first = aggregate(pipeline, updates, context(6, 1))
     second = aggregate(pipeline, updates, context(6, 1), first.states)
     rows = updates.double().tolist()
@@ -111,7 +111,7 @@ def test_geometric_median_is_not_held_by_updates_near_its_starting_point(lazy, n
 
 def test_bucketing_uses_each_update_exactly_once():
     for n in (6, 7):
-        matrix = registry().build("defense", "bucketing").matrix(type("Gram", (), {"n": n})(), context(n, 1))
+        matrix = installed().build("defense", "bucketing").matrix(type("Gram", (), {"n": n})(), context(n, 1))
         assert matrix.shape == (math.ceil(n / 2), n)
         assert ((matrix > 0).sum(0) == 1).all()
         assert torch.allclose(matrix.sum(1), torch.ones(len(matrix), dtype=torch.float64))
@@ -128,20 +128,23 @@ def test_bucketing_draws_from_the_round_and_not_from_the_order():
 
 CASES = pytest.mark.parametrize("case", DEFENSES, ids=lambda case: case.text)
 SHAPES = st.tuples(st.integers(7, 14), st.integers(2, 9), st.integers(0, 2**31))
+#: Each example is a draw of all numbers, and a rule that breaks a law breaks it at nearly every one.
+FEW = settings(max_examples=10 if settings().max_examples <= 20 else settings().max_examples)
 
 
 def test_every_defense_stands_in_the_table():
-    tested = {stage.name for case in DEFENSES for stage in registry().pipeline(case.text).stages}
-    assert tested == {cls.name for _, cls in iterate(["defense"])}
+    tested = {stage.name for case in DEFENSES for stage in installed().pipeline(case.text).stages}
+    assert tested == {cls.name for _, cls in installed().classes(["defense"])}
 
 
 @CASES
+@FEW
 @given(shape=SHAPES)
 def test_input_unchanged_and_result_finite(case, shape):
     n, d, seed = shape
     updates = normal(n, d, seed)
     before = updates.clone()
-    result = run(case.text, updates, f=hostile(case, n))
+    result = run(case.text, updates, f=malicious(case, n))
     assert torch.equal(updates, before)
     assert result.vector.shape == (d,)
     assert result.vector.dtype == torch.float32
@@ -149,13 +152,14 @@ def test_input_unchanged_and_result_finite(case, shape):
 
 
 @CASES
+@FEW
 @given(shape=SHAPES)
 def test_permutation(case, shape):
     if not case.permutation:
         return
     n, d, seed = shape
     updates, order = normal(n, d, seed), torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    f = hostile(case, n)
+    f = malicious(case, n)
     assert torch.allclose(run(case.text, updates, f).vector, run(case.text, updates[order], f).vector, atol=1e-4)
 
 
@@ -165,30 +169,31 @@ def test_permutation_at_exact_ties(case, kind):
     """Which of several equal rows, distances or votes comes first must not decide: that would favour some clients."""
     for seed in range(8 if case.permutation else 0):
         n, d = 5 + (3 * seed) % 9, (1, 2, 3, 9, 40, 400, 3, 40)[seed]
-        updates, f = tied(kind, n, d, seed), hostile(case, n)
+        updates, f = tied(kind, n, d, seed), malicious(case, n)
         scale, root = updates.norm(dim=1).median(), torch.ones(d)
         expected = run(case.text, updates, f, root=root).vector
-        for again in range(2):
-            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed + 100 * again))
-            found = run(case.text, updates[order], f, root=root).vector
-            assert (found - expected).norm() <= 1e-4 * scale, (n, d, seed)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        found = run(case.text, updates[order], f, root=root).vector
+        assert (found - expected).norm() <= 1e-4 * scale, (n, d, seed)
 
 
 @CASES
+@FEW
 @given(shape=SHAPES, by=st.floats(-20, 20))
 def test_translation(case, shape, by):
     n, d, seed = shape
-    updates, f = normal(n, d, seed), hostile(case, n)
+    updates, f = normal(n, d, seed), malicious(case, n)
     moved = run(case.text, updates + by, f).vector
     if case.translation:
         assert torch.allclose(moved, run(case.text, updates, f).vector + by, atol=2e-3)
 
 
 @CASES
+@FEW
 @given(shape=SHAPES, by=st.floats(0.01, 100))
 def test_scale(case, shape, by):
     n, d, seed = shape
-    updates, f = normal(n, d, seed), hostile(case, n)
+    updates, f = normal(n, d, seed), malicious(case, n)
     if case.scale:
         scaled = run(case.text, updates * by, f).vector
         assert torch.allclose(scaled, run(case.text, updates, f).vector * by, rtol=1e-3, atol=1e-3 * by)
@@ -200,7 +205,7 @@ def test_scale_at_any_magnitude(case, magnitude):
     """What float32 cannot square must not vanish from a rule, nor make it fail."""
     for seed in range(2):
         updates = normal(9, 5, seed)
-        f = hostile(case, 9)
+        f = malicious(case, 9)
         scaled = run(case.text, updates * magnitude, f).vector
         assert scaled.isfinite().all()
         if case.scale:
@@ -211,7 +216,7 @@ def test_scale_at_any_magnitude(case, magnitude):
 @CASES
 @pytest.mark.parametrize("honest_scale", [1e-38, 1e-20, 1.0])
 def test_the_largest_values_that_pass_the_guard_break_no_rule(case, honest_scale):
-    f = hostile(case, 11)
+    f = malicious(case, 11)
     for sign in (torch.ones(f, 6), torch.where(normal(f, 6, 3, centre=0) > 0, 1.0, -1.0)):
         honest = normal(11 - f, 6, 1) * honest_scale
         result = run(case.text, torch.cat([honest, sign * LARGEST]), f, root=honest.mean(0)).vector
@@ -236,8 +241,9 @@ def test_the_laws_that_the_table_denies_do_not_hold(law):
 
 
 @CASES
+@FEW
 @given(shape=SHAPES)
-def test_without_hostile_clients(case, shape):
+def test_without_malicious_clients(case, shape):
     n, d, seed = shape
     updates = normal(n, d, seed)
     result = run(case.text, updates, f=0).vector
@@ -249,21 +255,23 @@ def test_without_hostile_clients(case, shape):
 
 
 @CASES
+@FEW
 @given(shape=SHAPES)
 def test_result_lies_among_the_updates(case, shape):
     n, d, seed = shape
     updates = normal(n, d, seed)
     if case.hull:
-        result = run(case.text, updates, hostile(case, n)).vector
+        result = run(case.text, updates, malicious(case, n)).vector
         assert (result >= updates.min(0).values - 1e-4).all()
         assert (result <= updates.max(0).values + 1e-4).all()
 
 
 @CASES
+@FEW
 @given(shape=SHAPES, far=st.sampled_from([1e6, 1e12, 1e25]))
 def test_far_away_updates_do_not_take_the_result_along(case, shape, far):
     n, d, seed = shape
-    f = hostile(case, n)
+    f = malicious(case, n)
     honest = normal(n - f, d, seed)
     updates = torch.cat([honest, torch.full((f, d), far)])
     result = run(case.text, updates, f, root=honest.mean(0)).vector
@@ -281,8 +289,8 @@ def test_does_not_hinge_on_the_size_of_the_blocks(case, monkeypatch):
 
 
 @CASES
-def test_too_many_hostile_clients_are_refused(case):
-    pipeline = registry().pipeline(case.text)
+def test_too_many_malicious_clients_are_refused(case):
+    pipeline = installed().pipeline(case.text)
     slope, offset = max(stage.min_rows for stage in pipeline.stages)
     least = 3 * slope + offset
     if slope == 0:
@@ -294,7 +302,7 @@ def test_too_many_hostile_clients_are_refused(case):
 
 
 def test_krum_says_where_its_proof_ends():
-    krum = registry().pipeline("krum")
+    krum = installed().pipeline("krum")
     assert krum.unproven(11, 4) == []
     assert krum.unproven(10, 4) == [
         "outside its guarantee: krum needs n >= 2f + 3, with f = 4: 11 updates; got n = 10. "
@@ -315,7 +323,7 @@ def test_krum_says_where_its_proof_ends():
     ],
 )
 def test_published_bounds_on_kappa(defense, bound):
-    assert registry().pipeline(defense).kappa(20, 4) == (None if bound is None else pytest.approx(bound))
+    assert installed().pipeline(defense).kappa(20, 4) == (None if bound is None else pytest.approx(bound))
 
 
 @pytest.mark.parametrize(
@@ -329,6 +337,6 @@ def test_stays_within_its_published_kappa(defense, seed, reach):
     honest = torch.randn(n - f, 3, generator=draw)
     updates = torch.cat([honest, torch.randn(1, 3, generator=draw).expand(f, 3) * reach])
     centre = honest.mean(0)
-    kappa = registry().pipeline(defense).kappa(n, f)
+    kappa = installed().pipeline(defense).kappa(n, f)
     moved = (run(defense, updates, f).vector - centre).square().sum()
     assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-5

@@ -16,14 +16,15 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.progress import Listener
-from fedguard.bench.record import from_text, reproducible, to_text
-from fedguard.bench.runner import Runner
-from fedguard.bench.stats import estimate
-from fedguard.bench.store import RunFolder, set_aside
+from fedguard.bench.records.record import from_text, reproducible, to_text
+from fedguard.bench.records.store import RunFolder, set_aside
+from fedguard.bench.running.progress import Listener
+from fedguard.bench.running.runner import Runner
 from fedguard.errors import ConfigError, NotAllowed, StoreError
-
-pytestmark = pytest.mark.processes
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import estimate
+from tests.forked import called, fedguard
+from tests.inline import pool
 
 SUITE = {
     "name": "small",
@@ -37,6 +38,7 @@ SUITE = {
 PLUGIN = """
 import os, signal, time
 from dataclasses import dataclass
+from pathlib import Path
 import torch
 from fedguard.contracts import PoisonAttack, Sight
 
@@ -46,7 +48,7 @@ class Trouble(PoisonAttack):
     name = "trouble"
     needs = (Sight.NOTHING,)
     def craft(self, view):
-        what = open(os.environ["TROUBLE"]).read()
+        what = Path(os.environ["TROUBLE"]).read_text()
         if what == "raise":
             raise ValueError("no such luck")
         if what == "kill":
@@ -56,7 +58,7 @@ class Trouble(PoisonAttack):
         if what == "sleep":
             time.sleep(0.8)
         if what == "hang":
-            open(os.path.join(os.path.dirname(os.environ["TROUBLE"]), "hangs"), "w").close()
+            Path(os.environ["TROUBLE"]).with_name("hangs").touch()
             time.sleep(600)
         return torch.zeros(view.f, view.dim)
 """
@@ -86,7 +88,7 @@ def records(run: fg.Run) -> dict:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The small suite, run once on two workers."""
+    """The small suite, run once."""
     ear = Ear()
     run = fg.run(SUITE, store=tmp_path_factory.mktemp("store"), jobs=2, listener=ear)
     return run, ear
@@ -108,10 +110,7 @@ def test_every_position_has_a_row(finished):
 def test_columns_of_the_frame(finished):
     frame = finished[0].frame()
     assert list(frame.columns) == [
-        "cell", "attack", "defense", "seed", "status", "reason", "goal", "final_accuracy", "best_accuracy", "worst_class_accuracy",
-        "accuracy_drop", "absence", "harm", "attack_success", "durability", "filter_precision", "filter_recall", "honest_excluded", "kappa",
-            "psnr", "psnr_gain", "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc",
-        "epsilon", "seconds", "flags",
+        "cell", "attack", "defense", "seed", "status", "reason", "goal", *FIGURES, "seconds", "flags",
     ]  # fmt: skip
 
 
@@ -160,7 +159,7 @@ def test_threat_card_says_who_sees_what(finished):
         r["threat_card"] for r in finished[0].records.values() if r["label"] == "alie against bucketing >> median"
     )
     assert card["in_words"].startswith(
-        "2 of 10 clients collude from round 1 to the end; together they see the honest clients' updates"
+        "2 of 10 clients are malicious from round 1 to the end; together they see the honest clients' updates"
     )
     assert (card["goal"], card["acts_on"], card["attack_sees"]) == ("untargeted", ["update"], ["honest_updates"])
     assert (card["true_f"], card["told_f"], card["server_sees"]) == (2, 2, ["each_update"])
@@ -198,12 +197,13 @@ def test_without_a_stored_clean_model_it_is_trained_again(tmp_path, damage):
     assert reproducible(again.records[trial]) == before
 
 
+@pytest.mark.processes
 def test_same_numbers_whatever_else_is_in_the_suite_and_however_many_processes(finished, tmp_path):
     run, _ = finished
     one = fg.run(
         {**SUITE, "name": "one", "seeds": [1], "matrix": {"attack": ["alie"]}, "defense": "bucketing >> median"},
         store=tmp_path,
-        jobs=1,
+        jobs=2,
     )
     everything = records(run)
     assert len(records(one)) == 6  # the cell and its five corners
@@ -285,27 +285,30 @@ def trouble(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("what", "reason"),
+    ("what", "reason", "seeds"),
     [
-        ("raise", "attack 'trouble' of {file}: ValueError: no such luck"),
-        ("kill", "the worker process was lost: killed by SIGKILL"),
+        ("raise", "attack 'trouble' of {file}: ValueError: no such luck", 2),
+        pytest.param("kill", "the worker process was lost: killed by SIGKILL", 1, marks=pytest.mark.processes),
     ],
 )
-def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, what, reason):
+def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkeypatch, what, reason, seeds):
     ear = Ear()
-    run = fg.run(trouble(what), store=tmp_path, jobs=2, listener=ear)
+    settings = [f"seeds={seeds}"]
+    run = fg.run(trouble(what), store=tmp_path, jobs=2, settings=settings, listener=ear)
     failed, reason = run.with_status("failed"), reason.format(file=tmp_path / "brings_trouble.py")
-    assert [(row["attack"], row["reason"]) for row in failed] == [("trouble", reason)] * 4
-    assert len(run.with_status("ok")) == 4  # the others are not harmed
-    assert len(ear.notes) == 4
+    assert [(row["attack"], row["reason"]) for row in failed] == [("trouble", reason)] * 2 * seeds
+    assert len(run.with_status("ok")) == 2 * seeds  # the others are not harmed
+    assert len(ear.notes) == 2 * seeds
     log = run.folder.log_path(failed[0]["cell"], 0).read_text()
     assert ("Traceback" in log and "brings_trouble.py" in log) if what == "raise" else reason in log
 
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
     again = Ear()
-    assert len(fg.run(trouble("fine"), store=tmp_path, listener=again).with_status("failed")) == 4
+    stored = fg.run(trouble("fine"), store=tmp_path, settings=settings, listener=again)
+    assert len(stored.with_status("failed")) == 2 * seeds
     assert again.ran == []
-    retried = fg.run(trouble("fine"), store=tmp_path, retry_failed=True, listener=again)
-    assert len(again.ran) == 4
+    retried = fg.run(trouble("fine"), store=tmp_path, settings=settings, retry_failed=True, listener=again)
+    assert len(again.ran) == 2 * seeds
     assert {row["status"] for row in retried.rows()} == {"ok"}
     for record in retried.records.values():
         assert record["result"]["corners"]["clean_mean"] is not None
@@ -313,8 +316,9 @@ def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, what, 
             assert record["result"]["corners"]["attack_mean"] is not None
 
 
+@pytest.mark.processes
 def test_what_algorithms_print_does_not_disturb_the_workers(trouble, tmp_path):
-    assert {row["status"] for row in fg.run(trouble("print"), store=tmp_path).rows()} == {"ok"}
+    assert {row["status"] for row in fg.run(trouble("print"), store=tmp_path, jobs=1).rows()} == {"ok"}
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
@@ -343,12 +347,13 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
     )  # rows are positions, not all trials
 
     trouble("fine")
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = fedguard(*command[3:], cwd=tmp_path)
     assert f"{12 - stored} to run on 2 workers, {stored} stored already" in done.stdout
     whole = fg.run(suite, store=tmp_path / "b", jobs=1)
     assert records(fg.open_run("trouble", tmp_path / "a")) == records(whole)
 
 
+@pytest.mark.slow
 def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
     suite = trouble("sleep")
     command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--jobs", "2", "--store", str(tmp_path / "a")]
@@ -365,7 +370,9 @@ def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
     assert records(fg.run(suite, store=tmp_path / "a", jobs=2)) == records(whole)
 
 
-@pytest.mark.parametrize(("send", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)])
+@pytest.mark.parametrize(
+    ("send", "code"), [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)]
+)
 def test_no_worker_outlives_a_run_even_in_the_middle_of_a_trial(trouble, tmp_path, send, code):
     """Killed outright; or by ``fedguard run suite.yaml & kill $!`` in a script, whose shell has it ignore SIGINT."""
     command = [
@@ -403,7 +410,9 @@ def _gone(folder: Path, seconds: float = 10) -> bool:
 
 def _workers(folder: Path) -> list[str]:
     """The workers that were started with a plug-in's file in this folder."""
-    alive = subprocess.run(["pgrep", "-f", "fedguard.bench.worker"], capture_output=True, text=True).stdout.split()
+    alive = subprocess.run(
+        ["pgrep", "-f", "fedguard.bench.running.worker"], capture_output=True, text=True
+    ).stdout.split()
     return [pid for pid in alive if f"TROUBLE={folder}" in _environment(pid)]
 
 
@@ -531,6 +540,7 @@ def test_estimate_is_students_interval():
     assert estimate([7.0]).half_width is None
 
 
+@pytest.mark.processes
 def test_a_script_without_main_guard_works(tmp_path):
     """Workers are processes of their own: they do not import the script that called `fg.run`."""
     script = tmp_path / "script.py"
@@ -539,9 +549,7 @@ def test_a_script_without_main_guard_works(tmp_path):
         "run = fg.run({'name': 'script', 'seeds': 1, 'training': {'rounds': 2}}, store='runs', jobs=1)\n"
         "print(run.table())\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, env={**os.environ}
-    )
+    done = called("python", str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "script: final accuracy in %, 1 seed, so no interval" in done.stdout
 
@@ -555,5 +563,5 @@ def test_no_field_of_a_record_is_lost_on_the_way_through_the_store(finished, tmp
     read = from_text(folder.record_path(record["cell"], record["seed"]).read_bytes())
     assert {**read, "sha256": None} == {**record, "sha256": None}
     for path in ("result", "environment", "cost", "threat_card"):
-        with pytest.raises(AssertionError, match="no place in fedguard.bench.schema"):
+        with pytest.raises(AssertionError, match="no place in fedguard.bench.records.schema"):
             folder.write({**record, path: {**record[path], "novelty": 1}})

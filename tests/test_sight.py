@@ -18,24 +18,26 @@ from fedguard.contracts import (
     needs_in_words,
 )
 from fedguard.errors import NotAllowed, NotObservable
-from fedguard.registry import iterate, registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.visibility import exposed, judge
 from tests.table import context, normal
 
-KNOWN = registry()
+KNOWN = installed()
 ALL = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
 
 
 def verdict(defense, attack=None, *, masking="off", root=False, grants=ALL, updates=20, told=4):
     built = KNOWN.build("attack", attack) if attack else None
-    exposure = exposed(Server.exposes, masking, root)
-    return judge(KNOWN.pipeline(defense), built, exposure, ThreatModel(20, 4, grants), updates, told, masking)
+    mode = KNOWN.get("masking", masking)
+    mode = mode(**mode.example)
+    exposure = exposed(Server.exposes, mode, root)
+    return judge(KNOWN.pipeline(defense), built, exposure, ThreatModel(20, 4, grants), updates, told, mode)
 
 
 def test_a_view_holds_only_what_is_granted():
     view = PoisonView(
-        "alie", Sight.OWN_DATA, round=1, n=5, dim=2, hostile=(3, 4), server_lr=1.0, rng=Rng(0), state={},
+        "alie", Sight.OWN_DATA, round=1, n=5, dim=2, malicious=(3, 4), server_lr=1.0, rng=Rng(0), state={},
         honest=torch.ones(3, 2), honest_clients=(0, 1, 2), own=torch.zeros(2, 2), model=torch.ones(2), rule=None,
     )  # fmt: skip
     assert torch.equal(view.benign, torch.zeros(2, 2))
@@ -74,13 +76,13 @@ def test_seeing_each_update_implies_sums():
 
 def test_a_threat_model_prints_itself_in_words():
     assert repr(ThreatModel(20, 4, Sight.OWN_DATA | Sight.MODEL, first_round=3, last_round=9)) == (
-        "4 of 20 clients collude from round 3 to round 9; "
-        "together they see the colluders' own data and clean updates and the global model."
+        "4 of 20 clients are malicious from round 3 to round 9; "
+        "together they see the malicious clients' own data and clean updates and the global model."
     )
 
 
 def test_masking_forbids_every_rule_that_sees_single_updates():
-    for _, cls in iterate(["defense"]):
+    for _, cls in installed().classes(["defense"]):
         text = cls.name if cls.name in ("mean", "weighted_mean") or _is_rule(cls) else f"{cls.name} >> mean"
         allowed = cls.name in ("mean", "weighted_mean", "server_learning", "crfl") or issubclass(cls, ClientTransform)
         found = verdict(text, masking="full", root=True)
@@ -105,10 +107,10 @@ def test_an_attack_falls_back_to_what_it_is_granted():
     assert verdict("mean", "alie", grants=Sight.OWN_DATA).attack_sees == Sight.OWN_DATA
     assert verdict("mean", "alie", masking="full").attack_sees == Sight.OWN_DATA  # nobody can tap what is masked
     refused = verdict("mean", "mimic", grants=Sight.OWN_DATA)
-    assert "mimic needs the honest clients' updates; the colluders see" in refused.reasons[0]
+    assert "mimic needs the honest clients' updates; the malicious clients see" in refused.reasons[0]
 
 
-def test_too_many_hostile_clients_are_a_reason():
+def test_too_many_malicious_clients_are_a_reason():
     assert "trimmed_mean needs n >= 2f + 1, with f = 10" in verdict("trimmed_mean", told=10).reasons[0]
 
 
@@ -164,7 +166,7 @@ def test_an_inference_attack_has_no_way_to_the_truth():
 
 
 def test_exposure_under_masking():
-    full = exposed(Server.exposes, "full")
+    full = exposed(Server.exposes, KNOWN.get("masking", "full"))
     assert full == Exposure(
         Sight.SUM | Sight.MODEL | Sight.MASKED | Sight.TRANSCRIPT, Sight.OWN_DATA | Sight.MODEL | Sight.RULE
     )

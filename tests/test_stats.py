@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.stats import Estimate, estimate, holm, over_seeds, paired, student
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import Estimate, estimate, holm, over_seeds, paired, student
 from fedguard.rng import Rng
 
 

@@ -9,11 +9,11 @@ import torch
 from fedguard.contracts import Examples
 from fedguard.errors import ConfigError
 from fedguard.metrics.dissimilarity import dissimilarity
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.test_training import deal
 
-KNOWN = registry()
+KNOWN = installed()
 LABELS = np.repeat(np.arange(10), 143)
 
 

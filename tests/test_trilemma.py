@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.trilemma import trilemma
+from fedguard.bench.results.trilemma import trilemma
 from fedguard.errors import ConfigError
+from fedguard.metrics.figures import FIGURES
 
 
 def test_points_take_the_worst_of_each_kind():

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
+import shutil
 from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
@@ -17,13 +15,14 @@ import yaml
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.progress import Listener
+from fedguard.bench.running.progress import Listener
 from fedguard.bench.tuning.candidates import Candidates, as_text
 from fedguard.bench.tuning.tune import Proposal
 from fedguard.config import Document, plan, read_suite
 from fedguard.contracts import ROWS, Defense, Pipeline, WeightRule
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.registry import iterate, registry
+from fedguard.registry import installed
+from tests.forked import fedguard
 
 PLUGIN = '''
 from dataclasses import dataclass
@@ -180,9 +179,9 @@ def test_the_tuned_suite_runs_and_its_manifest_tells(tuned):
     assert [cell.id for cell in lay_out(resolved)[1].cells] == [cell.id for cell in lay_out(tuning.file)[1].cells]
 
 
-def test_tuning_again_runs_nothing_anew_and_a_larger_budget_only_adds(tuned):
+def test_tuning_again_runs_nothing_anew_and_a_larger_budget_only_adds(tuned, tmp_path):
     folder, tuning = tuned
-    ear = Ear()
+    folder, ear = shutil.copytree(folder, tmp_path / "again"), Ear()
     again = fg.tune(
         folder / "small.yaml", budget=4, seeds=2, store=folder / "runs", out=folder / "again.yaml", listener=ear
     )
@@ -215,13 +214,7 @@ def test_an_existing_file_is_not_written_over(tuned):
 
 def test_the_command(tuned):
     folder, _ = tuned
-    done = subprocess.run(
-        [sys.executable, "-m", "fedguard.cli", "tune", "small.yaml", "--budget", "4", "--seeds", "2", "--force"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1"},
-    )
+    done = fedguard("tune", "small.yaml", "--budget", "4", "--seeds", "2", "--force", cwd=folder, columns=120)
     assert done.returncode == 4, done.stdout + done.stderr  # the planted setting fails
     assert "small: at most 4 settings of each defense, 2 tuning seeds" in done.stdout
     assert "Tuned on sign_flip, free_rider and without attack; held out: ipm(tau=5)," in done.stdout
@@ -255,11 +248,9 @@ class Gridded(WeightRule):
 
 @pytest.fixture
 def gridded(monkeypatch):
-    """The defense above, known to the registry."""
-    known, get = registry(), registry().get
-    monkeypatch.setattr(
-        known, "get", lambda kind, name, where="": Gridded if name == "gridded" else get(kind, name, where)
-    )
+    """The defense above, known to every suite."""
+    known = installed().with_modules([__name__])
+    monkeypatch.setattr("fedguard.config.layout.installed", lambda: known)
     return Gridded
 
 
@@ -308,7 +299,7 @@ def test_a_grid_is_no_parameter():
 
 
 def test_every_stage_of_a_pipeline_is_tuned(gridded):
-    both = Pipeline((registry().build("defense", "nnm"), gridded()))
+    both = Pipeline((installed().build("defense", "nnm"), gridded()))
     texts = [as_text(one) for one in Candidates.of(both, 4).pipelines]
     assert all(text.startswith("nnm") for text in texts)
     assert len(set(texts)) == 4
@@ -331,17 +322,17 @@ def test_a_grid_that_names_no_parameter(gridded, monkeypatch):
     ],
 )
 def test_a_setting_is_written_to_the_last_digit(text):
-    pipeline = registry().pipeline(text)
-    assert registry().pipeline(as_text(pipeline)).spec() == pipeline.spec()
+    pipeline = installed().pipeline(text)
+    assert installed().pipeline(as_text(pipeline)).spec() == pipeline.spec()
 
 
-@pytest.mark.parametrize("cls", [cls for _, cls in iterate(["defense"])], ids=lambda cls: cls.name)
+@pytest.mark.parametrize("cls", [cls for _, cls in installed().classes(["defense"])], ids=lambda cls: cls.name)
 def test_the_grids_of_our_own_defenses(cls):
     """Each value builds beside the defaults, and is not the default under another name."""
     assert issubclass(cls, Defense)
     for parameter, values in cls.grid.items():
         assert len(values) >= 1
-        built = [registry().build("defense", {"name": cls.name, parameter: value}).spec() for value in values]
+        built = [installed().build("defense", {"name": cls.name, parameter: value}).spec() for value in values]
         assert len({json.dumps(one) for one in built}) == len(values), (cls.name, parameter)
 
 
@@ -361,6 +352,7 @@ class MadeUp:
                 status = value if isinstance(value, str) else "ok"
                 result = None if status != "ok" else {"final_accuracy": value}
                 self.records[cell.id, seed] = {"status": status, "reason": "so it is", "result": result}
+        self.ran = {trial: record for trial, record in self.records.items() if record["status"] == "ok"}
 
     def with_status(self, status):
         return []

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard import cli
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.registry import registry
+from fedguard.registry import installed
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Mine(PoisonAttack):
 @pytest.mark.parametrize("value", ["print", "[print]", "open('/x')", "2*3", "nan", "{1: print}"])
 def test_a_value_that_is_none_is_blamed_and_not_the_spelling(value):
     with pytest.raises(ConfigError, match="alie: expected a number, a word in quotes or a list for z; got"):
-        registry().build("attack", f"alie(z={value})")
+        installed().build("attack", f"alie(z={value})")
 
 
 @pytest.fixture
@@ -44,8 +44,7 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "nets_and_attacks.py").write_text(PLUGIN)
-    yield "nets_and_attacks"
-    registry().use_modules([])
+    return "nets_and_attacks"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_a_class_that_is_no_model_says_how_it_was_called(mine, tmp_path, name, s
 
 
 def test_a_class_of_a_network_will_do(mine):
-    model = registry().build("model", f"{mine}:Fits")
+    model = installed().build("model", f"{mine}:Fits")
     assert tuple(model.build((13,), 3).weight.shape) == (3, 13)
 
 
@@ -88,5 +87,5 @@ def test_breakdown_of_a_run_that_sweeps_nothing_says_what_to_sweep(tmp_path):
 
 def test_each_algorithm_says_where_it_stands_whatever_its_parameters_are_called():
     """Data from files have a parameter ``file``."""
-    data = registry().build("data", {"name": "table", "file": "x.csv", "label": "y"})
+    data = installed().build("data", {"name": "table", "file": "x.csv", "label": "y"})
     assert data.stands_in() is None

@@ -7,10 +7,10 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS
 
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.run import Run
+from fedguard.app.charts.colours import COLOURS
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES
 
 #: Height of a defense, in pixels.
 _ROW = 30

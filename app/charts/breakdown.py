@@ -6,12 +6,12 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS
 
-from fedguard.bench.breakdown import Breakdown
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.plot import is_logarithmic
-from fedguard.bench.stats import Estimate
+from fedguard.app.charts.colours import COLOURS
+from fedguard.bench.results.breakdown import Breakdown
+from fedguard.bench.terminal.plot import is_logarithmic
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import Estimate
 
 #: Pixels between the points of two defenses, which stand beside each other so that their intervals can be told apart.
 _BESIDE = 4
@@ -91,7 +91,7 @@ def points(curves: Breakdown, setting: str) -> list[dict[str, Any]]:
             found.append({**place, **nothing, "foot": 0.0, "figure": row["status"]})
             continue
         measured = Estimate(row["mean"], row["low"], row["high"], 0)
-        said = f"{known.estimated(measured)} {known.unit}".strip()
+        said = known.measured(measured)
         ends = {end: None if row[end] is None else known.scale * row[end] for end in ("low", "high")}
         found.append({**place, "mean": known.scale * row["mean"], **ends, "foot": None, "figure": said})
     return found

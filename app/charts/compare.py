@@ -7,9 +7,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.bench.comparison import Comparison, Difference
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.places import label
+from fedguard.bench.results.comparison import Comparison, Difference
+from fedguard.bench.results.places import label
+from fedguard.metrics.figures import FIGURES
 
 #: Blue and orange can be told apart by everybody, and on light and dark; the shape says the same.
 _SIDES = {
@@ -28,7 +28,7 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
     known = FIGURES[figure]
     rows = [_row(one) for one in found.differences if one.figure == figure and one.paired]
     sides = {side: looks for side, looks in _SIDES.items() if any(row["b is"] == side for row in rows)}
-    unit = "points" if known.unit == "%" else known.unit
+    unit = known.unit_of_differences
     heading = f"{known.title}, {found.b} - {found.a}" + (f" in {unit}" if unit else "")
     base = alt.Chart(pd.DataFrame(rows)).encode(
         y=alt.Y(

@@ -1,16 +1,18 @@
-"""What happened over the rounds, and what came of each class."""
+"""What happened over the training, and what came of each class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import altair as alt
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS, GREY
 
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.record import Record
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.bench.records.record import curve
+from fedguard.bench.records.schema import Record
+from fedguard.bench.records.schema.result import Axis, Measured
+from fedguard.metrics.figures import FIGURES
 
 
 class Measure(NamedTuple):
@@ -22,35 +24,54 @@ class Measure(NamedTuple):
 
 
 #: By the name in a record's curve.
-MEASURES = {
+MEASURES: dict[Measured, Measure] = {
     "accuracy": Measure("test accuracy in %"),
     "backdoor": Measure("backdoor success in %"),
     "loss": Measure("test loss in nats", 1.0, None),
 }
 
 
-def curves(records: Sequence[Record], clean: Sequence[Record] = (), measure: str = "accuracy") -> alt.LayerChart:
-    """A measure over the rounds, one line per seed; in grey the clean models that they are to be compared with.
+#: What a curve can be drawn over, with its title.
+AXES: dict[Axis, str] = {
+    "round": "round",
+    "updates": "updates that reached the server",
+    "seconds": "simulated seconds",
+    "bytes_up": "bytes that the devices sent",
+}
+
+
+def axes(records: Sequence[Record]) -> list[Axis]:
+    """What the curves of all these records can be drawn over."""
+    held = [record["result"]["curve"] for record in records if record["status"] == "ok"]
+    return [name for name in AXES if all(name in one for one in held)]
+
+
+def curves(
+    records: Sequence[Record], clean: Sequence[Record] = (), measure: Measured = "accuracy", over: Axis = "round"
+) -> alt.LayerChart:
+    """A measure over the training, one line per seed; in grey the clean models that they are to be compared with.
 
     Args:
         records: of one cell, one per seed.
         clean: of the same defense without attack.
         measure: a key of `MEASURES`.
+        over: one of `axes`.
     """
     known = MEASURES[measure]
-    columns = ["round", measure, "seed"]
-    shown = pd.DataFrame([point for record in records for point in points(record, measure)], columns=columns)
-    grey = pd.DataFrame([point for record in clean for point in points(record, measure)], columns=columns)
+    columns = [over, measure, "seed"]
+    shown = pd.DataFrame([point for record in records for point in points(record, measure, over)], columns=columns)
+    grey = pd.DataFrame([point for record in clean for point in points(record, measure, over)], columns=columns)
     axis = alt.Y(
         f"{measure}:Q",
         title=known.title,
         scale=alt.Scale(domain=list(known.domain)) if known.domain else alt.Scale(zero=False),
     )
-    along = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(zero=False, nice=False))
+    ticks = alt.Axis(tickMinStep=1) if over == "round" else alt.Axis(format="~s")
+    along = alt.X(f"{over}:Q", title=AXES[over], axis=ticks, scale=alt.Scale(zero=False, nice=False))
     behind = (
         alt.Chart(grey)
         .mark_line(color=GREY, strokeDash=[5, 3], opacity=0.8)
-        .encode(x=along, y=axis, detail="seed:N", tooltip=["round:Q", f"{measure}:Q", "seed:N"])
+        .encode(x=along, y=axis, detail="seed:N", tooltip=[f"{over}:Q", f"{measure}:Q", "seed:N"])
     )
     lines = (
         alt.Chart(shown)
@@ -59,7 +80,7 @@ def curves(records: Sequence[Record], clean: Sequence[Record] = (), measure: str
             x=along,
             y=axis,
             color=alt.Color("seed:N", title="seed", sort=None, scale=alt.Scale(range=COLOURS)),
-            tooltip=["round:Q", f"{measure}:Q", "seed:N"],
+            tooltip=[f"{over}:Q", f"{measure}:Q", "seed:N"],
         )
     )
     layers = [behind, lines] if len(grey) else [lines]
@@ -67,14 +88,10 @@ def curves(records: Sequence[Record], clean: Sequence[Record] = (), measure: str
     return chart
 
 
-def points(record: Record, measure: str) -> list[dict[str, Any]]:
+def points(record: Record, measure: Measured, over: Axis = "round") -> list[dict[str, Any]]:
     """One point for each evaluation that has the measure; one that is not finite has none."""
-    curve = (record["result"] or {}).get("curve") or {"round": []}
-    return [
-        {"round": round, measure: MEASURES[measure].scale * value, "seed": str(record["seed"])}
-        for round, value in zip(curve["round"], curve.get(measure, []), strict=False)
-        if value is not None
-    ]
+    scale, seed = MEASURES[measure].scale, str(record["seed"])
+    return [{over: at, measure: scale * value, "seed": seed} for at, value in curve(record, measure, over)]
 
 
 def classes(records: Sequence[Record]) -> alt.LayerChart:
@@ -94,7 +111,7 @@ def classes(records: Sequence[Record]) -> alt.LayerChart:
 
 def class_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One row for each class, in percent; ``figure`` says so where a class has no test examples."""
-    results: list[Mapping[str, Any]] = [record["result"] for record in records]
+    results = [record["result"] for record in records if record["status"] == "ok"]
     rows: list[dict[str, Any]] = []
     for number, values in enumerate(zip(*(result["class_accuracy"] for result in results), strict=True)):
         known = [value for value in values if value is not None]

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.bench.gate.verdict import WORDS, Verdict
-from fedguard.bench.gate.watch import figure_of
+from fedguard.metrics.figures import FIGURES
 
 #: Colour and shape of each word: no word is told by its colour alone. The colours are Okabe and Ito's.
 COLOURS = {
@@ -63,9 +63,9 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
         ],
     )
     spread = base.mark_rule(strokeWidth=2, opacity=0.5).encode(
-        y=alt.Y("low:Q", title=figure_of(figure).heading), y2="high:Q"
+        y=alt.Y("low:Q", title=FIGURES[figure].heading), y2="high:Q"
     )
-    means = alt.Y("mean:Q", title=figure_of(figure).heading, scale=alt.Scale(zero=False))
+    means = alt.Y("mean:Q", title=FIGURES[figure].heading, scale=alt.Scale(zero=False))
     chart: alt.LayerChart = (
         spread
         + base.mark_line(opacity=0.6).encode(y=means, detail="cells as in:N")
@@ -75,7 +75,7 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
 
 
 def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
-    scale = figure_of(figure).scale
+    scale = FIGURES[figure].scale
     table = pd.DataFrame(
         [
             {
@@ -101,11 +101,9 @@ def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
         ),
         tooltip=["cell:N", "verdict:N", "drop:Q", "margin:Q", "p:Q", "why:N"],
     )
-    unit = (
-        f" in {'points' if figure_of(figure).unit == '%' else figure_of(figure).unit}" if figure_of(figure).unit else ""
-    )
+    unit = f" in {FIGURES[figure].unit_of_differences}".removesuffix(" in ")
     margin = base.mark_bar(height=10, color="#999999", opacity=0.35).encode(
-        x=alt.X("zero:Q", title=f"{figure_of(figure).title}: worse by{unit} (the bar is the margin)"), x2="margin:Q"
+        x=alt.X("zero:Q", title=f"{FIGURES[figure].title}: worse by{unit} (the bar is the margin)"), x2="margin:Q"
     )
     dots = base.mark_point(size=90, filled=True, opacity=1).encode(
         x="drop:Q",

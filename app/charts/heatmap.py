@@ -9,8 +9,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.bench.breakdown import WORST
-from fedguard.bench.matrix import FIGURES, Entry, Figure, matrix
+from fedguard.bench.results.breakdown import WORST
+from fedguard.bench.results.matrix import Entry, matrix
+from fedguard.metrics.figures import FIGURES, Figure
 
 #: The empty row that sets the worst of the attacks apart.
 _GAP = " "

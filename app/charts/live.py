@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
+
 from fedguard.app.charts.colours import COLOURS
 
 #: Of a longer training every second round is drawn, or every third ..., so that a browser keeps up.

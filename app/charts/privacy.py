@@ -9,14 +9,14 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS, GREY
 
-from fedguard.bench.audit import CellAudit
-from fedguard.bench.disclosure import Recognised
-from fedguard.bench.matrix import FIGURES, SHARE
-from fedguard.bench.plot import is_logarithmic
-from fedguard.bench.stats import estimate
-from fedguard.bench.trilemma import LEAKAGE, Point, Trilemma, Worst
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.bench.audits.cells import CellAudit
+from fedguard.bench.results.disclosure import Recognised
+from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, Worst
+from fedguard.bench.terminal.plot import is_logarithmic
+from fedguard.metrics.figures import FIGURES, SHARE
+from fedguard.metrics.stats import estimate
 
 
 def frontier(trilemma: Trilemma, units: Mapping[str, str] | None = None) -> alt.VConcatChart:

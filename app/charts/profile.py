@@ -7,9 +7,9 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS, GREY
 
-from fedguard.bench.profile import Part
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.bench.results.profile import Part
 
 #: What the stages without a colour of their own are together.
 REST = "all else"

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 import altair as alt
 import pandas as pd
-from fedguard.app.charts.colours import COLOURS, GREY
 
+from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.bench.explain.session import Cost, Step
 
 

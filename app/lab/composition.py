@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+
 from fedguard.app.data import LAB
 
 
@@ -32,7 +33,7 @@ class Composition:
 
     Attributes:
         defense: client transforms, mixings and a rule, in their order.
-        mode: of secure aggregation; noise: the kind of privacy.
+        mode: of secure aggregation; noise: the kind of privacy; algorithm: how clients and server train.
         sections: what was set in the other sections of a suite, by their dotted names.
         beside_mean: whether the mean stands beside the defense. An ensemble of attacks would have to choose anew against it.
     """
@@ -40,6 +41,7 @@ class Composition:
     data: Choice
     model: Choice
     partition: Choice
+    algorithm: Choice
     attack: Choice
     defense: tuple[Choice, ...]
     mode: Choice
@@ -51,12 +53,13 @@ class Composition:
     def suite(self) -> dict[str, Any]:
         """The suite: the cell, the same without attack, and both with the mean, so that all four corners are seen."""
         task = {"data": self.data.spec, "model": self.model.spec, "partition": self.partition.spec}
-        content: dict[str, Any] = {"task": task}
+        training = {"algorithm": self.algorithm.name, **self.algorithm.given}
+        content: dict[str, Any] = {"task": task, "training": training}
         for name, given in self.sections.items():
             if given:
                 _below(content, name).update(given)
         if self.mode.name != "off":
-            _below(content, "protocol")["secure_aggregation"] = self._mode()
+            _below(content, "protocol")["secure_aggregation"] = self.mode.spec
         if self.noise.name != "none":
             _below(content, "protocol")["privacy"] = {"kind": self.noise.name, **self.noise.given}
         defense = " >> ".join(stage.spec for stage in self.defense)
@@ -67,11 +70,6 @@ class Composition:
         }
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:6]
         return {"schema": 1, "name": f"{LAB}{self.attack.name}-{self.defense[-1].name}-{digest}", **content}
-
-    def _mode(self) -> Any:
-        if self.mode.name == "groups":
-            return dict(self.mode.given)
-        return {self.mode.name: dict(self.mode.given)} if self.mode.name == "group_testing" else self.mode.name
 
 
 def as_yaml(suite: Mapping[str, Any]) -> str:

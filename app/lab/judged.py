@@ -9,9 +9,9 @@ from typing import Any
 import streamlit as st
 
 from fedguard.api import lay_out
-from fedguard.bench.card import threat_in_words
-from fedguard.bench.check import refused_cells
-from fedguard.bench.protocol import encoding_in_words, protocol_in_words
+from fedguard.bench.running.card import threat_in_words
+from fedguard.bench.running.check import refused_cells
+from fedguard.bench.running.protocol import encoding_in_words, protocol_in_words
 from fedguard.errors import FedGuardError
 
 
@@ -69,5 +69,5 @@ def judged(suite: Mapping[str, Any]) -> Judged:
         attack=position["attack"],
         defense=position["defense"],
         trials=len(plan.suite.seeds) * sum(cell.id not in refused for cell in plan.cells),
-        rounds=cell.config.training.rounds,
+        rounds=cell.training.rounds,
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
-from fedguard.app.charts.live import live
-from fedguard.app.here import plain
 
 from fedguard import api
-from fedguard.bench.progress import Curve, Listener, Trial
+from fedguard.app.charts.live import live
+from fedguard.app.here import plain
+from fedguard.bench.running.progress import Curve, Listener, Trial
 from fedguard.errors import FedGuardError
 
 #: Seconds between two drawings.

@@ -8,11 +8,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app.lab.composition import Choice, Composition
 from fedguard.app.words import escaped
-
+from fedguard.bench.docstrings import plain
 from fedguard.bench.explain.catalogue import algorithms, entries
-from fedguard.bench.explain.settings import MODES, NOISES, SECTIONS, Setting, settings, value_of
+from fedguard.bench.explain.settings import SECTIONS, Setting, settings, value_of
+from fedguard.registry import installed
 
 #: What the Lab starts with, where a suite has another default or none.
 START: dict[str, str] = {
@@ -27,32 +29,39 @@ START: dict[str, str] = {
 #: The keys of a section that always stand in sight; the others are found under "More".
 FIRST = {
     "clients": ("total", "malicious"),
-    "training": ("algorithm", "rounds", "local_epochs", "batch_size", "lr"),
+    "training": ("rounds", "local_epochs", "batch_size", "lr"),
     "threat": ("knowledge",),
     "observer": ("server", "round", "victims", "labels"),
     "server": ("root_data",),
 }
 #: The keys of a section that have menus of their own.
-ELSEWHERE = {"protocol": ("secure_aggregation", "privacy", "dropout", "encoding")}
+ELSEWHERE = {"training": ("algorithm",), "protocol": ("secure_aggregation", "privacy", "dropout", "encoding")}
 
 
 def composed() -> Composition:
     """All menus, and what was chosen. Every choice stands in the address."""
     with st.container(border=True):
         st.subheader("Who attacks")
-        offered = [_NO_ATTACK, *entries(["attack", "inference"])]
+        offered = [_NO_ATTACK, *entries(installed(), ["attack", "inference"])]
         attack = _algorithm("Attack", "attack", offered)
         entry = next(one for one in offered if one["name"] == attack.name)
         sections = _sections("clients", "observer" if entry["kind"] == "inference" else "threat")
     with st.container(border=True):
         st.subheader("Who defends")
         defense = _defense()
-        mode, noise = _form("Secure aggregation", "mode", MODES), _form("Noise for privacy", "noise", NOISES)
-        masks = () if mode.name == "off" else ("protocol", "protocol.encoding")
+        modes = entries(installed(), ["masking"])
+        mode = _algorithm("Secure aggregation", "mode", modes)
+        noise = _algorithm("Noise for privacy", "noise", entries(installed(), ["noise"]))
+        masked = next(one["masked"] for one in modes if one["name"] == mode.name)
+        masks = ("protocol", "protocol.encoding") if masked else ()
         sections |= _sections("server", "protocol.dropout", *masks)
     with st.container(border=True):
         st.subheader("What is learned")
-        task = {kind: _algorithm(kind.capitalize(), kind, entries([kind])) for kind in ("data", "model", "partition")}
+        task = {
+            kind: _algorithm(kind.capitalize(), kind, entries(installed(), [kind]))
+            for kind in ("data", "model", "partition")
+        }
+        algorithm = _algorithm("Algorithm", "algorithm", entries(installed(), ["algorithm"]))
         sections = _sections("training", "evaluation") | sections
         seeds = st.text_input(
             "seeds", value="3", key="seeds", bind="query-params", help="How many, or a list of them, such as 0, 1, 2."
@@ -61,6 +70,7 @@ def composed() -> Composition:
         data=task["data"],
         model=task["model"],
         partition=task["partition"],
+        algorithm=algorithm,
         attack=attack,
         defense=defense,
         mode=mode,
@@ -85,7 +95,7 @@ def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Ch
 
 def _defense() -> tuple[Choice, ...]:
     """Client transforms >> mixings >> a rule."""
-    offered = entries(["defense"])
+    offered = entries(installed(), ["defense"])
     before = []
     for label, key, stage in (
         ("Client transforms", "transforms", "client transform"),
@@ -105,14 +115,8 @@ def _defense() -> tuple[Choice, ...]:
     return (*before, _algorithm("Rule", "rule", rules))
 
 
-def _form(label: str, key: str, forms: Mapping[str, type | None]) -> Choice:
-    name = _chosen(label, list(forms), key)
-    form = forms[name]
-    return Choice(name, _fields(name, settings(form)) if form else {})
-
-
 def _parameters(kind: str, name: str) -> dict[str, Any]:
-    found = [settings(cls) for cls in algorithms(name) if cls.kind == kind]
+    found = [settings(cls) for cls in algorithms(installed(), name) if cls.kind == kind]
     return _fields(name, found[0]) if found else {}
 
 
@@ -151,7 +155,7 @@ def _fields(owner: str, found: Sequence[Setting]) -> dict[str, Any]:
 
 def _field(setting: Setting, key: str) -> Any:
     """One widget; None where it is left at the default."""
-    label, help = escaped(setting.name), escaped(setting.meaning) or None
+    label, help = escaped(setting.name), escaped(plain(setting.meaning)) or None
     same: dict[str, Any] = {"key": key, "help": help, "bind": "query-params"}
     if setting.type == "bool":
         on = setting.default == "True"
@@ -170,6 +174,7 @@ def _field(setting: Setting, key: str) -> Any:
             **same,
         )
         return one if one != setting.default else None
+    same["help"] = escaped(f"{plain(setting.meaning)} ({setting.type})".strip())
     text = st.text_input(label, value=START.get(key, ""), placeholder=setting.default, **same)
     return value_of(text) if text else None
 

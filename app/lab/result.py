@@ -6,19 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app import data
 from fedguard.app.charts.live import live
 from fedguard.app.here import Here
 from fedguard.app.lab.judged import Judged
 from fedguard.app.lab.live import ALT
 from fedguard.app.words import escaped
-
-from fedguard.bench.matrix import FIGURES, Figure
-from fedguard.bench.run import Run
-from fedguard.bench.stats import ENOUGH, paired
-
-#: How epsilon is shown, which no matrix shows.
-EPSILON = Figure("epsilon that the noise proves", False, "", bounds=None)
+from fedguard.bench.records.record import curve
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES, shown
+from fedguard.metrics.stats import ENOUGH, paired
 
 
 def curves(here: Here, name: str, found: Judged) -> None:
@@ -75,11 +73,12 @@ def corners(run: Run) -> list[dict[str, Any]]:
 
 def against_clean(run: Run, cell: str) -> str:
     """How far a cell's final accuracy is from that of the mean without attack, seed by seed; empty where that did not run."""
-    results = [record["result"] for (one, _), record in run.records.items() if one == cell and record["status"] == "ok"]
+    results = [record["result"] for (one, _), record in run.ran.items() if one == cell]
     pairs = [(one["final_accuracy"], one["corners"]["clean_mean"]) for one in results]
-    if not pairs or any(clean is None for _, clean in pairs):
+    lost = [100 * (accuracy - clean) for accuracy, clean in pairs if clean is not None]
+    if not pairs or len(lost) < len(pairs):
         return ""
-    found = paired([100 * (accuracy - clean) for accuracy, clean in pairs])
+    found = paired(lost)
     few = found.half_width is None or found.pairs < ENOUGH
     half = "" if few else f" ± {found.half_width:.1f}"
     over = f"{found.pairs} {'seed' if found.pairs == 1 else 'seeds'}"
@@ -99,19 +98,11 @@ def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     if any(row["status"] != "ok" for row in rows):
         return {}
     texts = {}
-    for key, figure in {**SHOWN, "epsilon": EPSILON}.items():
-        values = [row[key] for row in rows if row[key] is not None]
+    for name in shown("lab"):
+        figure, values = FIGURES[name], [row[name] for row in rows if row[name] is not None]
         if values:
-            texts[figure.title] = f"{figure.estimated(figure.estimate(values))} {figure.unit}".strip()
+            texts[figure.title] = figure.measured(figure.estimate(values))
     return texts
-
-
-#: Diagnostics of the rule are left to the Cell page.
-SHOWN = {
-    key: figure
-    for key, figure in FIGURES.items()
-    if key not in ("best_accuracy", "filter_precision", "filter_recall", "honest_excluded", "kappa")
-}
 
 
 def _status(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -134,12 +125,9 @@ def _flags(run: Run, cell: str) -> None:
 
 def _points(run: Run) -> list[dict[str, Any]]:
     return [
-        {"cell": record["label"], "seed": record["seed"], "round": round, "accuracy": accuracy}
+        {"cell": record["label"], "seed": record["seed"], "round": at, "accuracy": accuracy}
         for record in run.records.values()
-        if record["status"] == "ok"
-        for round, accuracy in zip(
-            record["result"]["curve"]["round"], record["result"]["curve"]["accuracy"], strict=True
-        )
+        for at, accuracy in curve(record, "accuracy")
     ]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fedguard.errors import MissingExtra, StoreError
 
 if TYPE_CHECKING:
-    from fedguard.bench.run import Run
+    from fedguard.bench.results.run import Run
 
 #: How a report is told from other files, which are not written over.
 MARK = '<meta name="generator" content="FedGuard report">'

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, table
-from fedguard.app.report.records import ran, with_setting
-
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.record import silent_mean
-from fedguard.bench.run import Run
+from fedguard.app.report.records import with_setting
+from fedguard.bench.records.record import silent_mean
+from fedguard.bench.records.schema import Result
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES, number_at
 
 #: By what it is called, where a result holds it.
-_Value = Callable[[dict[str, Any]], float | None]
+_Value = Callable[[Result], float | None]
 
 
 def corners(run: Run) -> list[Element]:
@@ -44,14 +43,14 @@ def _tables(tax: list[list[str]], harm: list[list[str]]) -> Iterator[Element]:
         heads = ["defense", "mean, no attack", "defense, no attack", "robustness tax"]
         yield table("What a defense costs where nobody attacks: final accuracy in %, tax in points", heads, tax, "lr")
     if harm:
-        heads = ["attack", "mean, no attack", "mean, attacked", "mean, colluders silent", "absence", "harm"]
+        heads = ["attack", "mean, no attack", "mean, attacked", "mean, malicious clients silent", "absence", "harm"]
         says = "What an attack costs where nobody defends: final accuracy in %, absence and harm in points"
         yield table(says, heads, harm, "lr")
     yield el(
         "p",
-        "The corner of attack against defense is the matrix above. Absence is what is lost where the colluders only stay "
-        "silent, since their data are missing; harm is what they send instead. Differences are taken seed by seed; means over "
-        "seeds ± 95 % interval.",
+        "The corner of attack against defense is the matrix above. Absence is what is lost where the malicious clients only "
+        "stay silent, since their data are missing; harm is what they send instead. Differences are taken seed by seed; means "
+        "over seeds ± 95 % interval.",
         class_="note",
     )
 
@@ -63,7 +62,7 @@ def _rows(run: Run, side: str, values: list[_Value], shares: int) -> list[list[s
         shares: so many of the values are accuracies, the others differences of two.
     """
     found: dict[str, dict[int, list[float | None]]] = {}
-    for swept, record in ran(run):
+    for swept, record in run.trials():
         told = [value(record["result"]) for value in values]
         if None not in told[:2] and (side == "defense" or swept["attack"] != "none"):
             row = found.setdefault(with_setting(swept[side], run, swept), {})
@@ -81,7 +80,7 @@ def _told(values: Sequence[float | None], share: bool) -> str:
 
 
 def _corner(name: str) -> _Value:
-    return lambda result: result["corners"].get(name)
+    return lambda result: number_at(result, ("corners", name))
 
 
 def _less(before: float | None, after: float | None) -> float | None:

@@ -2,74 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean, median
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, folded, listed, table
-from fedguard.app.report.records import ran, with_setting
-
-from fedguard.bench.profile import SHOWN, Profile, meanings
-from fedguard.bench.record import Record
-from fedguard.bench.run import Run
+from fedguard.app.report.records import with_setting
+from fedguard.bench.records.schema.record import Cost
+from fedguard.bench.records.schema.result import Sums
+from fedguard.bench.results.profile import SHOWN, Profile, meanings
+from fedguard.bench.results.run import Run
 
 
 def sums(run: Run) -> list[Element]:
     """For each mode: who sees what, among how many an update is hidden, how exact the sums were, what was lost."""
-    modes: dict[str, list[Record]] = {}
-    for _, record in ran(run):
-        if record["result"]["secure_aggregation"]:
+    modes: dict[str, list[Sums]] = {}
+    words: dict[str, None] = {}
+    for _, record in run.trials():
+        if sums := record["result"]["secure_aggregation"]:
             card = record["threat_card"]
-            noise = "" if card["privacy"] == "none" else f", {card['privacy']} noise"
-            modes.setdefault(f"{card['secure_aggregation']}{noise}", []).append(record)
+            noise = f", {card['privacy']} noise" if card["noise"] else ""
+            mode = f"{card['secure_aggregation']}{noise}"
+            modes.setdefault(mode, []).append(sums)
+            if card["protocol"]:
+                words[f"{mode}: {card['protocol']['in_words']}"] = None
     if not modes:
         return []
-    words = [f"{mode}: {said}" for mode, found in modes.items() for said in _in_words(found)]
-    rows = [_mode(mode, [record["result"]["secure_aggregation"] for record in found]) for mode, found in modes.items()]
+    rows = [_mode(mode, found) for mode, found in modes.items()]
     heads = ["mode", "hidden among, at least", "error of the mean", "sums lost", "sent by a client", "sent to a client"]
     caption = (
         "What was measured. Hidden: clients in the smallest sum, colluders not counted. Error: in lengths of the mean, the "
         "median of the trials. Sent: bytes in one sum"
     )
     lost = dict.fromkeys(
-        f"{mode}: {record['result']['secure_aggregation']['why_aborted']}"
-        for mode, found in modes.items()
-        for record in found
-        if record["result"]["secure_aggregation"].get("why_aborted")
+        f"{mode}: {one['why_aborted']}" for mode, found in modes.items() for one in found if one["why_aborted"]
     )
     why = [el("h4", "Why sums were lost"), listed(lost)] if lost else []
     return [listed(words), table(caption, heads, rows, "lr"), *why]
 
 
-def _in_words(found: Sequence[Record]) -> dict[str, None]:
-    return dict.fromkeys(str(protocol["in_words"]) for one in found if (protocol := one["threat_card"]["protocol"]))
-
-
-def _mode(mode: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _mode(mode: str, found: Sequence[Sums]) -> list[str]:
     hidden = [one["anonymity"] for one in found if one["anonymity"] is not None]
     errors = [one["error"]["mean"] for one in found if one["error"]]
     lost, all_sums = sum(one["aborted_sessions"] for one in found), sum(one["sessions"] for one in found)
-    up, down = ([one[key] for one in found if one.get(key) is not None] for key in ("bytes_up", "bytes_down"))
     return [
         mode,
         str(min(hidden)) if hidden else "-",
         f"{median(errors):.1g}" if errors else "-",
         f"{lost} of {all_sums}",
-        f"{mean(up):,.0f}" if up else "-",
-        f"{mean(down):,.0f}" if down else "-",
+        f"{mean(one['bytes_up'] for one in found):,.0f}",
+        f"{mean(one['bytes_down'] for one in found):,.0f}",
     ]
 
 
 def costs(run: Run) -> list[Element]:
     """Seconds, bytes and memory, by defense and setting."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for swept, record in ran(run):
+    found: dict[str, list[Cost]] = {}
+    for swept, record in run.trials():
         found.setdefault(with_setting(swept["defense"], run, swept), []).append(record["cost"])
     rows = [_cost(name, its) for name, its in found.items()]
     if not rows:
         return [el("p", "Nothing ran, so nothing was spent.")]
-    seconds = sum(record["cost"]["seconds"] for record in run.records.values() if record["cost"])
+    seconds = sum(record["cost"]["seconds"] for record in run.ran.values())
     heads = ["defense", "trials", "seconds", "CPU seconds", "updates sent, MB", "protocol sent, MB", "peak memory, MB"]
     return [
         el("p", f"All trials together took {seconds:,.0f} s, each on one thread; the corners are among them."),
@@ -107,7 +101,7 @@ def _stages(profile: Profile) -> list[Element]:
     return [*left_out, table(caption, heads, rows, "lrrrrl")]
 
 
-def _cost(name: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _cost(name: str, found: Sequence[Cost]) -> list[str]:
     memory = [one["worker_peak_memory_bytes"] for one in found if one["worker_peak_memory_bytes"] is not None]
     return [
         name,

@@ -8,9 +8,8 @@ from xml.etree.ElementTree import Element
 from fedguard.app.charts.breakdown import breakdown
 from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, folded, table
-
-from fedguard.bench.breakdown import Breakdown, Curve
-from fedguard.bench.run import Run
+from fedguard.bench.results.breakdown import Breakdown, Curve
+from fedguard.bench.results.run import Run
 
 
 def curves(run: Run) -> list[Element]:

@@ -11,7 +11,7 @@ from fedguard.app.report.elements import el, to_bytes
 from fedguard.app.report.style import STYLE
 
 if TYPE_CHECKING:
-    from fedguard.bench.run import Run
+    from fedguard.bench.results.run import Run
 
 #: Nothing is loaded from anywhere, and nothing runs.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 
 import altair as alt
 import vl_convert
-from fedguard.app.report.elements import el
 
-from fedguard.bench.reading import escaped_within
+from fedguard.app.report.elements import el
+from fedguard.bench.records.reading import escaped_within
 
 #: The width of a chart that would fill its container, in pixels.
 WIDTH = 720

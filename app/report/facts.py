@@ -9,11 +9,10 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import facts, listed, paragraphs, table
-
-from fedguard.bench.matrix import SHARE, Figure
-from fedguard.bench.record import Record
+from fedguard.bench.records.schema import Ran
 from fedguard.bench.report import references
-from fedguard.bench.run import Run
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import SHARE, Figure
 
 
 def what_was_run(run: Run) -> list[Element]:
@@ -65,12 +64,11 @@ def _plain(value: Any) -> str:
 
 def _data(run: Run) -> Iterator[Element]:
     """The data of each partition, with the heterogeneity that was measured on it."""
-    alike: dict[tuple[str, ...], list[Record]] = {}
-    for record in run.records.values():
-        if record["status"] == "ok":
-            task, card = record["config"]["task"], record["threat_card"]
-            place = (str(task["data"]["name"]), str(task["model"]["name"]), card["partition"], str(card["clients"]))
-            alike.setdefault(place, []).append(record)
+    alike: dict[tuple[str, ...], list[Ran]] = {}
+    for record in run.ran.values():
+        task, card = record["config"]["task"], record["threat_card"]
+        place = (task["data"]["name"], task["model"]["name"], card["partition"], str(card["clients"]))
+        alike.setdefault(place, []).append(record)
     if alike:
         heads = [
             "data",
@@ -92,12 +90,14 @@ def _data(run: Run) -> Iterator[Element]:
         )
 
 
-def _measured(found: Sequence[Record]) -> Iterator[str]:
+def _measured(found: Sequence[Ran]) -> Iterator[str]:
     """Means over seeds, each seed once."""
     by_seed = {record["seed"]: record["threat_card"]["dissimilarity"] for record in found}
-    for key, bounds in (("label_distance", SHARE), ("gradient_dissimilarity", None)):
-        known = Figure(key, False, "", bounds=bounds)
-        yield known.estimated(known.estimate([one[key] for one in by_seed.values()]))
+    distances = [one["label_distance"] for one in by_seed.values()]
+    gradients = [one["gradient_dissimilarity"] for one in by_seed.values()]
+    for values, bounds in ((distances, SHARE), (gradients, None)):
+        known = Figure(title="", unit="", bounds=bounds)
+        yield known.estimated(known.estimate(values))
     least = min(one["smallest_client"] for one in by_seed.values())
     most = max(one["largest_client"] for one in by_seed.values())
     yield f"{least} to {most}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, folded, table
-
-from fedguard.bench.judging.lint import Finding, lint
-from fedguard.bench.judging.results import results_of
-from fedguard.bench.run import Run
+from fedguard.bench.flags.lint import Finding, lint
+from fedguard.bench.flags.results import results_of
+from fedguard.bench.results.run import Run
 
 #: Of the further cases of a flag, more than these are counted.
 SHOWN = 5

@@ -9,13 +9,12 @@ from xml.etree.ElementTree import Element
 from fedguard.app.charts.gate import drops
 from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, facts, folded, listed, paragraphs, table
-
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
 from fedguard.bench.gate.verdict import WORDS, Judgement, Verdict
-from fedguard.bench.gate.watch import figure_of
-from fedguard.bench.reading import Damaged
-from fedguard.bench.run import Run
+from fedguard.bench.records.reading import Damaged
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES
 
 
 def gate(run: Run) -> list[Element]:
@@ -41,7 +40,7 @@ def _last(verdict: Verdict) -> list[Element]:
     )
     lines = [*verdict.incompatible, *verdict.warnings]
     charts = [
-        drawn(chart, f"{figure_of(figure).title}: how much worse each cell became, beside its margin.")
+        drawn(chart, f"{FIGURES[figure].title}: how much worse each cell became, beside its margin.")
         for figure, chart in drops(verdict).items()
     ]
     said = [listed(lines)] if lines else []
@@ -71,7 +70,7 @@ def _table(caption: str, judgements: Sequence[Judgement]) -> Element:
 
 
 def _rest(verdict: Verdict) -> list[Element]:
-    broad = [(figure_of(one.figure).title, one.verdict, one.why) for one in verdict.broad]
+    broad = [(FIGURES[one.figure].title, one.verdict, one.why) for one in verdict.broad]
     audits = [(str(one.get("subject", "-")), str(one["verdict"]), str(one.get("words", ""))) for one in verdict.audits]
     parts = []
     if broad:

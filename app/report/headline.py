@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed, paragraphs, table
-
-from fedguard.bench.answer import RULE, Standing, answers, standings
-from fedguard.bench.matrix import Matrix
-from fedguard.bench.reasons import reason_lines
+from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.report import worst_cases
-from fedguard.bench.run import Run
-from fedguard.bench.stats import over_seeds
+from fedguard.bench.results.answer import RULE, Standing, answers, standings
+from fedguard.bench.results.matrix import Matrix
+from fedguard.bench.results.run import Run
+from fedguard.metrics.stats import over_seeds
 
 _HEADS = [
     "defense", "without attack", "worst attack", "accuracy under it", "lost", "harm", "backdoor success",
@@ -35,8 +34,8 @@ def headline(run: Run) -> list[Element]:
         said = over_seeds(len(run.seeds))
         note = (
             f"{RULE} {said[0].upper()}{said[1:]}. Another attack might be worse. Lost: against the same defense without "
-            "attack, seed by seed; harm: against the same defense while the colluders send nothing. Backdoor success: above a "
-            "clean model's."
+            "attack, seed by seed; harm: against the same defense while the malicious clients send nothing. Backdoor success: "
+            "above a clean model's."
         )
         parts.append(el("p", note, class_="note"))
     ensembles = [str(text) for text in worst_cases(run)]

@@ -8,14 +8,13 @@ from xml.etree.ElementTree import Element
 from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, folded, table
-
-from fedguard.bench.matrix import FIGURES, Entry, Matrix
-from fedguard.bench.places import setting
-from fedguard.bench.run import Run
-from fedguard.bench.trilemma import LEAKAGE
+from fedguard.bench.results.matrix import Entry, Matrix
+from fedguard.bench.results.places import setting
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES, shown
 
 #: What the attacks of each goal are measured by.
-GOALS = ("final_accuracy", "attack_success", *LEAKAGE)
+HEADLINES = shown("report")
 
 #: Where a run has more settings than this, other figures than the accuracy have tables alone.
 DRAWN = 3
@@ -26,14 +25,14 @@ def matrices(run: Run) -> list[Element]:
     rows = run.rows()
     there = [
         figure
-        for figure, known in FIGURES.items()
-        if any(row[figure] is not None and known.fits(row["goal"]) for row in rows)
+        for figure in run.figures
+        if any(FIGURES[figure].fits(row["goal"]) for row in rows if row[figure] is not None)
     ]
     if not there:
         return [el("p", "No trial of this run has a figure.")]
-    shown = [part for figure in there if figure in GOALS for part in _of_figure(run, figure)]
-    others = [part for figure in there if figure not in GOALS for part in _of_figure(run, figure)]
-    return [*shown, folded("Every other figure", *others)] if others else shown
+    drawn_first = [part for figure in there if figure in HEADLINES for part in _of_figure(run, figure)]
+    others = [part for figure in there if figure not in HEADLINES for part in _of_figure(run, figure)]
+    return [*drawn_first, folded("Every other figure", *others)] if others else drawn_first
 
 
 def _of_figure(run: Run, figure: str) -> Iterator[Element]:
@@ -54,7 +53,7 @@ def _of_figure(run: Run, figure: str) -> Iterator[Element]:
         ]
         says = f"{known.title}, mean over seeds, attacks by defenses, with 95 % intervals over seeds."
         as_table = _table(matrix, block, kept, apply)
-        if figure in GOALS and (figure == "final_accuracy" or len(matrix.blocks) <= DRAWN):
+        if figure in HEADLINES and (figure == "final_accuracy" or len(matrix.blocks) <= DRAWN):
             yield drawn(heatmap(chosen, figure), f"{block}: {says}" if block else f"{says[0].upper()}{says[1:]}")
             yield folded("As a table", as_table)
         else:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed
-
-from fedguard.bench.disclosure import Rebuilt, picture, rebuilt
-from fedguard.bench.run import Run
+from fedguard.bench.results.disclosure import Rebuilt, picture, rebuilt
+from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 
 #: The most bytes of pictures in one report.

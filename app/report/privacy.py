@@ -8,13 +8,13 @@ from xml.etree.ElementTree import Element
 from fedguard.app.charts.privacy import audit_names, bounds, frontier, roc
 from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, listed, paragraphs, table
-
-from fedguard.bench.audits import StoredAudit, stored_audit
-from fedguard.bench.disclosure import Promise, promises, recognised
-from fedguard.bench.matrix import FIGURES, Entry
-from fedguard.bench.run import Run
-from fedguard.bench.trilemma import LEAKAGE, Point, Trilemma, Worst, points
+from fedguard.bench.audits.suites import StoredAudit, stored_audit
+from fedguard.bench.results.disclosure import Promise, promises, recognised
+from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.run import Run
+from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, Worst, points
 from fedguard.errors import StoreError
+from fedguard.metrics.figures import FIGURES
 
 
 def privacy(run: Run) -> list[Element]:

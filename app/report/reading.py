@@ -5,11 +5,10 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed
-
-from fedguard.bench.reading import content
-from fedguard.bench.run import Run
-from fedguard.bench.stats import ENOUGH
+from fedguard.bench.records.reading import content
+from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
+from fedguard.metrics.stats import ENOUGH
 
 #: A configuration of more bytes than this is cut.
 LONGEST = 200_000

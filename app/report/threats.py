@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, table
-from fedguard.app.report.records import ran
-
-from fedguard.bench.run import Run
+from fedguard.bench.records.schema import ThreatCard
+from fedguard.bench.results.run import Run
 
 
 def threats(run: Run) -> list[Element]:
     """Who attacks and what they see, attack by attack; then what each defense was told and sees."""
-    cards = [(swept, record["threat_card"]) for swept, record in ran(run)]
+    cards = [(swept, record["threat_card"]) for swept, record in run.trials()]
     if not cards:
         return [el("p", "Nothing ran.")]
     attacked = any(card["attack"] for _, card in cards)
@@ -31,14 +29,14 @@ def threats(run: Run) -> list[Element]:
     ]
 
 
-def _tampers(card: dict[str, Any]) -> str:
+def _tampers(card: ThreatCard) -> str:
     acts = f"; {', '.join(card['acts_on'])}" if card["acts_on"] else ""
     return f"{card['goal'] or 'none'}{acts}"
 
 
-def _rule(defense: str, card: dict[str, Any]) -> tuple[str, ...]:
+def _rule(defense: str, card: ThreatCard) -> tuple[str, ...]:
     told = str(card["told_f"]) if card["f_known"] else f"{card['told_f']} (not known to it)"
-    hostile = str(card["true_f"]) if card["attack"] and card["true_f"] else "none"
+    malicious = str(card["true_f"]) if card["attack"] and card["true_f"] else "none"
     sees = ", ".join(name.replace("_", " ") for name in card["server_sees"]) or "nothing but what is aggregated"
     unproven = "; ".join(map(str, card["unproven"])) or "no"
-    return defense, f"{card['per_round']} of {card['clients']}", hostile, told, sees, unproven
+    return defense, f"{card['per_round']} of {card['clients']}", malicious, told, sees, unproven

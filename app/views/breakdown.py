@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app import address, data, words
 from fedguard.app.charts.breakdown import breakdown, has_gaps
 from fedguard.app.here import Here, empty
-
-from fedguard.bench.breakdown import ACCURACIES, Breakdown
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.run import Run
-from fedguard.bench.stats import ENOUGH, over_seeds
+from fedguard.bench.results.breakdown import ACCURACIES, Breakdown
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import ENOUGH, over_seeds
 
 #: Lines of a table that is shown whole; a longer one scrolls.
 _WHOLE = 40
@@ -28,11 +28,11 @@ def show(here: Here) -> None:
             "fedguard run examples/breakdown.yaml",
         )
         return
-    rows = run.rows()
-    there = [figure for figure in FIGURES if any(row[figure] is not None for row in rows)] or ["final_accuracy"]
     left, middle, right = st.columns(3)
     key = address.menu("Over", keys, "over", place=left)
-    figure = address.menu("Figure", there, "figure", titles=lambda name: FIGURES[name].heading, place=middle)
+    figure = address.menu(
+        "Figure", run.figures or ["final_accuracy"], "figure", titles=lambda name: FIGURES[name].heading, place=middle
+    )
     curves = run.breakdown(key, figure)
     settings = list(dict.fromkeys(curve.setting for curve in curves.curves))
     setting = settings[0]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from fedguard.app.here import Here
-from fedguard.app.words import escaped
 from rich.console import Console
 
+from fedguard.app.here import Here
+from fedguard.app.words import escaped
+from fedguard.bench.docstrings import plain, prose
 from fedguard.bench.explain.catalogue import algorithms, entries, facts, works_with
-from fedguard.bench.explain.settings import prose, settings
+from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
+from fedguard.registry import installed
 
 #: What each kind is called here; those that are left out stand in no suite and attack no protocol.
 KINDS = {
@@ -23,6 +25,10 @@ KINDS = {
     "data": "data",
     "partition": "partition",
     "model": "model",
+    "masking": "mode of masking",
+    "algorithm": "federated algorithm",
+    "noise": "noise for privacy",
+    "availability": "when devices are there",
 }
 
 
@@ -59,7 +65,7 @@ def show(here: Here) -> None:
 
 @st.cache_data(show_spinner="Reading the catalogue ...")
 def _entries() -> list[dict[str, Any]]:
-    return entries(list(KINDS))
+    return entries(installed(), list(KINDS))
 
 
 def _filtered(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,11 +114,11 @@ def _under_full(entry: dict[str, Any]) -> str:
 
 def _in_full(here: Here, entry: dict[str, Any]) -> None:
     """Docstring, facts, parameters, and the picture of `fedguard explain`."""
-    cls = next(one for one in algorithms(entry["name"]) if one.kind == entry["kind"])
+    cls = next(one for one in algorithms(installed(), entry["name"]) if one.kind == entry["kind"])
     st.subheader(f"{escaped(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
     left, right = st.columns([3, 2])
     with left:
-        for paragraph in prose(cls.__doc__ or "").split("\n\n"):
+        for paragraph in plain(prose(cls.__doc__ or "")).split("\n\n"):
             st.text(paragraph if "\n    " in f"\n{paragraph}" else " ".join(paragraph.split()))
         _try(here, entry)
     with right:
@@ -124,7 +130,7 @@ def _in_full(here: Here, entry: dict[str, Any]) -> None:
         st.markdown("**Parameters**")
         st.dataframe(
             [
-                {"parameter": one.name, "type": one.type, "default": one.default, "what it means": one.meaning}
+                {"parameter": one.name, "type": one.type, "default": one.default, "what it means": plain(one.meaning)}
                 for one in found
             ],
             hide_index=True,

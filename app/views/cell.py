@@ -7,16 +7,15 @@ from typing import Any
 
 import streamlit as st
 import yaml
+
 from fedguard.app import address, data, words
-from fedguard.app.charts.curves import MEASURES, classes, curves, points
+from fedguard.app.charts.curves import AXES, MEASURES, axes, classes, curves, points
 from fedguard.app.here import Here, plain
 from fedguard.app.times import times
-
-from fedguard.bench.places import setting
-from fedguard.bench.record import Record
-from fedguard.bench.run import Run
-from fedguard.bench.schema import Position
-from fedguard.bench.stats import over_seeds
+from fedguard.bench.records.schema import Position, Ran, Record
+from fedguard.bench.results.places import setting
+from fedguard.bench.results.run import Run
+from fedguard.metrics.stats import over_seeds
 
 
 def show(here: Here) -> None:
@@ -101,21 +100,21 @@ def _is_at(swept: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     return all(str(swept[key]) == str(value) for key, value in values.items())
 
 
-def clean_models(run: Run, records: Sequence[Record]) -> list[Record]:
+def clean_models(run: Run, records: Sequence[Record]) -> list[Ran]:
     """For each seed the training of the same defense in which nobody attacks; none where it was not run."""
     wanted = {(record["seed"], _peaceful(record)) for record in records if record["threat_card"]["attack"]}
     return [
         record
-        for record in run.records.values()
-        if record["status"] == "ok"
-        and record["config"]["attack"] == "none"
-        and (record["seed"], _peaceful(record)) in wanted
+        for record in run.ran.values()
+        if record["config"]["attack"] == "none" and (record["seed"], _peaceful(record)) in wanted
     ]
 
 
 def _peaceful(record: Record) -> str:
     """A configuration without what an attack adds to it."""
-    config = {key: value for key, value in record["config"].items() if key not in ("attack", "threat", "observer")}
+    config: dict[str, Any] = {
+        key: value for key, value in record["config"].items() if key not in ("attack", "threat", "observer")
+    }
     return repr({**config, "clients": {**config["clients"], "malicious": 0}})
 
 
@@ -148,7 +147,7 @@ def _why_not(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 @st.fragment
-def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
+def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
     """Curves and figures of the seeds that are switched on."""
     seeds = [record["seed"] for record in ran]
     chosen = st.pills("Seeds", seeds, selection_mode="multi", default=seeds, key="seeds of a cell")
@@ -157,13 +156,20 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
         st.info("Switch a seed on.")
         return
     behind = [record for record in clean if record["seed"] in chosen]
-    st.subheader("Over the rounds")
+    st.subheader("Over the training")
+    known = axes([*shown, *behind])
+    over = known[0]
+    if len(known) > 1:
+        over = (
+            st.pills("Over", known, default=over, format_func=AXES.__getitem__, key="over what a cell's curves go")
+            or over
+        )
     if behind:
         st.caption("Grey and dashed: the same defense with the same seeds while nobody attacks.")
     measures = [name for name in MEASURES if any(points(record, name) for record in shown)]
     for column, name in zip(st.columns(max(1, len(measures))), measures, strict=False):
-        words_of = f"{MEASURES[name].title} over the rounds, one line per seed"
-        column.altair_chart(curves(shown, behind, name), width="stretch", alt=words_of)
+        words_of = f"{MEASURES[name].title} over {AXES[over]}, one line per seed"
+        column.altair_chart(curves(shown, behind, name, over), width="stretch", alt=words_of)
     left, right = st.columns(2)
     with left:
         st.subheader("Figures")
@@ -177,7 +183,7 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
         st.subheader("Corners")
         st.caption(
             "Final accuracy in %, with and without attack, with the defense and with the plain mean. What is lost where the "
-            "colluders send nothing is the absence of their data; the rest is the attack's harm. "
+            "malicious clients send nothing is the absence of their data; the rest is the attack's harm. "
             f"A guess has {words.chance(shown)} %."
         )
         st.dataframe(words.corners(shown), hide_index=True, width="stretch")
@@ -191,7 +197,7 @@ def _results(ran: Sequence[Record], clean: Sequence[Record]) -> None:
             st.dataframe(minority, hide_index=True, width="stretch")
 
 
-def _spread(shown: Sequence[Record]) -> None:
+def _spread(shown: Sequence[Ran]) -> None:
     st.caption(f"{over_seeds(len(shown)).capitalize()}.")
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pandas as pd
 import streamlit as st
+
 from fedguard.app import address, data
 from fedguard.app.charts.compare import compare as chart
 from fedguard.app.here import Here, empty, plain
-
-from fedguard.bench.compare import compare
-from fedguard.bench.comparison import Q_SAID, Apart, Comparison, Difference
-from fedguard.bench.matrix import FIGURES, Entry
-from fedguard.bench.reasons import reason_lines
-from fedguard.bench.run import Run
+from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.results.compare import comparable, compare
+from fedguard.bench.results.comparison import Q_SAID, Apart, Comparison, Difference
+from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.run import Run
+from fedguard.errors import StoreError
+from fedguard.metrics.figures import FIGURES
 
 
 def show(here: Here) -> None:
@@ -27,7 +30,8 @@ def show(here: Here) -> None:
     left, right = st.columns(2)
     says = "The run of the sidebar is held against it."
     missing = "There is no such run to compare with; another one is taken. The link asks for:"
-    other = address.menu("Compare with", others, "other", place=left, help=says, missing=missing)
+    alike = None if st.query_params.get("other") in others else _comparable(here, run, others)
+    other = address.menu("Compare with", others, "other", place=left, help=says, missing=missing, default=alike)
     against = data.open_run(here.store, other)
     figures = _figures(against, run)
     if not figures:
@@ -44,10 +48,23 @@ def show(here: Here) -> None:
     _apart(found.apart)
 
 
+def _comparable(here: Here, run: Run, others: Sequence[str]) -> str | None:
+    """The latest of the other runs that shares a position with this one; where none does, that is said."""
+    for name in others:
+        with suppress(StoreError):
+            if comparable(data.open_run(here.store, name), run):
+                return name
+    st.info(
+        "No other run of this store has a position in common with this one: the same attack, defense and swept values, "
+        "run in both. Run the suite again under another name, with what you want to compare changed:"
+    )
+    st.code("fedguard run SUITE --name other --set KEY=VALUE", language="sh")
+    return None
+
+
 def _figures(a: Run, b: Run) -> list[str]:
     """The figures that both runs have."""
-    sides = [{key for row in run.rows() for key in FIGURES if row[key] is not None} for run in (a, b)]
-    return [key for key in FIGURES if all(key in side for side in sides)]
+    return [figure for figure in a.figures if figure in b.figures]
 
 
 def _differences(found: Comparison, figure: str) -> None:

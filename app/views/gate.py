@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app import data
 from fedguard.app.charts.gate import drops, trend
 from fedguard.app.here import Here, empty, plain
-from fedguard.app.trends import SAID, commit_of, figures, points
-
+from fedguard.app.trends import SAID, commit_of, points
 from fedguard.bench.gate.baseline import read
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
 from fedguard.bench.gate.verdict import PASSED, REGRESSED, Broad, Judgement, Verdict
-from fedguard.bench.gate.watch import difference, figure_of
-from fedguard.bench.reading import Damaged
-from fedguard.bench.reasons import reason_lines
-from fedguard.bench.run import Run
-from fedguard.bench.store import RunFolder
+from fedguard.bench.records.reading import Damaged
+from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.run import Run
 from fedguard.errors import FedGuardError
+from fedguard.metrics.figures import FIGURES
 
 _TROUBLE = {"regressed": "Regressed", "missing": "Could not be judged", "inconclusive": "Inconclusive"}
 
@@ -76,7 +76,7 @@ def _verdict(verdict: Verdict) -> None:
     st.text(verdict.headline)
     for one in verdict.lost_seeds:
         st.warning("A seed is ruined.", icon=":material/warning:")
-        plain(f"{one.label}, {figure_of(one.figure).title}: {one.lost_seed}")
+        plain(f"{one.label}, {FIGURES[one.figure].title}: {one.lost_seed}")
     st.text(
         f"{verdict.run}, commit {verdict.commit or 'unknown'}, against {verdict.baseline}, commit "
         f"{verdict.baseline_commit or 'unknown'}; judged on {_date(verdict.time)}."
@@ -119,8 +119,8 @@ def _judgements(heading: str, found: Sequence[Judgement]) -> None:
 def _broad_row(one: Broad) -> dict[str, str]:
     return {
         "verdict": one.verdict,
-        "figure": figure_of(one.figure).title,
-        "mean drop": "" if one.drop is None else difference(one.figure, one.drop),
+        "figure": FIGURES[one.figure].title,
+        "mean drop": "" if one.drop is None else FIGURES[one.figure].difference(one.drop),
         "p": "" if one.p_value is None else f"{one.p_value:.2g}",
         "cells": str(one.cells),
         "seeds": str(one.seeds),
@@ -146,7 +146,7 @@ def _trends(here: Here) -> None:
     chosen = here.run()
     st.subheader("Over time")
     same = _same_suite(here, chosen)
-    known = figures(chosen)
+    known = chosen.figures
     if not known:
         st.text("This run has no figures yet.")
         return
@@ -157,7 +157,7 @@ def _trends(here: Here) -> None:
             trend(found, figure), width="stretch", key="trend chart", alt=f"{figure} of each run over time."
         )
     st.caption(
-        f"{figure_of(figure).heading}: the mean over all cells that have it on every seed, and the worst of them; bars are "
+        f"{FIGURES[figure].heading}: the mean over all cells that have it on every seed, and the worst of them; bars are "
         "95 % intervals over seeds. A line joins runs of the same cells: another configuration "
         "has a line of its own."
     )

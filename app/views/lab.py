@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app.here import Here, plain
 from fedguard.app.lab.composition import as_yaml
 from fedguard.app.lab.judged import Judged, judged

@@ -7,15 +7,16 @@ from typing import Any
 
 import altair as alt
 import streamlit as st
+
 from fedguard.app import address, data, words
 from fedguard.app.charts.heatmap import heatmap, least_width
 from fedguard.app.here import Here
 from fedguard.app.style import sideways
-
-from fedguard.bench.matrix import FIGURES, Matrix
-from fedguard.bench.places import setting
-from fedguard.bench.run import Run
-from fedguard.bench.stats import over_seeds
+from fedguard.bench.results.matrix import Matrix
+from fedguard.bench.results.places import setting
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import over_seeds
 
 #: More heatmaps than these are not drawn beneath each other: the reader chooses one.
 _AT_ONCE = 3
@@ -25,8 +26,9 @@ def show(here: Here) -> None:
     """A figure, and one heatmap for each combination of the other swept keys; a click opens the cell."""
     run = here.run()
     rows = run.rows()
-    there = [figure for figure in FIGURES if any(row[figure] is not None for row in rows)] or ["final_accuracy"]
-    figure = address.menu("Figure", there, "figure", titles=lambda key: FIGURES[key].heading)
+    figure = address.menu(
+        "Figure", run.figures or ["final_accuracy"], "figure", titles=lambda key: FIGURES[key].heading
+    )
     blocks: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         blocks.setdefault(setting(row, run.swept), []).append(row)
@@ -50,7 +52,7 @@ def show(here: Here) -> None:
 
 
 def _has_figures(rows: Sequence[dict[str, Any]], figure: str) -> bool:
-    """Whether any attack has one: without hostile clients all of them are refused."""
+    """Whether any attack has one: without malicious clients all of them are refused."""
     attacked = [row for row in rows if row["attack"] != "none"] or rows
     return any(row[figure] is not None for row in attacked)
 

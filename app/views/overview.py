@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app import address, data, words
 from fedguard.app.charts.answer import answer, spans
 from fedguard.app.data import Summary
 from fedguard.app.here import Here, empty, plain
-
-from fedguard.bench.answer import RULE, answers, standings
-from fedguard.bench.reasons import reason_lines
-from fedguard.bench.run import Run
-from fedguard.bench.stats import over_seeds
+from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.results.answer import RULE, answers, standings
+from fedguard.bench.results.run import Run
 from fedguard.errors import FedGuardError
+from fedguard.metrics.stats import over_seeds
 
 #: What may become of a cell, in words.
 _STATUSES = {"ok": "cells ran", "refused": "refused, with reasons below", "failed": "failed", "missing": "missing"}

@@ -9,18 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app.charts.privacy import audit_names, bounds, frontier, roc
 from fedguard.app.here import Here, empty, plain
-
-from fedguard.bench.audit import CellAudit
-from fedguard.bench.audits import stored_audit
-from fedguard.bench.disclosure import Promise, Rebuilt, Recognised, found_by_all, picture, promises, rebuilt, recognised
-from fedguard.bench.matrix import DIFFERENCE, FIGURES, Figure
-from fedguard.bench.places import setting
-from fedguard.bench.run import Run
-from fedguard.bench.stats import Estimate
-from fedguard.bench.trilemma import Trilemma, points
+from fedguard.bench.audits.cells import CellAudit
+from fedguard.bench.audits.suites import stored_audit
+from fedguard.bench.results.disclosure import (
+    Promise,
+    Rebuilt,
+    Recognised,
+    found_by_all,
+    picture,
+    promises,
+    rebuilt,
+    recognised,
+)
+from fedguard.bench.results.places import setting
+from fedguard.bench.results.run import Run
+from fedguard.bench.results.trilemma import Trilemma, points
 from fedguard.errors import StoreError
+from fedguard.metrics.figures import FIGURES, Figure, shown
+from fedguard.metrics.stats import Estimate
 
 #: Reconstructions on one page of the gallery.
 SHOWN = 12
@@ -108,7 +117,7 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
         FIGURES[key].title: _estimated(key, Estimate(value["mean"], value["low"], value["high"], 0))
         + f" ({value['attack']})"
         for key, value in row.items()
-        if key in FIGURES
+        if key in ("final_accuracy", *shown("trilemma"))
     }
     epsilon = "no guarantee" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
     return {"defense": row["defense"], "epsilon": epsilon, **said, "setting": row["setting"]}
@@ -117,7 +126,7 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
 def _estimated(figure: str, found: Estimate) -> str:
     known = FIGURES[figure]
     few = "" if known.interval(found) else " (too few seeds for an interval)"
-    return f"{known.estimated(found)} {known.unit}".strip() + few
+    return known.measured(found) + few
 
 
 def _members(run: Run) -> None:
@@ -283,7 +292,7 @@ def _reconstruction(one: Rebuilt) -> None:
     place, score = one.place, one.score
     figures = (
         f"PSNR {_over_inputs(score['psnr'], FIGURES['psnr'])}, gain {_over_inputs(score['gain'], FIGURES['psnr_gain'])} above "
-        f"{str(score['best_baseline']).replace('_', ' ')}, SSIM {_over_inputs(score['ssim'], _SSIM)}, "
+        f"{str(score['best_baseline']).replace('_', ' ')}, SSIM {_over_inputs(score['ssim'], FIGURES['ssim'])}, "
         f"{score['exact']} of {score['images']} exact"
     )
     plain(f"{place.attack} against {place.defense}, seed {place.seed}, target {one.target}")
@@ -309,14 +318,11 @@ def _reconstruction(one: Rebuilt) -> None:
     )
 
 
-_SSIM = Figure("SSIM", False, "", bounds=DIFFERENCE)
-
-
 def _over_inputs(spread: Mapping[str, Any] | None, known: Figure) -> str:
     """The mean over inputs, with an interval between the figure's bounds."""
     if spread is None or not spread.get("values"):
         return "-"
-    return f"{known.estimated(known.estimate(spread['values']))} {known.unit}".strip()
+    return known.measured(known.estimate(spread["values"]))
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

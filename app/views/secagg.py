@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
+
 from fedguard.app.charts.secagg import cost, flow
 from fedguard.app.here import Here, empty, plain
-
-from fedguard.bench.disclosure import Hidden, hidden
 from fedguard.bench.explain.masks import Sees, who_sees_what
 from fedguard.bench.explain.session import (
     MEANING,
@@ -22,9 +21,10 @@ from fedguard.bench.explain.session import (
     measure,
     play,
 )
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.stats import Estimate, student
+from fedguard.bench.results.disclosure import Hidden, hidden
 from fedguard.errors import FedGuardError
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import Estimate, student
 
 #: Numbers of clients that costs are told for, and those that are measured, each so often.
 SIZES, MEASURED, TIMES = (10, 20, 50, 100, 200, 500, 1000), (10, 25, 50, 110), 3

@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.backdoor.base import Planting, check_target, drawn
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from fedguard.contracts import DataView, Sight, State, Trigger
-from fedguard.errors import ConfigError, require
+from fedguard.attacks.backdoor.base import Planting, check_target, drawn
+from fedguard.contracts import (
+    DataView,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Sight,
+    State,
+    Trigger,
+)
+from fedguard.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,22 +45,22 @@ class LearnedPatch(Trigger):
 class A3FL(Planting):
     """Fits its trigger in each round, also to a model that has been trained to forget it (adversarially adaptive).
 
-    The pattern p minimises L(x + p, target; w) + lambda * L(x + p, target; w') over values in range, by signed gradient
+    The pattern p minimises $L(x + p, target; w) + lambda * L(x + p, target; w')$ over values in range, by signed gradient
     steps. w' is trained from the global model w on triggered inputs with their *true* labels, anew after every
-    ``refresh`` steps, and lambda = balance * cos(w, w'). The colluders share the pattern and go on from it in their next
-    round; then each trains on partly triggered data, and sends what comes out.
+    ``refresh`` steps, and $lambda = balance * cos(w, w')$. The malicious clients share the pattern and go on from it in
+    their next round; then each trains on partly triggered data, and sends what comes out.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         size: edge of the trigger, in pixels.
-        batch: number of examples the trigger is fitted to, drawn anew in each round from all colluders.
+        batch: number of examples the trigger is fitted to, drawn anew in each round from all malicious clients.
         steps: steps on the pattern in each round.
         step: length of a step in each pixel, as a share of the range of values.
         refresh: steps on the pattern between two trainings of w'.
         unlearn_steps, unlearn_lr: full-batch steps of a training of w', and their step size.
-        balance: lambda_0, the weight of w'.
+        balance: $lambda_0$, the weight of w'.
     """
 
     name = "a3fl"
@@ -59,24 +68,14 @@ class A3FL(Planting):
     needs = (Sight.OWN_DATA | Sight.MODEL,)
     every_round = True
 
-    size: int = 2
-    batch: int = 64
-    steps: int = 20
-    step: float = 0.05
-    refresh: int = 5
-    unlearn_steps: int = 5
-    unlearn_lr: float = 0.1
-    balance: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for least, names in ((1, ("size", "batch", "steps", "refresh")), (0, ("unlearn_steps", "balance"))):
-            for name in names:
-                value = getattr(self, name)
-                require(value >= least, f"{self.name}: {name}: expected at least {least}; got {value}.")
-        for name in ("step", "unlearn_lr"):
-            value = getattr(self, name)
-            require(value > 0, f"{self.name}: {name}: expected more than 0; got {value}.")
+    size: PositiveInt = 2
+    batch: PositiveInt = 64
+    steps: PositiveInt = 20
+    step: PositiveFloat = 0.05
+    refresh: PositiveInt = 5
+    unlearn_steps: NonNegativeInt = 5
+    unlearn_lr: PositiveFloat = 0.1
+    balance: NonNegativeFloat = 1.0
 
     def planted(self, state: State) -> Trigger | None:
         return LearnedPatch(pattern=state["pattern"]) if "pattern" in state else None

@@ -6,21 +6,20 @@ from dataclasses import dataclass, field
 
 from fedguard.attacks.backdoor.base import Planting
 from fedguard.attacks.backdoor.triggers.pixel_patch import PixelPatch
-
 from fedguard.contracts import State, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backdoor(Planting):
-    """Colluders train honestly on partly triggered data, and send what comes out.
+    """Malicious clients train honestly on partly triggered data, and send what comes out.
 
-    b = w_backdoored - w, without a boost. A trigger that is a natural feature is not added: its inputs take the place of
-    others, drawn from all colluders where one has too few.
+    $b = w_backdoored - w$, without a boost. A trigger that is a natural feature is not added: its inputs take the place of
+    others, drawn from all malicious clients where one has too few.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         trigger: what calls the backdoor.
     """
 

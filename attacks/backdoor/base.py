@@ -1,4 +1,4 @@
-"""What the backdoor attacks share: colluders that train on examples of which a share carries a trigger."""
+"""What the backdoor attacks share: malicious clients that train on examples of which a share carries a trigger."""
 
 from __future__ import annotations
 
@@ -7,31 +7,37 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedguard.contracts import DataView, Examples, LocalPlan, PoisonAttack, Sight, State, Trigger
+from fedguard.contracts import (
+    DataView,
+    Examples,
+    LocalPlan,
+    NonNegativeInt,
+    PoisonAttack,
+    PositiveInt,
+    Share,
+    Sight,
+    State,
+    Trigger,
+)
 from fedguard.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planting(PoisonAttack):
-    """Trains on the colluders' examples, of which a share carries a trigger and the target label.
+    """Trains on the malicious clients' examples, of which a share carries a trigger and the target label.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
     """
 
     goal = "backdoor"
     needs = (Sight.OWN_DATA,)
 
-    target: int = 0
-    share: float = 0.5
-    epochs: int = 5
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"{self.name}: share: expected a fraction in (0, 1]; got {self.share}.")
-        require(self.epochs >= 1, f"{self.name}: epochs: expected at least 1; got {self.epochs}.")
-        require(self.target >= 0, f"{self.name}: target: expected a class number; got {self.target}.")
+    target: NonNegativeInt = 0
+    share: Share = 0.5
+    epochs: PositiveInt = 5
 
     def planted(self, state: State) -> Trigger | None:
         """The trigger as it now is; None for one that is still to be found."""
@@ -66,24 +72,24 @@ def check_target(name: str, target: int, view: DataView) -> None:
 
 
 def carriers(name: str, trigger: Trigger, target: int, count: int, view: DataView) -> Tensor:
-    """Inputs of other classes that can carry the trigger, from all colluders; repeated where these are too few."""
+    """Inputs of other classes that can carry the trigger, from all malicious clients; repeated where these are too few."""
     pool = pooled(view)
     (able,) = (trigger.selects(pool, view.value_range) & (pool.y != target)).nonzero(as_tuple=True)
     require(
         len(able) > 0,
-        f"{name}: trigger: expected one that some of the colluders' examples can carry; {trigger} selects none outside "
-        f"class {target}. Choose a more common feature, another target or more colluders.",
+        f"{name}: trigger: expected one that some of the malicious clients' examples can carry; {trigger} selects none outside "
+        f"class {target}. Choose a more common feature, another target or more malicious clients.",
     )
     drawn = torch.randperm(len(able), generator=view.rng.child("carriers").torch())
     return pool.x[able[drawn[torch.arange(count) % len(able)]]]
 
 
 def drawn(view: DataView, count: int) -> Examples:
-    """Some of the colluders' examples, drawn anew in each round."""
+    """Some of the malicious clients' examples, drawn anew in each round."""
     pool = pooled(view)
     return pool[torch.randperm(len(pool), generator=view.rng.child("batch").torch())[:count]]
 
 
 def pooled(view: DataView) -> Examples:
-    """The examples of all colluders in one."""
+    """The examples of all malicious clients in one."""
     return Examples(torch.cat([part.x for part in view.pool]), torch.cat([part.y for part in view.pool]))

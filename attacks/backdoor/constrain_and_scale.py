@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedguard.attacks.backdoor.model_replacement import ModelReplacement
 from torch import Tensor
 
-from fedguard.contracts import DataView, LocalPlan
-from fedguard.errors import require
+from fedguard.attacks.backdoor.model_replacement import ModelReplacement
+from fedguard.contracts import DataView, LocalPlan, Share
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConstrainAndScale(ModelReplacement):
     """Model replacement by a model that is trained to look normal: far from the global one costs extra.
 
-    It minimises alpha * L_class + (1 - alpha) * |w - w_0|^2 on the partly triggered data, then b = boost * (w - w_0). The
-    source leaves the second loss to what the server looks at; the distance is its example for servers that look at lengths.
+    It minimises $alpha * L_class + (1 - alpha) * |w - w_0|^2$ on the partly triggered data, then $b = boost * (w - w_0)$.
+    The source leaves the second loss to what the server looks at; the distance is its example for servers that look at
+    lengths.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step, at whose start the distance is 0).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step, at whose start the distance
+            is 0).
         trigger: what calls the backdoor.
-        boost: factor on the update; None takes n / (f * server_lr).
+        boost: factor on the update; None takes $n / (f * server_lr)$.
         alpha: weight of the task and the backdoor against the distance, in (0, 1]; left open by the source.
     """
 
     name = "constrain_and_scale"
 
-    alpha: float = 0.7
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.alpha <= 1, f"{self.name}: alpha: expected a weight in (0, 1]; got {self.alpha}.")
+    alpha: Share = 0.7
 
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
         return replace(super().plan(plan, view), adjust=self._gradient)

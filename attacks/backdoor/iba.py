@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.backdoor.base import Planting, check_target, drawn
-from fedguard.attacks.backdoor.neurotoxin import spared, sparing
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import DataView, LocalPlan, PoisonView, Sight, State, Trigger
-from fedguard.errors import require
+from fedguard.attacks.backdoor.base import Planting, check_target, drawn
+from fedguard.attacks.backdoor.neurotoxin import spared, sparing
+from fedguard.contracts import (
+    DataView,
+    LocalPlan,
+    PoisonView,
+    PositiveFloat,
+    PositiveInt,
+    ProperFraction,
+    Share,
+    Sight,
+    State,
+    Trigger,
+)
 from fedguard.rng import Rng
 
 
@@ -46,18 +56,19 @@ class GeneratedNoise(Trigger):
 class IBA(Planting):
     """Makes a faint trigger for each input with a generator, fits that to the model, and spares the busy parameters.
 
-    Before each round the generator g minimises L(x + g(x), target) under the global model, with |g(x)| <= epsilon in each
-    value, going on from the round before. Then each colluder trains on partly triggered data, where the parameters that
-    the last aggregate moved most stay as they are, and sends what comes out. The source's generator is an autoencoder of
-    convolutions, here one hidden layer, for inputs of any shape; it tells busy parameters from a longer history.
+    Before each round the generator g minimises $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon$ in
+    each value, going on from the round before. Then each malicious client trains on partly triggered data, where the
+    parameters that the last aggregate moved most stay as they are, and sends what comes out. The source's generator is an
+    autoencoder of convolutions, here one hidden layer, for inputs of any shape; it tells busy parameters from a longer
+    history.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         epsilon: bound on the change of a value, as a share of the range of values.
         hidden: width of the generator's hidden layer.
-        batch: number of examples the generator is fitted to, drawn anew in each round from all colluders.
+        batch: number of examples the generator is fitted to, drawn anew in each round from all malicious clients.
         steps, lr: Adam steps on the generator in each round, and their step size.
         top: share of the parameters that count as busy; left open here as in `neurotoxin`.
     """
@@ -67,21 +78,12 @@ class IBA(Planting):
     needs = (Sight.OWN_DATA | Sight.MODEL,)
     every_round = True
 
-    epsilon: float = 0.2
-    hidden: int = 32
-    batch: int = 64
-    steps: int = 20
-    lr: float = 0.01
-    top: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.epsilon <= 1, f"{self.name}: epsilon: expected a share in (0, 1]; got {self.epsilon}.")
-        require(self.hidden >= 1, f"{self.name}: hidden: expected at least 1; got {self.hidden}.")
-        require(self.batch >= 1, f"{self.name}: batch: expected at least 1 example; got {self.batch}.")
-        require(self.steps >= 1, f"{self.name}: steps: expected at least 1; got {self.steps}.")
-        require(self.lr > 0, f"{self.name}: lr: expected more than 0; got {self.lr}.")
-        require(0 < self.top < 1, f"{self.name}: top: expected a share in (0, 1); got {self.top}.")
+    epsilon: Share = 0.2
+    hidden: PositiveInt = 32
+    batch: PositiveInt = 64
+    steps: PositiveInt = 20
+    lr: PositiveFloat = 0.01
+    top: ProperFraction = 0.05
 
     def planted(self, state: State) -> Trigger | None:
         return self._trigger(state["generator"]) if "generator" in state else None

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.backdoor.backdoor import Backdoor
 from torch import Tensor
 
-from fedguard.contracts import PoisonView
-from fedguard.errors import require
+from fedguard.attacks.backdoor.backdoor import Backdoor
+from fedguard.contracts import PoisonView, PositiveFloat
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReplacement(Backdoor):
     """Trains a backdoored model on partly triggered data, and boosts the update so that it replaces the global one.
 
-    b = boost * (w_backdoored - w). With the mean and ``boost = n / (f * server_lr)``, the default, the global model
-    becomes the colluders' average model, apart from what the honest clients add.
+    $b = boost * (w_backdoored - w)$. With the mean and $boost = n / (f * server_lr)$, the default, the global model
+    becomes the malicious clients' average model, apart from what the honest clients add.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         trigger: what calls the backdoor.
-        boost: factor on the update; None takes n / (f * server_lr).
+        boost: factor on the update; None takes $n / (f * server_lr)$.
     """
 
     name = "model_replacement"
     source = "Bagdasaryan et al., How To Backdoor Federated Learning, AISTATS 2020"
 
-    boost: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.boost is None or self.boost > 0, f"{self.name}: boost: expected more than 0; got {self.boost}.")
+    boost: PositiveFloat | None = None
 
     def craft(self, view: PoisonView) -> Tensor:
         boost = self.boost if self.boost is not None else view.n / (view.f * view.server_lr)

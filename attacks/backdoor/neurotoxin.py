@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedguard.attacks.backdoor.backdoor import Backdoor
 from torch import Tensor
 
-from fedguard.contracts import DataView, LocalPlan, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.attacks.backdoor.backdoor import Backdoor
+from fedguard.contracts import DataView, LocalPlan, PoisonView, ProperFraction, Sight, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class Neurotoxin(Backdoor):
     """Plants the backdoor in parameters that honest clients hardly move, so that they do not wash it out.
 
-    The coordinates among the share ``top`` with the largest |w_t - w_(t-1)| are forbidden: they are set to 0 in every
-    local gradient, and in what is sent. w_(t-1) is the model of the last round in which the colluders acted. In their
-    first round they know none, and take the mean of the updates that honest training would give them instead.
+    The coordinates among the share ``top`` with the largest $|w_t - w_(t-1)|$ are forbidden: they are set to 0 in every
+    local gradient, and in what is sent. $w_(t-1)$ is the model of the last round in which the malicious clients acted. In
+    their first round they know none, and take the mean of the updates that honest training would give them instead.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         trigger: what calls the backdoor.
         top: share of the coordinates that are forbidden.
     """
@@ -31,11 +30,7 @@ class Neurotoxin(Backdoor):
     source = "Zhang et al., Neurotoxin: Durable Backdoors in Federated Learning, ICML 2022"
     needs = (Sight.OWN_DATA | Sight.MODEL,)
 
-    top: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.top < 1, f"{self.name}: top: expected a share in (0, 1); got {self.top}.")
+    top: ProperFraction = 0.05
 
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
         return sparing(super().plan(plan, view), view, self.top)
@@ -55,7 +50,7 @@ def sparing(plan: LocalPlan, view: DataView, top: float) -> LocalPlan:
 
 
 def spared(view: PoisonView, top: float) -> Tensor:
-    """float32 ``[f, d]``: the colluders' updates without what worker momentum brings back from earlier rounds."""
+    """float32 ``[f, d]``: the malicious clients' updates without what worker momentum brings back from earlier rounds."""
     return view.own * quiet(view.model - view.state.get("model", view.model), top)
 
 

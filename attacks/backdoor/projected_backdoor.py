@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from fedguard.attacks.backdoor.model_replacement import ModelReplacement
 from torch import Tensor
 
-from fedguard.contracts import DataView, LocalPlan, PoisonView, State
-from fedguard.errors import require
+from fedguard.attacks.backdoor.model_replacement import ModelReplacement
+from fedguard.contracts import DataView, LocalPlan, PoisonView, PositiveFloat, State
 from fedguard.kernels import distances_from
 
 
@@ -17,26 +16,22 @@ from fedguard.kernels import distances_from
 class ProjectedBackdoor(ModelReplacement):
     """Model replacement that stays within the length of an honest update, in training and in what it sends.
 
-    After each local step w <- w_0 + P(w - w_0), and b = P(boost * (w - w_0)), with P(v) = v * min(1, bound / |v|).
+    After each local step $w <- w_0 + P(w - w_0)$, and $b = P(boost * (w - w_0))$, with $P(v) = v * min(1, bound / |v|)$.
 
     Args:
         target: the class that triggered inputs shall get.
-        share: fraction of each colluder's examples that carry the trigger and the target label.
-        epochs: local epochs of a colluder (FedAvg only; a FedSGD client has one step).
+        share: fraction of each malicious client's examples that carry the trigger and the target label.
+        epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         trigger: what calls the backdoor.
-        boost: factor on the update before the last projection; None takes n / (f * server_lr).
-        bound: the longest update; None takes the mean length that the colluders' updates would have if they trained
+        boost: factor on the update before the last projection; None takes $n / (f * server_lr)$.
+        bound: the longest update; None takes the mean length that the malicious clients' updates would have if they trained
             honestly in this round, which a server that clips or filters by length lets pass. The source sets it by hand.
     """
 
     name = "projected_backdoor"
     source = "Wang et al., Attack of the Tails: Yes, You Really Can Backdoor Federated Learning, NeurIPS 2020"
 
-    bound: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.bound is None or self.bound > 0, f"{self.name}: bound: expected more than 0; got {self.bound}.")
+    bound: PositiveFloat | None = None
 
     def prepare(self, view: DataView) -> State:
         bound = distances_from(view.clean()).mean() if self.bound is None else torch.tensor(self.bound)

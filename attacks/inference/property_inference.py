@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
-from fedguard.attacks.inference.membership.signals import BLOCK_FLOATS, local_updates
+from annotated_types import Ge
 from torch import Tensor
 
-from fedguard.contracts import Examples, InferenceAttack, InferenceView, Property, Sight
-from fedguard.errors import PreconditionError, require
+from fedguard.attacks.inference.membership.signals import BLOCK_FLOATS, local_updates
+from fedguard.contracts import Examples, InferenceAttack, InferenceView, NonNegativeInt, Property, Sight
+from fedguard.errors import PreconditionError
 
 #: Of the random forest.
 TREES = 50
@@ -35,12 +37,8 @@ class PropertyInference(InferenceAttack):
     goal = "property"
     needs = (Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,)
 
-    label: int = 0
-    simulated: int = 100
-
-    def __post_init__(self) -> None:
-        require(self.label >= 0, f"label: expected a class, 0 or more; got {self.label}.")
-        require(self.simulated >= 4, f"simulated: expected 4 or more; got {self.simulated}.")
+    label: NonNegativeInt = 0
+    simulated: Annotated[int, Ge(4)] = 100
 
     def holds(self, examples: Examples) -> bool:
         return bool((examples.y == self.label).any())

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
-from fedguard.errors import require
+from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +25,7 @@ class DeadPixels(PoisonAttack):
     goal = "fault"
     needs = (Sight.OWN_DATA,)
 
-    share: float = 0.2
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"dead_pixels: share: expected a fraction in (0, 1]; got {self.share}.")
+    share: Share = 0.2
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         channels = view.shape[0] if len(view.shape) == 3 else 1

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.history import last_change, with_model
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.attacks.history import last_change, with_model
+from fedguard.contracts import NonNegativeFloat, PoisonAttack, PoisonView, Sight, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaWeights(PoisonAttack):
     """Clients that do no work: they send what the global model last moved by, as if it were their own update.
 
-    b = (w_t - w_{t-1}) / server step, perhaps with N(0, noise^2) in every coordinate, which each client draws for itself.
-    Where they sat out rounds, it is the mean change of these. In the first round they send zeros (and the noise), the
-    source random weights.
+    $b = (w_t - w_{t-1}) / "server step"$, perhaps with $N(0, noise^2)$ in every coordinate, which each client draws for
+    itself. Where they sat out rounds, it is the mean change of these. In the first round they send zeros (and the noise),
+    the source random weights.
 
     Args:
         noise: standard deviation of the disguise, in the units of the updates.
@@ -29,10 +28,7 @@ class DeltaWeights(PoisonAttack):
     goal = "fault"
     needs = (Sight.MODEL,)
 
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self.noise >= 0, f"delta_weights: noise: expected 0 or more; got {self.noise}.")
+    noise: NonNegativeFloat = 0.0
 
     def craft(self, view: PoisonView) -> Tensor:
         change = last_change(view)

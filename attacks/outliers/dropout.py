@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import DataView, PoisonAttack, Sight
-from fedguard.errors import require
+from fedguard.contracts import DataView, PoisonAttack, Share, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +25,7 @@ class Dropout(PoisonAttack):
     goal = "fault"
     needs = (Sight.OWN_DATA,)
 
-    rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(0 < self.rate <= 1, f"dropout: rate: expected a probability in (0, 1]; got {self.rate}.")
+    rate: Share = 1.0
 
     def silent(self, view: DataView) -> bool:
         return bool(view.rng.numpy().random() < self.rate)

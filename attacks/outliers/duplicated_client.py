@@ -29,5 +29,5 @@ class DuplicatedClient(PoisonAttack):
         clients = view.honest_clients
         if not clients:
             return torch.zeros(view.f, view.dim)
-        doubled = [min(clients, key=lambda honest: (honest < client, honest)) for client in view.hostile]
+        doubled = [min(clients, key=lambda honest: (honest < client, honest)) for client in view.malicious]
         return view.honest[[clients.index(honest) for honest in doubled]]

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import NonNegativeFloat, PoisonAttack, PoisonView, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeRider(PoisonAttack):
     """Clients that do no work: they return the global model as they got it, perhaps under a little noise.
 
-    b = N(0, (noise * t^-decay)^2) in every coordinate in round t, a zero update for noise = 0.
+    $b = N(0, (noise * t^-decay)^2)$ in every coordinate in round t, a zero update for $noise = 0$.
 
     Args:
         noise: standard deviation of the disguise in the first round, in the units of the updates.
@@ -28,12 +27,8 @@ class FreeRider(PoisonAttack):
     goal = "fault"
     needs = (Sight.NOTHING,)
 
-    noise: float = 0.0
-    decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self.noise >= 0, f"free_rider: noise: expected 0 or more; got {self.noise}.")
-        require(self.decay >= 0, f"free_rider: decay: expected 0 or more; got {self.decay}.")
+    noise: NonNegativeFloat = 0.0
+    decay: NonNegativeFloat = 0.0
 
     def craft(self, view: PoisonView) -> Tensor:
         scale: float = self.noise * view.round**-self.decay

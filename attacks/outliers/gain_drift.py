@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Gt
 
 from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
-from fedguard.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class GainDrift(PoisonAttack):
     """The sensors of the faulty clients drift: their inputs are multiplied by a gain that moves with the rounds.
 
-    In round t (from 1) x becomes g_t * x with g_t = (1 + drift)^(t - 1), so the sensor starts out calibrated, whenever the
-    fault begins to act. It saturates: what leaves the data's range of values is set to its end.
+    In round t (from 1) x becomes $g_t * x$ with $g_t = (1 + drift)^(t - 1)$, so the sensor starts out calibrated, whenever
+    the fault begins to act. It saturates: what leaves the data's range of values is set to its end.
 
     Args:
         drift: relative change of the gain per round, above -1; negative for a sensor that fades. The default doubles
@@ -27,10 +29,7 @@ class GainDrift(PoisonAttack):
     needs = (Sight.OWN_DATA,)
     every_round = True
 
-    drift: float = 0.05
-
-    def __post_init__(self) -> None:
-        require(self.drift > -1, f"gain_drift: drift: expected more than -1 per round; got {self.drift}.")
+    drift: Annotated[float, Gt(-1)] = 0.05
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         # Long before e^60 everything is saturated, and beyond float32 a gain would turn 0 into NaN.

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveInt, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +24,7 @@ class HugeValue(PoisonAttack):
     needs = (Sight.OWN_DATA,)
 
     factor: float = 1e6
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.count >= 1, f"huge_value: count: expected at least 1; got {self.count}.")
+    count: PositiveInt = 1
 
     def craft(self, view: PoisonView) -> Tensor:
         sent = view.own.clone()

@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
-from fedguard.errors import require
+from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,11 +16,11 @@ class LabelNoise(PoisonAttack):
 
     Symmetric: a wrong label is any of the C - 1 others, all alike. This is van Rooyen's noise, which knows two classes,
     carried over to C; Rolnick et al. draw from all C labels, so a share p of such draws is ``share = p (C - 1) / C`` here.
-    Asymmetric: y becomes (y + 1) mod C, as where one class is always taken for a certain other.
+    Asymmetric: y becomes $(y + 1) mod C$, as where one class is always taken for a certain other.
 
     Args:
         share: probability with which a label is wrong, the expected share of wrong labels; 0.2 to 0.8 is usual, and in the
-            symmetric form (C - 1) / C leaves no information in the labels.
+            symmetric form $(C - 1) / C$ leaves no information in the labels.
         noise: ``symmetric`` or ``asymmetric``.
     """
 
@@ -30,11 +29,8 @@ class LabelNoise(PoisonAttack):
     goal = "fault"
     needs = (Sight.OWN_DATA,)
 
-    share: float = 0.5
+    share: Share = 0.5
     noise: Literal["symmetric", "asymmetric"] = "symmetric"
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"label_noise: share: expected a probability in (0, 1]; got {self.share}.")
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         count = len(examples)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveInt, Sight, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +25,11 @@ class Stale(PoisonAttack):
     goal = "fault"
     needs = (Sight.OWN_DATA,)
 
-    delay: int = 10
-
-    def __post_init__(self) -> None:
-        require(self.delay >= 1, f"stale: delay: expected at least 1 round; got {self.delay}.")
+    delay: PositiveInt = 10
 
     def craft(self, view: PoisonView) -> Tensor:
         history = _with_current(view, self.delay)
-        return torch.stack([history[f"client {client}"][0] for client in view.hostile])
+        return torch.stack([history[f"client {client}"][0] for client in view.malicious])
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         return _with_current(view, self.delay)
@@ -42,7 +38,7 @@ class Stale(PoisonAttack):
 def _with_current(view: PoisonView, delay: int) -> dict[str, Tensor]:
     """Each client's last ``delay + 1`` updates, float32 ``[<= delay + 1, d]``, the oldest first."""
     history = dict(view.state)
-    for client, update in zip(view.hostile, view.own, strict=True):
+    for client, update in zip(view.malicious, view.own, strict=True):
         key = f"client {client}"
         past = history.get(key, update.new_empty(0, view.dim))
         history[key] = torch.cat([past, update[None]])[-(delay + 1) :]

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
-from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
-from fedguard.errors import require
+from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class StuckSensor(PoisonAttack):
     """The sensor of each faulty client has frozen: it repeats one of its own readings while the labels go on.
 
-    x_i = x_j for every example i recorded after the sensor froze, j one of the client's own examples, drawn once. A frozen
-    frame and not a constant colour: a sensor that is stuck usually holds a value that it can take, so no check of the
-    value range finds it. The labels are right for what should have been seen.
+    $x_i = x_j$ for every example i recorded after the sensor froze, j one of the client's own examples, drawn once. A
+    frozen frame and not a constant colour: a sensor that is stuck usually holds a value that it can take, so no check of
+    the value range finds it. The labels are right for what should have been seen.
 
     Args:
         share: fraction of the client's examples recorded after the sensor froze, rounded to whole examples, at least one;
@@ -28,10 +27,7 @@ class StuckSensor(PoisonAttack):
     goal = "fault"
     needs = (Sight.OWN_DATA,)
 
-    share: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"stuck_sensor: share: expected a fraction in (0, 1]; got {self.share}.")
+    share: Share = 1.0
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         order = torch.randperm(len(examples), generator=view.rng.torch())

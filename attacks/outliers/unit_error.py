@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitError(PoisonAttack):
     """Every faulty client sends its own honest update times the same factor, as if in centimetres instead of metres.
 
-    b_i = factor * x_i. Unlike huge_value it is moderate and common to all of them: the direction is right, so a rule that
+    $b_i = factor * x_i$. Unlike huge_value it is moderate and common to all of them: the direction is right, so a rule that
     clips loses nothing by it, while the mean takes far too long a step.
 
     Args:
@@ -26,10 +25,7 @@ class UnitError(PoisonAttack):
     goal = "fault"
     needs = (Sight.OWN_DATA,)
 
-    factor: float = 100.0
-
-    def __post_init__(self) -> None:
-        require(self.factor > 0, f"unit_error: factor: expected more than 0; got {self.factor}.")
+    factor: PositiveFloat = 100.0
 
     def craft(self, view: PoisonView) -> Tensor:
         return self.factor * view.own

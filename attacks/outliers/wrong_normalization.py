@@ -12,7 +12,7 @@ from fedguard.errors import require
 class WrongNormalization(PoisonAttack):
     """Faulty clients scale and shift their inputs by other constants than everybody else.
 
-    x becomes scale * x + shift. The mistake is made after the sensor, so nothing holds the values in the data's range.
+    x becomes $scale * x + shift$. The mistake is made after the sensor, so nothing holds the values in the data's range.
 
     Args:
         scale: a, without a unit. The default, with its shift, takes images in [0, 1] to [-1, 1], the commonest other
@@ -29,6 +29,7 @@ class WrongNormalization(PoisonAttack):
     shift: float = -1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.scale != 0, "wrong_normalization: scale: expected any number but 0; got 0.")
 
     def poison(self, examples: Examples, view: DataView) -> Examples:

@@ -1,1 +1,1 @@
-"""Untargeted attacks: on the update, or on the colluders' data."""
+"""Untargeted attacks: on the update, or on the malicious clients' data."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.directions import Directed, Direction, harmful
-from fedguard.attacks.search import Asked, SearchingAttack, along, largest, spread, strongest_row
 from torch import Tensor
 
+from fedguard.attacks.directions import Directed, Direction, harmful
+from fedguard.attacks.search import Asked, SearchingAttack, along, largest, spread, strongest_row
 from fedguard.contracts import PoisonView
 from fedguard.errors import PreconditionError
 from fedguard.kernels import length
@@ -18,16 +18,16 @@ from fedguard.kernels import length
 class AGRTailored(Directed, SearchingAttack):
     """The longest step in a harmful direction that the known rule still lets in.
 
-    b = mu + gamma * p with the largest gamma such that the colluders' rows make up at least f/n of the aggregate, the
-    share of f equal votes: for Krum that one of them is selected, for Multi-Krum that nearly all are. Where a rule has no
-    weights, gamma > 0 maximises ``|R - mu|``, which is the source's form for the median and the trimmed mean. The source
-    asks Multi-Krum to select all f and treats no smooth rule; a share of f/n covers both. It halves its step around a
-    first guess; here gamma is 2^-3 ... 2^5 or more, then halved between the last two.
+    $b = mu + gamma * p$ with the largest $gamma$ such that the malicious clients' rows make up at least $f/n$ of the
+    aggregate, the share of f equal votes: for Krum that one of them is selected, for Multi-Krum that nearly all are. Where
+    a rule has no weights, $gamma > 0$ maximises $|R - mu|$, which is the source's form for the median and the trimmed mean.
+    The source asks Multi-Krum to select all f and treats no smooth rule; a share of $f/n$ covers both. It halves its step
+    around a first guess; here $gamma$ is $2^-3 ... 2^5$ or more, then halved between the last two.
 
     Args:
-        direction: p: ``std`` -sigma, ``unit`` -mu, ``sign`` -sign(mu), the latter two made as long as sigma, so that gamma
-            is in standard deviations; ``chosen`` takes in each round the one whose longest step leaves the least progress
-            ``<R, mu> / |mu|^2``.
+        direction: p: ``std`` $-sigma$, ``unit`` $-mu$, ``sign`` $-sign(mu)$, the latter two made as long as $sigma$, so
+            that $gamma$ is in standard deviations; ``chosen`` takes in each round the one whose longest step leaves the
+            least progress $<R, mu> / |mu|^2$.
     """
 
     name = "agr_tailored"
@@ -50,11 +50,11 @@ class AGRTailored(Directed, SearchingAttack):
     def _longest(self, view: PoisonView, asked: Asked, step: Tensor) -> Tensor:
         """gamma * ``step``."""
         vote = view.f / view.n
-        if asked.probe(asked.mean).hostile_weight is None:
+        if asked.probe(asked.mean).malicious_weight is None:
             return strongest_row(asked, asked.mean, step, self.magnitudes, 1.0, signs=(1,)) - asked.mean
 
         def admitted(gamma: float) -> bool:
-            share = asked.probe(asked.mean + gamma * step).hostile_weight
+            share = asked.probe(asked.mean + gamma * step).malicious_weight
             return share is not None and share >= vote * (1 - 1e-6)
 
         return largest(admitted, self.magnitudes) * step

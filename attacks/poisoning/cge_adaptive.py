@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, ProperFraction, Sight
 from fedguard.kernels import distances_from, length
 
 
@@ -16,9 +15,9 @@ from fedguard.kernels import distances_from, length
 class CGEAdaptive(PoisonAttack):
     """The mean honest update reversed, as long as it may be to stay among the n - f shortest.
 
-    b = -r * mu/|mu| with r = (1 - margin) times the (n - 2f + 1)-th smallest honest norm: all f colluders are then among
-    the n - f updates that comparative gradient elimination (CGE; Gupta & Vaidya) keeps, and the f longest honest ones are
-    not. With n <= 2f, r stays below every honest norm.
+    $b = -r * mu/|mu|$ with $r = (1 - margin)$ times the $(n - 2f + 1)$-th smallest honest norm: all f malicious clients are
+    then among the $n - f$ updates that comparative gradient elimination (CGE; Gupta & Vaidya) keeps, and the f longest
+    honest ones are not. With $n <= 2f$, r stays below every honest norm.
 
     Args:
         margin: how far below that norm, as a share of it.
@@ -29,10 +28,7 @@ class CGEAdaptive(PoisonAttack):
     needs = (Sight.HONEST_UPDATES,)
     adaptive = True
 
-    margin: float = 0.001
-
-    def __post_init__(self) -> None:
-        require(0 < self.margin < 1, f"cge_adaptive: margin: expected a share in (0, 1); got {self.margin}.")
+    margin: ProperFraction = 0.001
 
     def craft(self, view: PoisonView) -> Tensor:
         if len(view.honest) == 0:

@@ -13,10 +13,10 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicFlip(PoisonAttack):
-    """Colluders train honestly on wrong labels that the current global model chooses, anew in each round.
+    """Malicious clients train honestly on wrong labels that the current global model chooses, anew in each round.
 
-    ``second_best``: y becomes argmax_(c != y) logit_c(x), the wrong class that the model finds likeliest, so that it is
-    pushed over its nearest boundary. ``least_likely``: y becomes argmin_(c != y) logit_c(x), as in the source, which asks
+    ``second_best``: y becomes $argmax_(c != y) logit_c(x)$, the wrong class that the model finds likeliest, so that it is
+    pushed over its nearest boundary. ``least_likely``: y becomes $argmin_(c != y) logit_c(x)$, as in the source, which asks
     a model of the attacker's own instead of the global one.
 
     Args:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Gt
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import NonNegativeFloat, PoisonAttack, PoisonView, PositiveFloat, Sight
 from fedguard.kernels import gram_matrix
 
 
@@ -17,14 +17,15 @@ from fedguard.kernels import gram_matrix
 class Fang(PoisonAttack):
     """A step against the way the model would go, shaped for one family of rules.
 
-    s = sign(mu), mu the mean of the honest updates.
+    $s = sign(mu)$, $mu$ the mean of the honest updates.
 
-    ``coordinate``, for median and trimmed mean: where s_k > 0 each colluder draws from the interval below the smallest
-    honest value, [m/b, m] if that m is positive and [b m, m] if not; elsewhere from the interval above the largest.
+    ``coordinate``, for median and trimmed mean: where $s_k > 0$ each malicious client draws from the interval below the
+    smallest honest value, $[m/b, m]$ if that m is positive and $[b m, m]$ if not; elsewhere from the interval above the
+    largest.
 
-    ``krum``: one colluder sends -lambda * s with lambda halved, from the source's bound
-    sqrt(min_i sum_{j near i} |x_i - x_j|^2 / ((n - 2f - 1) d)) + max_i |x_i| / sqrt(d), until Krum would select it among
-    the honest updates and f copies; the others send it with noise of length up to ``epsilon``.
+    ``krum``: one malicious client sends $-lambda * s$ with $lambda$ halved, from the source's bound
+    $sqrt(min_i sum_{j "near" i} |x_i - x_j|^2 / ((n - 2f - 1) d)) + max_i |x_i| / sqrt(d)$, until Krum would select it
+    among the honest updates and f copies; the others send it with noise of length up to ``epsilon``.
 
     The source writes both forms for local models, whose values it compares with the global one; here they are for
     updates, the differences from it, as is usual since. The view does not tell which rule the server runs, so the form is
@@ -34,7 +35,7 @@ class Fang(PoisonAttack):
         form: ``coordinate`` or ``krum``.
         b: how far beyond the extreme honest value, as a factor.
         epsilon: length, in the units of the updates.
-        threshold: lambda below which the halving is given up.
+        threshold: $lambda$ below which the halving is given up.
     """
 
     name = "fang"
@@ -43,14 +44,9 @@ class Fang(PoisonAttack):
     adaptive = True
 
     form: Literal["coordinate", "krum"] = "coordinate"
-    b: float = 2.0
-    epsilon: float = 0.01
-    threshold: float = 1e-5
-
-    def __post_init__(self) -> None:
-        require(self.b > 1, f"fang: b: expected more than 1; got {self.b}.")
-        require(self.epsilon >= 0, f"fang: epsilon: expected 0 or more; got {self.epsilon}.")
-        require(self.threshold > 0, f"fang: threshold: expected more than 0; got {self.threshold}.")
+    b: Annotated[float, Gt(1)] = 2.0
+    epsilon: NonNegativeFloat = 0.01
+    threshold: PositiveFloat = 1e-5
 
     def craft(self, view: PoisonView) -> Tensor:
         if len(view.honest) == 0:

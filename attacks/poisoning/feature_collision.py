@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
+from fedguard.contracts import (
+    DataView,
+    Examples,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PoisonAttack,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    Sight,
+)
 from fedguard.errors import require
 
 
@@ -16,17 +26,17 @@ class FeatureCollision(PoisonAttack):
     """Makes inputs of one class look like another to the model, with labels that stay right: "Poison Frogs".
 
     For an input b of the class ``base`` and an input t of the class ``victim`` it minimises
-    |f(p) - f(t)|^2 + beta |p - b|^2 over p in range, from p = b, by forward-backward splitting:
-    p' = p - lr * grad |f(p) - f(t)|^2, then p = (p' + lr * beta * b) / (1 + lr * beta). The poison p keeps the label
-    ``base``, so the model learns to give it to inputs with the features of ``victim``. Colluders do so anew in each round;
-    one without examples of ``base`` trains honestly. The source takes the layer before the last for f and aims at one known
-    test input; here f are the logits of the global model, and, as nobody sees test inputs, the aim is the whole class
-    ``victim``: its accuracy among the record's classes shows the effect.
+    $|f(p) - f(t)|^2 + beta |p - b|^2$ over p in range, from $p = b$, by forward-backward splitting:
+    $p' = p - lr * grad |f(p) - f(t)|^2$, then $p = (p' + lr * beta * b) / (1 + lr * beta)$. The poison p keeps the label
+    ``base``, so the model learns to give it to inputs with the features of ``victim``. Malicious clients do so anew in each
+    round; one without examples of ``base`` trains honestly. The source takes the layer before the last for f and aims at
+    one known test input; here f are the logits of the global model, and, as nobody sees test inputs, the aim is the whole
+    class ``victim``: its accuracy among the record's classes shows the effect.
 
     Args:
         base: the class whose examples are changed, and whose label they keep.
         victim: the class that shall be taken for ``base``.
-        share: fraction of a colluder's examples of ``base`` that are changed.
+        share: fraction of a malicious client's examples of ``base`` that are changed.
         beta: how closely a poison stays to its input.
         steps: steps for each poison.
         lr: their size, in units of the input per gradient.
@@ -37,22 +47,19 @@ class FeatureCollision(PoisonAttack):
     needs = (Sight.OWN_DATA | Sight.MODEL,)
     every_round = True
 
-    base: int = 0
-    victim: int = 1
-    share: float = 1.0
-    beta: float = 0.25
-    steps: int = 20
-    lr: float = 0.05
+    base: NonNegativeInt = 0
+    victim: NonNegativeInt = 1
+    share: Share = 1.0
+    beta: NonNegativeFloat = 0.25
+    steps: PositiveInt = 20
+    lr: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
-            self.base >= 0 and self.victim >= 0 and self.base != self.victim,
+            self.base != self.victim,
             f"feature_collision: base, victim: expected two different classes; got {self.base} and {self.victim}.",
         )
-        require(0 < self.share <= 1, f"feature_collision: share: expected a fraction in (0, 1]; got {self.share}.")
-        require(self.beta >= 0, f"feature_collision: beta: expected at least 0; got {self.beta}.")
-        require(self.steps >= 1, f"feature_collision: steps: expected at least 1; got {self.steps}.")
-        require(self.lr > 0, f"feature_collision: lr: expected more than 0; got {self.lr}.")
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         for label in (self.base, self.victim):
@@ -61,8 +68,8 @@ class FeatureCollision(PoisonAttack):
         bases = sum(int((part.y == self.base).sum()) for part in view.pool)
         require(
             len(victims) > 0 and bases > 0,
-            f"feature_collision: expected colluders with examples of the classes {self.base} and {self.victim}; got {bases} "
-            f"and {len(victims)}. Choose other classes or more colluders.",
+            f"feature_collision: expected malicious clients with examples of the classes {self.base} and {self.victim}; got "
+            f"{bases} and {len(victims)}. Choose other classes or more malicious clients.",
         )
         (rows,) = (examples.y == self.base).nonzero(as_tuple=True)
         if not len(rows):

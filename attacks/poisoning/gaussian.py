@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(PoisonAttack):
-    """Each colluder sends noise of its own, N(0, scale^2) in every coordinate.
+    """Each malicious client sends noise of its own, N(0, scale^2) in every coordinate.
+
+    $b_i ~ N(0, scale^2 I)$ for each malicious client i.
 
     Args:
         scale: standard deviation, in the units of the updates.
@@ -23,10 +24,7 @@ class Gaussian(PoisonAttack):
     source = "Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, NeurIPS 2017"
     needs = (Sight.NOTHING,)
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.scale > 0, f"gaussian: scale: expected more than 0; got {self.scale}.")
+    scale: PositiveFloat = 1.0
 
     def craft(self, view: PoisonView) -> Tensor:
         return torch.randn(view.f, view.dim, generator=view.rng.torch()) * self.scale

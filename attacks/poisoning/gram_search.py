@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.search import STRETCH, STRETCHES, Asked, Objective, SearchingAttack, spread, strongest
 from torch import Tensor
 
-from fedguard.contracts import PoisonView
-from fedguard.errors import PreconditionError, require
+from fedguard.attacks.search import STRETCH, STRETCHES, Asked, Objective, SearchingAttack, spread, strongest
+from fedguard.contracts import NonNegativeInt, PoisonView
+from fedguard.errors import PreconditionError
 from fedguard.kernels import distances_from, gram_matrix, length
 
 #: Coordinates from which lengths and principal directions are taken; they only set the scale and the start of the search.
@@ -21,17 +21,17 @@ SAMPLE = 1 << 16
 class GramSearch(SearchingAttack):
     """The update that harms this round's aggregate most, over combinations of the honest updates and two directions.
 
-    b = mu + s * p, all colluders alike. First every p of -sigma, -mu, -sign(mu) and the two top principal directions of
-    the honest updates is tried at a few strengths of both signs, and every honest update is sent as it is, as `mimic`
-    does. The two best directions get a search of their strength. Then ``steps`` random combinations of all directions are
-    added to the best step, kept where they gain, with a stride that grows on success and shrinks on failure. Directions
-    are scaled to the root mean square of ``|x_i - mu|``, so strengths are in multiples of that.
+    $b = mu + s * p$, all malicious clients alike. First every p of $-sigma$, $-mu$, $-sign(mu)$ and the two top principal
+    directions of the honest updates is tried at a few strengths of both signs, and every honest update is sent as it is, as
+    `mimic` does. The two best directions get a search of their strength. Then ``steps`` random combinations of all
+    directions are added to the best step, kept where they gain, with a stride that grows on success and shrinks on failure.
+    Directions are scaled to the root mean square of $|x_i - mu|$, so strengths are in multiples of that.
 
     Some 130 probes and one for each honest update; for rules without weights five full calls beside. The floor is the better
-    of mu and its reversal -mu.
+    of $mu$ and its reversal $-mu$.
 
     Args:
-        objective: ``deviation`` maximises ``|R - mu|``, ``progress`` minimises ``<R, mu> / |mu|^2``.
+        objective: ``deviation`` maximises $|R - mu|$, ``progress`` minimises $<R, mu> / |mu|^2$.
         steps: random combinations tried.
     """
 
@@ -40,10 +40,7 @@ class GramSearch(SearchingAttack):
     magnitudes = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
     objective: Objective = "deviation"
-    steps: int = 40
-
-    def __post_init__(self) -> None:
-        require(self.steps >= 0, f"gram_search: steps: expected 0 or more; got {self.steps}.")
+    steps: NonNegativeInt = 40
 
     def searched(self, view: PoisonView) -> Tensor:
         mean = view.honest.mean(0)

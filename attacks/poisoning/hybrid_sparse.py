@@ -6,21 +6,20 @@ import math
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.poisoning.alie import supportive_z
-from fedguard.attacks.search import spread
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.attacks.poisoning.alie import supportive_z
+from fedguard.attacks.search import spread
+from fedguard.contracts import PoisonAttack, PoisonView, Share, Sight, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class HybridSparse(PoisonAttack):
     """A strong shift of the few parameters on which the network depends most, a slight one of all others.
 
-    b = mu - c * sigma, coordinate by coordinate, with c = ``strong`` for the parameters in the mask and c = z elsewhere,
-    as in `alie`; mu and sigma are mean and standard deviation of the benign sample. The mask is made once, in the first
-    round: in each layer the ``share`` of its parameters, rounded up, with the largest saliency ``|w_k mu_k|`` that is not 0.
+    $b = mu - c * sigma$, coordinate by coordinate, with $c = strong$ for the parameters in the mask and $c = z$ elsewhere,
+    as in `alie`; $mu$ and $sigma$ are mean and standard deviation of the benign sample. The mask is made once, in the first
+    round: in each layer the ``share`` of its parameters, rounded up, with the largest saliency $|w_k mu_k|$ that is not 0.
 
     The source prunes the network before the training by FORCE, which repeats that saliency over a hundred steps on
     batches of the clients' data; here it is one step, with the first benign updates for the gradient.
@@ -35,12 +34,9 @@ class HybridSparse(PoisonAttack):
     source = "Ozfatura et al., Aggressive or Imperceptible, or Both: Network Pruning Assisted Hybrid Byzantines, 2024"
     needs = (Sight.HONEST_UPDATES | Sight.MODEL, Sight.OWN_DATA | Sight.MODEL)
 
-    share: float = 0.005
+    share: Share = 0.005
     strong: float = 1.5
     z: float | None = None
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"hybrid_sparse: share: expected a share in (0, 1]; got {self.share}.")
 
     def craft(self, view: PoisonView) -> Tensor:
         z = self.z if self.z is not None else supportive_z(view.n, view.f)

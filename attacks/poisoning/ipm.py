@@ -6,28 +6,24 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
-from fedguard.errors import require
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat
 
 
 @dataclass(frozen=True, kw_only=True)
 class IPM(PoisonAttack):
     """A short step against the mean benign update: small enough to be selected, negative in inner product with it.
 
-    b = -tau * mu, mu the mean of the benign sample.
+    $b = -tau * mu$, $mu$ the mean of the benign sample.
 
     Args:
-        tau: strength. Below about 1 it aims at rules that select or trim; a mean falls only to tau > (n - f) / f.
+        tau: strength. Below about 1 it aims at rules that select or trim; a mean falls only to $tau > (n - f) / f$.
     """
 
     name = "ipm"
     source = "Xie et al., Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation, UAI 2020"
     needs = BENIGN_SAMPLE
 
-    tau: float = 0.5
-
-    def __post_init__(self) -> None:
-        require(self.tau > 0, f"ipm: tau: expected more than 0; got {self.tau}.")
+    tau: PositiveFloat = 0.5
 
     def craft(self, view: PoisonView) -> Tensor:
         return (-self.tau * view.benign.mean(0)).expand(view.f, -1)

@@ -9,9 +9,9 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(PoisonAttack):
-    """Colluders train honestly on wrong labels: y becomes C - 1 - y.
+    """Malicious clients train honestly on wrong labels: y becomes C - 1 - y.
 
-    It acts on the data alone, so the update is a true gradient of the wrong task.
+    $y <- C - 1 - y$, with C classes. It acts on the data alone, so the update is a true gradient of the wrong task.
     """
 
     name = "label_flip"

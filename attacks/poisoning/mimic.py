@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveInt, Sight, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mimic(PoisonAttack):
-    """All colluders copy one honest client, so that its data count too much; no copy looks malicious.
+    """All malicious clients copy one honest client, so that its data count too much; no copy looks malicious.
 
     The client copied is the one that lies furthest out along z, the direction in which the honest clients differ most.
-    z is learned over the warm-up by Oja's rule: z <- t/(t+1) z + 1/(t+1) sum_i (x_i - mu)((x_i - mu).z), normalised. Then
-    the client with the largest |sum_t z_t.x_i| is followed to the end; in a round without it, the best-scored one present.
+    z is learned over the warm-up by Oja's rule: $z <- t/(t+1) z + 1/(t+1) sum_i <x_i - mu, z> (x_i - mu)$, normalised.
+    Then the client with the largest $|sum_t <z_t, x_i>|$ is followed to the end; in a round without it, the best-scored
+    one present.
 
     Args:
         warmup: rounds of learning.
@@ -28,11 +28,8 @@ class Mimic(PoisonAttack):
     source = "Karimireddy et al., Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, ICLR 2022"
     needs = (Sight.HONEST_UPDATES,)
 
-    warmup: int = 20
+    warmup: PositiveInt = 20
     client: int | None = None
-
-    def __post_init__(self) -> None:
-        require(self.warmup >= 1, f"mimic: warmup: expected at least 1; got {self.warmup}.")
 
     def craft(self, view: PoisonView) -> Tensor:
         return view.honest[self._copied(view)].expand(view.f, -1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.directions import LongestStep
 from torch import Tensor
 
+from fedguard.attacks.directions import LongestStep
 from fedguard.kernels import gram_matrix, length
 
 
@@ -15,12 +15,13 @@ from fedguard.kernels import gram_matrix, length
 class MinMax(LongestStep):
     """The longest step in a harmful direction that stays as close to every benign update as they are to each other.
 
-    b = mu + gamma * p with the largest gamma such that max_i |b - x_i| <= max_ij |x_i - x_j|. Each i bounds gamma by the
-    larger root of |p|^2 g^2 + 2 p.(mu - x_i) g + |mu - x_i|^2 = D^2, so no bisection is needed and nothing caps it.
+    $b = mu + gamma * p$ with the largest $gamma$ such that $max_i |b - x_i| <= max_ij |x_i - x_j|$. Each i bounds $gamma$
+    by the larger root of $|p|^2 g^2 + 2 <p, mu - x_i> g + |mu - x_i|^2 = D^2$, so no bisection is needed and nothing caps
+    it.
 
     Args:
-        direction: p: ``std`` -sigma, ``unit`` -mu/|mu|, ``sign`` -sign(mu); ``chosen`` takes in each round the one that
-            leaves the least progress ``<R, mu> / |mu|^2`` to the rule R, or to the mean where the rule is not known.
+        direction: p: ``std`` $-sigma$, ``unit`` $-mu/|mu|$, ``sign`` $-sign(mu)$; ``chosen`` takes in each round the one
+            that leaves the least progress $<R, mu> / |mu|^2$ to the rule R, or to the mean where the rule is not known.
     """
 
     name = "min_max"

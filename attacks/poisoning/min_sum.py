@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.directions import LongestStep
 from torch import Tensor
 
+from fedguard.attacks.directions import LongestStep
 from fedguard.kernels import distances_from, length
 
 
@@ -15,13 +15,13 @@ from fedguard.kernels import distances_from, length
 class MinSum(LongestStep):
     """The longest step in a harmful direction whose distances to the benign updates add up to no more than theirs do.
 
-    b = mu + gamma * p with the largest gamma such that sum_i |b - x_i|^2 <= max_i sum_j |x_i - x_j|^2. Both sums hold
-    the same sum_i |x_i - mu|^2 and beside it a multiple of |b - mu|^2 or |x_i - mu|^2, so gamma * |p| = max_i |x_i - mu|:
-    no bisection is needed, and every direction takes a step of the same length.
+    $b = mu + gamma * p$ with the largest $gamma$ such that $sum_i |b - x_i|^2 <= max_i sum_j |x_i - x_j|^2$. Both sums hold
+    the same $sum_i |x_i - mu|^2$ and beside it a multiple of $|b - mu|^2$ or $|x_i - mu|^2$, so $gamma * |p| = max_i |x_i -
+    mu|$: no bisection is needed, and every direction takes a step of the same length.
 
     Args:
-        direction: p: ``std`` -sigma, ``unit`` -mu/|mu|, ``sign`` -sign(mu); ``chosen`` takes in each round the one that
-            leaves the least progress ``<R, mu> / |mu|^2`` to the rule R, or to the mean where the rule is not known.
+        direction: p: ``std`` $-sigma$, ``unit`` $-mu/|mu|$, ``sign`` $-sign(mu)$; ``chosen`` takes in each round the one
+            that leaves the least progress $<R, mu> / |mu|^2$ to the rule R, or to the mean where the rule is not known.
     """
 
     name = "min_sum"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.poisoning.min_max import MinMax
-from fedguard.attacks.search import spread
 from torch import Tensor
 
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Sight
+from fedguard.attacks.poisoning.min_max import MinMax
+from fedguard.attacks.search import spread
+from fedguard.contracts import BENIGN_SAMPLE, NonNegativeFloat, PoisonAttack, PoisonView, PositiveFloat, Sight
 from fedguard.errors import require
 from fedguard.kernels import length
 
@@ -17,17 +17,17 @@ from fedguard.kernels import length
 class MixedStep(PoisonAttack):
     """Steps against the mean honest update, against its signs and back towards a model of zeros at once.
 
-    b = mu + length * gamma * p with p = unit * u(-mu) + sign * u(-sign(mu)) + std * u(-sigma) + back * u(-w), u(v) = v/|v|, w
-    the global model before the round, and the largest gamma such that max_i |b - x_i| <= max_ij |x_i - x_j| for length = 1,
-    as in Min-Max. Honest updates change from round to round and the model hardly does: what is taken from it adds up, as
-    weight decay would, where a reversal of mu alone pushes now here, now there. Rules that look at each coordinate by itself
-    bound no distance, and fall deepest to longer steps with much of -sigma.
+    $b = mu + length * gamma * p$ with $p = unit * u(-mu) + sign * u(-sign(mu)) + std * u(-sigma) + back * u(-w)$, $u(v) =
+    v/|v|$, w the global model before the round, and the largest $gamma$ such that $max_i |b - x_i| <= max_ij |x_i - x_j|$
+    for $length = 1$, as in Min-Max. Honest updates change from round to round and the model hardly does: what is taken from
+    it adds up, as weight decay would, where a reversal of $mu$ alone pushes now here, now there. Rules that look at each
+    coordinate by itself bound no distance, and fall deepest to longer steps with much of $-sigma$.
 
     Args:
-        unit: the weight of -mu.
-        sign: the weight of -sign(mu).
-        std: the weight of -sigma.
-        back: the weight of -w; with 0 the model need not be seen.
+        unit: the weight of $-mu$.
+        sign: the weight of $-sign(mu)$.
+        std: the weight of $-sigma$.
+        back: the weight of $-w$; with 0 the model need not be seen.
         length: of the step, in those of Min-Max.
     """
 
@@ -35,19 +35,19 @@ class MixedStep(PoisonAttack):
     source = "FedGuard; cf. Shejwalkar & Houmansadr, Manipulating the Byzantine, NDSS 2021"
     needs = tuple(sight | Sight.MODEL for sight in BENIGN_SAMPLE)
 
-    unit: float = 1.0
-    sign: float = 1.0
-    std: float = 0.0
-    back: float = 1.0
-    length: float = 1.0
+    unit: NonNegativeFloat = 1.0
+    sign: NonNegativeFloat = 1.0
+    std: NonNegativeFloat = 0.0
+    back: NonNegativeFloat = 1.0
+    length: PositiveFloat = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         weights = (self.unit, self.sign, self.std, self.back)
         require(
-            min(weights) >= 0 < max(weights),
-            f"mixed_step: unit, sign, std, back: expected weights of 0 or more, not all 0; got {weights}.",
+            any(weights),
+            f"mixed_step: unit, sign, std, back: expected weights that are not all 0; got {weights}.",
         )
-        require(self.length > 0, f"mixed_step: length: expected more than 0; got {self.length}.")
         if self.back == 0:
             object.__setattr__(self, "needs", BENIGN_SAMPLE)
 

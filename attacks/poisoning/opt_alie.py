@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.poisoning.alie import supportive_z
-from fedguard.attacks.search import Asked, SearchingAttack, along, spread, strongest_row
 from torch import Tensor
 
+from fedguard.attacks.poisoning.alie import supportive_z
+from fedguard.attacks.search import Asked, SearchingAttack, along, spread, strongest_row
 from fedguard.contracts import PoisonView
 
 
@@ -15,8 +15,8 @@ from fedguard.contracts import PoisonView
 class OptALIE(SearchingAttack):
     """ALIE whose strength of either sign is searched against the known rule, anew in each round.
 
-    b = mu + z * sigma with the z that maximises ``|R - mu|``. The source takes the best z of a line search; here it is
-    0 and +-2^-2 ... 2^3, up to 2^13 if the best is at the end, then golden sections; the z of `alie` is the floor. The
+    $b = mu + z * sigma$ with the z that maximises $|R - mu|$. The source takes the best z of a line search; here it is
+    0 and $+-2^-2 ... 2^3$, up to $2^13$ if the best is at the end, then golden sections; the z of `alie` is the floor. The
     greatest deviation of one round is not the greatest harm in many, so this one attack does not tell how robust a rule is.
     """
 

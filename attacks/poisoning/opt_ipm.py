@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.search import Asked, SearchingAttack, along, spread, strongest_row
 from torch import Tensor
 
+from fedguard.attacks.search import Asked, SearchingAttack, along, spread, strongest_row
 from fedguard.contracts import PoisonView
 from fedguard.kernels import length
 
@@ -16,10 +16,10 @@ from fedguard.kernels import length
 class OptIPM(SearchingAttack):
     """IPM whose strength of either sign is searched against the known rule, anew in each round.
 
-    b = -tau * mu with the tau that maximises ``|R - mu|``; the source calls it "fall of empires". It takes the best tau of
-    a line search. Here the step from mu to b is tried at lengths 0 and +-2^-2 ... 2^3 times that of sigma, up to 2^13 if
-    the best is at the end, then golden sections follow; so the range fits updates of any ratio of noise to signal. A plain
-    reversal, tau = 1, is the floor.
+    $b = -tau * mu$ with the $tau$ that maximises $|R - mu|$; the source calls it "fall of empires". It takes the best $tau$
+    of a line search. Here the step from $mu$ to b is tried at lengths 0 and $+-2^-2 ... 2^3$ times that of $sigma$, up to
+    $2^13$ if the best is at the end, then golden sections follow; so the range fits updates of any ratio of noise to
+    signal. A plain reversal, $tau = 1$, is the floor.
     """
 
     name = "opt_ipm"

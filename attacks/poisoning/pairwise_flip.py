@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
-from fedguard.contracts import DataView, Examples, PoisonAttack
+from fedguard.contracts import DataView, Examples, NonNegativeInt, PoisonAttack
 from fedguard.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseFlip(PoisonAttack):
-    """Colluders train honestly on labels moved to the next class: y becomes (y + 1) mod C; or on one class renamed.
+    """Malicious clients train honestly on labels moved to the next class: y becomes (y + 1) mod C; or on one class renamed.
+
+    $y <- (y + 1) mod C$ with C classes.
 
     With ``source_class`` and ``target_class`` only the first becomes the second, and all other labels stay.
 
@@ -23,18 +25,17 @@ class PairwiseFlip(PoisonAttack):
     name = "pairwise_flip"
     source = "Tolpegin et al., Data Poisoning Attacks Against Federated Learning Systems, ESORICS 2020"
 
-    source_class: int | None = None
-    target_class: int | None = None
+    source_class: NonNegativeInt | None = None
+    target_class: NonNegativeInt | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         pair = (self.source_class, self.target_class)
         require(
             (self.source_class is None) == (self.target_class is None) and (pair[0] is None or pair[0] != pair[1]),
             "pairwise_flip: source_class, target_class: expected two different classes, or neither; "
             f"got {pair[0]} and {pair[1]}.",
         )
-        for label in pair:
-            require(label is None or label >= 0, f"pairwise_flip: expected class numbers from 0 on; got {label}.")
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         if self.source_class is None or self.target_class is None:

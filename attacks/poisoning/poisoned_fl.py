@@ -6,19 +6,28 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import torch
-from fedguard.attacks.history import last_change, with_model
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.attacks.history import last_change, with_model
+from fedguard.contracts import (
+    NonNegativeFloat,
+    PoisonAttack,
+    PoisonView,
+    PositiveFloat,
+    PositiveInt,
+    ProperFraction,
+    Share,
+    Sight,
+    State,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoisonedFL(PoisonAttack):
     """Always the same random direction: what each round lets through adds up, and no client's data need be known.
 
-    b = c |g| * (v . s), s in {-1, 1}^d drawn once, g the last aggregate as the global models show it, and v the unit
-    vector of ``|g - |g| k/|k||``, coordinate by coordinate, which is g without the last b, here k: the sizes that honest
+    $b = c |g| (v "·" s)$, $s in {-1, 1}^d$ drawn once, g the last aggregate as the global models show it, and v the unit
+    vector of $|g - |g| k/|k||$, coordinate by coordinate, which is g without the last b, here k: the sizes that honest
     updates seem to have. Every ``every`` rounds the attack asks whether the model moved along s: if no more coordinates
     did than random ones would with probability 1 - ``doubt``, the attack was filtered, and c falls by ``decay``, though
     not below ``least``. Coordinates that stood still count half. In its first round, without a g, it sends zeros.
@@ -35,18 +44,11 @@ class PoisonedFL(PoisonAttack):
     source = "Xie, Fang & Gong, Model Poisoning Attacks to Federated Learning via Multi-Round Consistency, CVPR 2025"
     needs = (Sight.MODEL,)
 
-    scale: float = 8.0
-    every: int = 50
-    decay: float = 0.7
-    least: float = 0.5
-    doubt: float = 0.01
-
-    def __post_init__(self) -> None:
-        require(self.scale > 0, f"poisoned_fl: scale: expected more than 0; got {self.scale}.")
-        require(self.every >= 1, f"poisoned_fl: every: expected at least 1 round; got {self.every}.")
-        require(0 < self.decay <= 1, f"poisoned_fl: decay: expected a factor in (0, 1]; got {self.decay}.")
-        require(self.least >= 0, f"poisoned_fl: least: expected 0 or more; got {self.least}.")
-        require(0 < self.doubt < 1, f"poisoned_fl: doubt: expected a level in (0, 1); got {self.doubt}.")
+    scale: PositiveFloat = 8.0
+    every: PositiveInt = 50
+    decay: Share = 0.7
+    least: NonNegativeFloat = 0.5
+    doubt: ProperFraction = 0.01
 
     def craft(self, view: PoisonView) -> Tensor:
         change = last_change(view)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomUpdate(PoisonAttack):
-    """Each colluder sends a random update of its own, uniform on [-scale, scale] in every coordinate.
+    """Each malicious client sends a random update of its own, uniform on [-scale, scale] in every coordinate.
 
     Args:
         scale: the largest size of a value, in the units of the updates.
@@ -23,10 +22,7 @@ class RandomUpdate(PoisonAttack):
     source = "a baseline without one origin; cf. Li et al., RSA, AAAI 2019"
     needs = (Sight.NOTHING,)
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.scale > 0, f"random_update: scale: expected more than 0; got {self.scale}.")
+    scale: PositiveFloat = 1.0
 
     def craft(self, view: PoisonView) -> Tensor:
         return (2 * torch.rand(view.f, view.dim, generator=view.rng.torch()) - 1) * self.scale

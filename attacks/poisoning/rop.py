@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.history import last_change, with_model
-from fedguard.attacks.poisoning.alie import supportive_z
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.attacks.history import last_change, with_model
+from fedguard.attacks.poisoning.alie import supportive_z
+from fedguard.contracts import Fraction, PoisonAttack, PoisonView, PositiveFloat, Sight, State
 from fedguard.kernels import length
 
 
@@ -19,9 +18,9 @@ from fedguard.kernels import length
 class ROP(PoisonAttack):
     """A perturbation that stands on the aggregate of the round before, where centred clipping looks for honest updates.
 
-    b = pi * m + (1 - pi) * mu + z * q, m the last aggregate, mu the mean of the benign sample. q is a unit vector at
-    ``angle`` to the reference u = lamb * m + (1 - lamb) * mu (mu itself in the first round):
-    q = cos(angle) * u/|u| + sin(angle) * p/|p|, with p the all-ones vector less its part along u. Since p hardly turns
+    $b = pi * m + (1 - pi) * mu + z * q$, m the last aggregate, $mu$ the mean of the benign sample. q is a unit vector at
+    ``angle`` to the reference $u = lamb * m + (1 - lamb) * mu$ ($mu$ itself in the first round):
+    $q = cos(angle) * u/|u| + sin(angle) * p/|p|$, with p the all-ones vector less its part along u. Since p hardly turns
     from round to round, the small steps add up.
 
     The source's clients send momenta, so it is meant for ``worker_momentum``; m is read off the global models, which
@@ -38,15 +37,10 @@ class ROP(PoisonAttack):
     source = "Ozfatura et al., Byzantines Can Also Learn From History: Fall of Centered Clipping, IEEE TIFS 2024"
     needs = (Sight.HONEST_UPDATES | Sight.MODEL, Sight.OWN_DATA | Sight.MODEL)
 
-    z: float | None = None
-    pi: float = 1.0
-    lamb: float = 0.9
+    z: PositiveFloat | None = None
+    pi: Fraction = 1.0
+    lamb: Fraction = 0.9
     angle: float = 270.0
-
-    def __post_init__(self) -> None:
-        require(self.z is None or self.z > 0, f"rop: z: expected more than 0; got {self.z}.")
-        require(0 <= self.pi <= 1, f"rop: pi: expected a share in [0, 1]; got {self.pi}.")
-        require(0 <= self.lamb <= 1, f"rop: lamb: expected a share in [0, 1]; got {self.lamb}.")
 
     def craft(self, view: PoisonView) -> Tensor:
         mean, change, model = view.benign.mean(0), last_change(view), view.model

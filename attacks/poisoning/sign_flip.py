@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
-from fedguard.errors import require
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(PoisonAttack):
-    """Every colluder sends the mean benign update with its sign reversed.
+    """Every malicious client sends the mean benign update with its sign reversed.
 
-    b = -scale * mu, mu the mean of the benign sample.
+    $b = -scale * mu$, $mu$ the mean of the benign sample.
 
     Args:
         scale: how far backwards; 1 is the source's plain reversal.
@@ -24,10 +23,7 @@ class SignFlip(PoisonAttack):
     source = "Li et al., RSA: Byzantine-Robust Stochastic Aggregation Methods, AAAI 2019"
     needs = BENIGN_SAMPLE
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.scale > 0, f"sign_flip: scale: expected more than 0; got {self.scale}.")
+    scale: PositiveFloat = 1.0
 
     def craft(self, view: PoisonView) -> Tensor:
         return (-self.scale * view.benign.mean(0)).expand(view.f, -1)

@@ -15,9 +15,9 @@ from fedguard.kernels import distances_from, length
 class SignGuardAdaptive(PoisonAttack):
     """As much of the mean honest update reversed as an honest share of positive and negative values allows.
 
-    ``|b_k|`` is ``|mu_k|`` throughout, but for zeros. Of the coordinates the N with the largest mu_k become negative, the P
+    $|b_k|$ is $|mu_k|$ throughout, but for zeros. Of the coordinates the N with the largest $mu_k$ become negative, the P
     with the smallest become positive and the rest 0, P and N the medians over the honest updates of how many of their
-    values are positive and negative. No other choice of so many signs gives a smaller <b, mu>. Then b is scaled to the
+    values are positive and negative. No other choice of so many signs gives a smaller $<b, mu>$. Then b is scaled to the
     median honest norm. SignGuard's filters on norms and on shares of signs (Xu et al.) see an honest client, on a random
     part of the coordinates too. Its variants that also compare directions are not aimed at.
     """

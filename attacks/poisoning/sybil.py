@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import DataView, Examples, PoisonAttack, PoisonView, Sight, State
-from fedguard.errors import require
+from fedguard.contracts import DataView, Examples, PoisonAttack, PoisonView, PositiveFloat, Sight, State
 from fedguard.kernels import length
 from fedguard.rng import Rng
 
@@ -17,11 +16,12 @@ from fedguard.rng import Rng
 class Sybil(PoisonAttack):
     """One adversary behind many clients: all send the same poisoned update, or copies that look unlike each other.
 
-    The colluders train on flipped labels, y becomes C - 1 - y, and send u = scale times the mean of their updates.
-    ``decorrelated``: they send u + e_i instead, with e_i orthogonal to u, of sum 0 and of inner products that make every
-    two copies orthogonal: <e_i, e_j> = -|u|^2 for i != j. Each e_i keeps close to a direction of the client's own that is
-    drawn once, so the copies are unlike in their sums over rounds too, which FoolsGold compares; the source perturbs
-    pairs in opposite ways. In fewer dimensions than colluders the sum is still u, but the copies are not quite orthogonal.
+    The malicious clients train on flipped labels, y becomes $C - 1 - y$, and send u = scale times the mean of their updates.
+    ``decorrelated``: they send $u + e_i$ instead, with $e_i$ orthogonal to u, of sum 0 and of inner products that make
+    every two copies orthogonal: $<e_i, e_j> = -|u|^2$ for $i != j$. Each $e_i$ keeps close to a direction of the client's
+    own that is drawn once, so the copies are unlike in their sums over rounds too, which FoolsGold compares; the source
+    perturbs pairs in opposite ways. In fewer dimensions than malicious clients the sum is still u, but the copies are not
+    quite orthogonal.
 
     Args:
         scale: factor on the update.
@@ -32,11 +32,8 @@ class Sybil(PoisonAttack):
     source = "Fung et al., The Limitations of Federated Learning in Sybil Settings, RAID 2020"
     needs = (Sight.OWN_DATA,)
 
-    scale: float = 1.0
+    scale: PositiveFloat = 1.0
     decorrelated: bool = False
-
-    def __post_init__(self) -> None:
-        require(self.scale > 0, f"sybil: scale: expected more than 0; got {self.scale}.")
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         return examples.replace(y=view.classes - 1 - examples.y)
@@ -57,7 +54,7 @@ def _seed(view: PoisonView) -> int:
 
 def _apart(common: Tensor, view: PoisonView, seed: int) -> Tensor:
     """float32 ``[f, d]``: the e_i."""
-    streams = [Rng(seed).child(client).torch() for client in view.hostile]
+    streams = [Rng(seed).child(client).torch() for client in view.malicious]
     drawn = torch.stack([torch.randn(view.dim, generator=stream) for stream in streams])
     reach = length(common)
     unit = common / reach if reach > 0 else common

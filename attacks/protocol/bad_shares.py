@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cryptography.exceptions import InvalidTag
-from fedguard.attacks.protocol.means.network import Arrivals, Network
 
+from fedguard.attacks.protocol.means.network import Arrivals, Network
 from fedguard.secagg import codec, errors, keys, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Header, Phase

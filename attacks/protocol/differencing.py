@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
-
 from fedguard.secagg.codec import Header, Phase, set_hash
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.messages import Attest, Message, Quorum, Survivors, signed, unpack
@@ -18,7 +17,7 @@ from fedguard.secagg.transitions import ServerState
 class Differencing(ProtocolAttack):
     """The server takes the sum of all in one session, and in the next the sum of all but the victim.
 
-        sum over U - sum over U without v = x_v,      if the inputs are the same in both sessions
+        $sum_{i in U} x_i - sum_{i in U, i != v} x_i = x_v$,      if the inputs are the same in both sessions
 
     Two sets of survivors in one and the same session are what it tries before: asking a second time, and showing the
     full set to some clients and the smaller one to the others, however many. The colluder signs both.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
+
 from fedguard.attacks.protocol.means.inputs import fixed_point, signed
 from fedguard.attacks.protocol.means.relay import Relay
 from fedguard.attacks.protocol.sybils import skellam
-from numpy.typing import NDArray
-
 from fedguard.errors import require
 from fedguard.secagg.contest import Arena, Claim, Noise, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
@@ -30,17 +30,17 @@ class Disaggregation(ProtocolAttack):
     Each round is dealt into G groups of equal size. With groups dealt anew the rank of P grows by G - 1 at most in each
     round, for the sum over all groups is always the same sum; with fixed groups it stays at G:
 
-        rank P <= min(n, 1 + rounds (G - 1)),      so that rounds >= (n - 1) / (G - 1) for every single input
+        $rank P <= min(n, 1 + rounds (G - 1))$,      so that $rounds >= (n - 1) / (G - 1)$ for every single input
 
-    Where the inputs move by sigma from round to round, least squares find their means, off by
+    Where the inputs move by $sigma$ from round to round, least squares find their means, off by
 
-        sigma sqrt(size) sqrt(trace((P^T P)^-1) / n)
+        $sigma sqrt(size) sqrt(trace((P^T P)^-1) / n)$
 
     Lam et al. estimate P from analytics of the devices. Here the server knows it, since it deals the groups.
 
     Args:
         groups: G.
-        moves: sigma in the second part, in ring units; the inputs' own is 300,000.
+        moves: $sigma$ in the second part, in ring units; the inputs' own is 300,000.
         averaged: rounds of the second part.
     """
 
@@ -62,6 +62,7 @@ class Disaggregation(ProtocolAttack):
     averaged: int = 12
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         fits = 2 <= self.groups <= self.clients // 3 and self.clients % self.groups == 0
         require(fits, f"disaggregation: groups: expected a divisor of {self.clients} up to a third; got {self.groups}.")
 

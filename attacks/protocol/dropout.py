@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedguard.attacks.protocol.means.network import Network
-
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
-
+from fedguard.attacks.protocol.means.malicious import MaliciousServer, quorum, withheld
 from fedguard.secagg import codec, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -53,20 +52,20 @@ class FalseSets(ProtocolAttack):
     def mount(self, arena: Arena) -> Claim:
         story, broken = [], []
         for what, lie in _LIES.items():
-            server = HostileServer(arena)
+            server = MaliciousServer(arena)
             lie(server, arena.honest[0])
             story.append(server.must_refuse([arena.honest[0]], what))
             broken += server.taken
         return Claim(broken=broken, figures={"lies": len(_LIES)}, story=story)
 
 
-def _few_keys(server: HostileServer, victim: int) -> None:
+def _few_keys(server: MaliciousServer, victim: int) -> None:
     server.advertise()
     entries = [(client, *entry) for client, entry in sorted(server.server._advertised.items())]
     server.ask(victim, messages.Roster(tuple(entries[: server.config.members - 1])))
 
 
-def _packets(server: HostileServer, victim: int) -> messages.Shares:
+def _packets(server: MaliciousServer, victim: int) -> messages.Shares:
     """Those for the victim; the last colluder never shares."""
     rosters = server.advertise()
     return server.share({client: roster for client, roster in rosters.items() if client != server.arena.colluders[-1]})[
@@ -74,47 +73,47 @@ def _packets(server: HostileServer, victim: int) -> messages.Shares:
     ]
 
 
-def _shared(change: Callable[[HostileServer, int, messages.Shares], messages.Shares]) -> Callable[..., None]:
+def _shared(change: Callable[[MaliciousServer, int, messages.Shares], messages.Shares]) -> Callable[..., None]:
     """A lie about those who shared."""
 
-    def lie(server: HostileServer, victim: int) -> None:
+    def lie(server: MaliciousServer, victim: int) -> None:
         packets = _packets(server, victim)
         server.ask(victim, change(server, victim, packets))
 
     return lie
 
 
-def _few(server: HostileServer, victim: int, packets: messages.Shares) -> messages.Shares:
+def _few(server: MaliciousServer, victim: int, packets: messages.Shares) -> messages.Shares:
     return withheld(packets, packets.shared - _one_below_the_quorum(server, victim, packets.shared))
 
 
-def _one_below_the_quorum(server: HostileServer, victim: int, clients: frozenset[int]) -> frozenset[int]:
+def _one_below_the_quorum(server: MaliciousServer, victim: int, clients: frozenset[int]) -> frozenset[int]:
     """The victim, its neighbours, and so many others that one is lacking."""
     near = server.server._directory.among(victim, clients)
     return frozenset([victim, *near, *sorted(clients - {victim, *near})][: server.config.quorum - 1])
 
 
-def _included(change: Callable[[HostileServer, int, frozenset[int]], frozenset[int]]) -> Callable[..., None]:
+def _included(change: Callable[[MaliciousServer, int, frozenset[int]], frozenset[int]]) -> Callable[..., None]:
     """A lie about the survivors."""
 
-    def lie(server: HostileServer, victim: int) -> None:
+    def lie(server: MaliciousServer, victim: int) -> None:
         everybody = _masked(server)
         server.ask(victim, server.survivors(victim, change(server, victim, everybody)))
 
     return lie
 
 
-def _masked(server: HostileServer) -> frozenset[int]:
+def _masked(server: MaliciousServer) -> frozenset[int]:
     """All but the last colluder have masked their inputs."""
     rosters = server.advertise()
     server.mask(server.share({v: roster for v, roster in rosters.items() if v != server.arena.colluders[-1]}))
     return server.server.shared
 
 
-def _signed(change: Callable[[HostileServer, Mapping[int, bytes]], messages.Quorum]) -> Callable[..., None]:
+def _signed(change: Callable[[MaliciousServer, Mapping[int, bytes]], messages.Quorum]) -> Callable[..., None]:
     """A lie about the signers; the last colluder has masked its input, and is said to have dropped out."""
 
-    def lie(server: HostileServer, victim: int) -> None:
+    def lie(server: MaliciousServer, victim: int) -> None:
         server.mask(server.share(server.advertise()))
         included = server.server.shared - {server.arena.colluders[-1]}
         signatures = server.attest(included, included)
@@ -125,19 +124,19 @@ def _signed(change: Callable[[HostileServer, Mapping[int, bytes]], messages.Quor
     return lie
 
 
-def _outsider(server: HostileServer, signatures: Mapping[int, bytes]) -> messages.Quorum:
+def _outsider(server: MaliciousServer, signatures: Mapping[int, bytes]) -> messages.Quorum:
     last = sorted(signatures)[-server.config.quorum :]
     return quorum({client: signatures[client] for client in last})
 
 
-def _one_twice(server: HostileServer, signatures: Mapping[int, bytes]) -> messages.Quorum:
+def _one_twice(server: MaliciousServer, signatures: Mapping[int, bytes]) -> messages.Quorum:
     few = dict(sorted(signatures.items())[: server.config.quorum - 1])
     first, *others = few.values()
     return messages.Quorum(frozenset(sorted(signatures)[: server.config.quorum]), (first, first, *others))
 
 
 #: What is told a victim, and how.
-_LIES: dict[str, Callable[[HostileServer, int], None]] = {
+_LIES: dict[str, Callable[[MaliciousServer, int], None]] = {
     "keys of too few": _few_keys,
     "shares of one that has dealt none": _shared(
         lambda server, victim, packets: replace(packets, shared=packets.shared | {len(server.arena.roster)})

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import ClassVar
 
 from fedguard.attacks.protocol.means.relay import Peer, Relay
-
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -83,7 +82,7 @@ class GraphGrinding(ProtocolAttack):
     bad, if the nonce were all that it is drawn from. Last, one colluder waits with its keys until it has seen all others',
     and tries key after key:
 
-        chance per ring <= honest clients * P[Hyp(n - 1, A, k) >= t],      tries needed: about its inverse
+        $"chance per ring" <= "honest clients" * Pr[Hyp(n - 1, A, k) >= t]$,      tries needed: about its inverse
 
     Nothing but the size of the parameters stops the last way, and each doubling of the tries costs them one bit
     (``grinding`` of `fedguard.secagg.parameters.choose`).

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from fedguard.attacks.protocol.means.hostile import HostileServer
 
+from fedguard.attacks.protocol.means.malicious import MaliciousServer
 from fedguard.secagg import codec, keys, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Phase
@@ -100,7 +100,7 @@ class _Middle:
     """A server between the victim and all others, whose keys it makes itself."""
 
     def __init__(self, arena: Arena, victim: int) -> None:
-        self.arena, self.victim, self.server = arena, victim, HostileServer(arena)
+        self.arena, self.victim, self.server = arena, victim, MaliciousServer(arena)
         self.share: messages.Share | None = None
         answers = self.server.ask_all(dict.fromkeys(self.server.peers, self.server.server.hello()))
         self.advertised: dict[int, tuple[Advertise, bytes]] = {}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 
+from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -28,7 +28,7 @@ class KeptKeysClient(Client):
 class MaskReuse(ProtocolAttack):
     """The server runs one session twice, with the same nonce, and the second time has the clients train without a step.
 
-        (x + masks) - (0 + masks) = x
+        $(x + masks) - (0 + masks) = x$
 
     Round, model and nonce are the same, hence all that the session is named by but the clients' fresh keys. If those are
     kept, so are the masks, and the difference of two masked inputs is that of the inputs. The server also shows the clients

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
-
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SERVER, Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack

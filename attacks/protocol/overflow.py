@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.means.network import Network
 
+from fedguard.attacks.protocol.means.network import Network
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -43,7 +43,7 @@ class Obliging(Client):
 class Overflow(ProtocolAttack):
     """The server asks for one bit more than the sum has room for, in a round in which all inputs are as large as they may be.
 
-    With b bits, n clients reach n (2^(b-1) - 1). Beyond 2^31 - 1 the sum wraps around, and nine times the largest value
+    With b bits, n clients reach $n (2^(b-1) - 1)$. Beyond $2^31 - 1$ the sum wraps around, and nine times the largest value
     reads as a negative number. Nobody has to cheat for this: a configuration without the check does it alone.
     """
 

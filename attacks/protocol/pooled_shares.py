@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
-
+from fedguard.attacks.protocol.means.malicious import KEY, SEED, MaliciousServer, quorum
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -58,7 +57,7 @@ class PooledShares(ProtocolAttack):
 
     def mount(self, arena: Arena) -> Claim:
         victim, pooled = arena.honest[0], len(arena.colluders)
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
         found = {kind: _right(server, victim, kind, _guesses(server, victim, kind)) for kind in (SEED, KEY)}
         story = [
@@ -83,7 +82,7 @@ class PooledShares(ProtocolAttack):
         return Claim(sums=sums, broken=broken, figures=figures, story=story)
 
 
-def _guesses(server: HostileServer, victim: int, kind: str) -> Iterator[int]:
+def _guesses(server: MaliciousServer, victim: int, kind: str) -> Iterator[int]:
     """At one of the victim's secrets, as long as nothing was revealed."""
     held, directory = server.shares[victim, kind], server.server._directory
     for count in range(1, len(held) + 1):
@@ -100,7 +99,7 @@ def _guesses(server: HostileServer, victim: int, kind: str) -> Iterator[int]:
         yield combine(plain)
 
 
-def _right(server: HostileServer, victim: int, kind: str, guesses: Iterable[int]) -> bytes | None:
+def _right(server: MaliciousServer, victim: int, kind: str, guesses: Iterable[int]) -> bytes | None:
     """The guess that fits what the victim has committed to, if one does."""
     committed, advertised = server.server._shares[victim][0].seed, server.server._directory.entries[victim].mask_key
     for guess in guesses:

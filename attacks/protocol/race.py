@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
-
+from fedguard.attacks.protocol.means.malicious import MaliciousServer, quorum, withheld
 from fedguard.secagg import codec, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
@@ -59,7 +58,7 @@ class Race(ProtocolAttack):
                     f"client {victim}, which prepares its input for a few, is told that all shared: {server.fate([victim])}"
                 )
 
-        server, story = HostileServer(arena, meanwhile=meanwhile), list[str]()
+        server, story = MaliciousServer(arena, meanwhile=meanwhile), list[str]()
         packets = server.share(server.advertise())
         whole, near = packets[victim], server.server._directory.neighbours[victim]
         around = [client for client in near if client in arena.honest]

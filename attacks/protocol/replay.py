@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
-
+from fedguard.attacks.protocol.means.malicious import KEY, SEED, MaliciousServer, quorum
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header, Phase
@@ -62,15 +61,15 @@ class Replay(ProtocolAttack):
         )
 
 
-def _signatures(arena: Arena, victim: int) -> tuple[list[str], HostileServer]:
+def _signatures(arena: Arena, victim: int) -> tuple[list[str], MaliciousServer]:
     """Attestations of two sessions, shown to the two halves of the clients of a third."""
     old: dict[frozenset[int], dict[int, bytes]] = {}
     for round, absent in ((1, {victim}), (2, set[int]())):
-        server = HostileServer(arena, round=round)
+        server = MaliciousServer(arena, round=round)
         server.mask(server.share(server.advertise()))
         included = server.server.shared - absent
         old[included] = server.attest(included & set(arena.honest), included)
-    server = HostileServer(arena, round=3)
+    server = MaliciousServer(arena, round=3)
     server.mask(server.share(server.advertise()))
     others = [client for client in arena.honest if client != victim]
     halves = others[: len(others) // 2], others[len(others) // 2 :]
@@ -85,18 +84,18 @@ def _signatures(arena: Arena, victim: int) -> tuple[list[str], HostileServer]:
 
 
 #: What happened, and the servers that saw it.
-Told = tuple[list[str], list[HostileServer]]
+Told = tuple[list[str], list[MaliciousServer]]
 
 
 def _messages(arena: Arena, victim: int) -> Told:
     """Each message of round 1 to the victim, in the place of that of round 2."""
     fates: list[str] = []
-    old = _honestly(HostileServer(arena, round=1), victim, fates, [])
-    _honestly(later := HostileServer(arena, round=2), victim, fates, old)
+    old = _honestly(MaliciousServer(arena, round=1), victim, fates, [])
+    _honestly(later := MaliciousServer(arena, round=2), victim, fates, old)
     return [f"each message of round 1 once more in round 2, before the new one: {', '.join(fates)}"], [later]
 
 
-def _honestly(server: HostileServer, victim: int, fates: list[str], old: list[bytes]) -> list[bytes]:
+def _honestly(server: MaliciousServer, victim: int, fates: list[str], old: list[bytes]) -> list[bytes]:
     """An honest session; before each message the victim is shown the same one of an old session. Returns its messages."""
     said: list[bytes] = []
 
@@ -124,10 +123,10 @@ def _honestly(server: HostileServer, victim: int, fates: list[str], old: list[by
 def _session(arena: Arena, victim: int) -> Told:
     """The same nonce three times: others' mask keys of the first two sessions are known, and shown in the third."""
     others = [client for client in arena.honest if client != victim]
-    first = HostileServer(arena)
+    first = MaliciousServer(arena)
     entries: dict[int, tuple[int, messages.Advertise, bytes]] = {}
     packets: dict[int, Delivery] = {}
-    second, third = (HostileServer(arena, nonce=first.server._nonce) for _ in range(2))
+    second, third = (MaliciousServer(arena, nonce=first.server._nonce) for _ in range(2))
     for server, dropped in ((first, others[: len(others) // 2]), (second, others[len(others) // 2 :])):
         mail = server.share(server.advertise())
         server.mask(mail)
@@ -158,7 +157,7 @@ def _shares(arena: Arena, victim: int) -> Told:
     one, other, *_ = arena.honest
     story, servers = [], []
     for what in _BENT:
-        servers.append(server := HostileServer(arena))
+        servers.append(server := MaliciousServer(arena))
         packets = server.share(server.advertise())
         mine = {delivery.owner: delivery for delivery in packets[victim].deliveries}
         if what.startswith("another"):
@@ -170,7 +169,7 @@ def _shares(arena: Arena, victim: int) -> Told:
             mine |= {delivery.owner: delivery for delivery in packets[other].deliveries if delivery.owner == one}
         server.ask(victim, replace(packets[victim], deliveries=tuple(mine[owner] for owner in sorted(mine))))
         story.append(server.must_refuse([victim], what))
-    servers.append(server := HostileServer(arena))
+    servers.append(server := MaliciousServer(arena))
     packets = server.share(server.advertise())
     copied = _copied(server, victim, arena.colluders[0])
     server.server._shares[arena.colluders[0]] = copied, server.signed(arena.colluders[0], copied)
@@ -189,7 +188,7 @@ _BENT = (
 )
 
 
-def _copied(server: HostileServer, victim: int, colluder: int) -> messages.Share:
+def _copied(server: MaliciousServer, victim: int, colluder: int) -> messages.Share:
     """The victim's packets, in the order in which the colluder's would stand."""
     near, share = server.server._directory.neighbours, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}

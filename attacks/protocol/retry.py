@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
-
+from fedguard.attacks.protocol.means.malicious import MaliciousServer, quorum, withheld
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -41,8 +40,8 @@ class Retry(ProtocolAttack):
 
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[0]
-        first = HostileServer(arena)
-        second, third = (HostileServer(arena, nonce=first.server._nonce) for _ in range(2))
+        first = MaliciousServer(arena)
+        second, third = (MaliciousServer(arena, nonce=first.server._nonce) for _ in range(2))
         first.mask(first.share(first.advertise()))
         packets = second.share(second.advertise())
 

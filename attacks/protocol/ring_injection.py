@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Lt
-from fedguard.attacks.protocol.means.network import Network
 
+from fedguard.attacks.protocol.means.network import Network
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.masks import RingVector
@@ -18,11 +18,11 @@ from fedguard.secagg.masks import RingVector
 class RingInjection(ProtocolAttack):
     """One client adds whatever it likes to the sum: no clip, no bound, and nothing that shows who it was.
 
-    y = x + shift in the ring; the sum of all moves by just this shift. An honest coordinate stays below a clip, and the
+    $y = x + shift$ in the ring; the sum of all moves by just this shift. An honest coordinate stays below a clip, and the
     shift may be as large as the ring. The server sees one masked vector more that looks uniform, like the others.
 
     Args:
-        exponent: the shift of every coordinate is 2^exponent ring units.
+        exponent: the shift of every coordinate is $2^exponent$ ring units.
     """
 
     name = "ring_injection"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
-
+from fedguard.attacks.protocol.means.malicious import KEY, SEED, MaliciousServer, quorum
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -37,7 +36,7 @@ class SecondRequest(ProtocolAttack):
     weak = AnswersTwice
 
     def mount(self, arena: Arena) -> Claim:
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
         victim, *others = arena.honest
         everybody = server.server.shared

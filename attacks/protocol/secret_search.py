@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from fedguard.attacks.protocol.means.traces import Listener, blobs, numbers, reachable, shown, told
 
+from fedguard.attacks.protocol.means.traces import Listener, blobs, numbers, reachable, shown, told
 from fedguard.secagg import codec, keys, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Phase

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
 from fedguard.attacks.protocol.means.inputs import fixed_point
 from fedguard.attacks.protocol.means.relay import Peer, Relay
-
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
@@ -56,9 +56,9 @@ class SeedSearch(ProtocolAttack):
     """A curious server looks for few keys where there should be many: in the generator, in the keys, and by trying them all.
 
     Its colluders run the same software as all. So they draw secrets by the thousand, and see whether one comes twice: of N
-    with b bits, about N^2 / 2^(b + 1) do. They derive keys of masks, and see how many dimensions these span as vectors of
+    with b bits, about $N^2 / 2^(b + 1)$ do. They derive keys of masks, and see how many dimensions these span as vectors of
     bits: as many as they have bits, unless they are folded or padded. And the server tries the keys of its colluders' masks,
-    and all 2^16 that a folded key can be, on a masked input whose other masks it knows.
+    and all $2^16$ that a folded key can be, on a masked input whose other masks it knows.
 
     In that it keeps to the protocol. The self masks are revealed to it in due course, and its two colluders know the masks that
     they share with the victim; one mask is left, the one between the two honest clients. A key is the right one when what

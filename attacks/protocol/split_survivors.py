@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
-
+from fedguard.attacks.protocol.means.malicious import KEY, SEED, MaliciousServer, quorum
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import Identity
@@ -21,7 +20,7 @@ class SkipsConsistency(Client):
         super().__init__(id, identity, roster, replace(policy, attested=False), **facts)
 
 
-def split(server: HostileServer, victim: int, *, fill: bool = True) -> list[str]:
+def split(server: MaliciousServer, victim: int, *, fill: bool = True) -> list[str]:
     """Tell half of the others that the victim survived, the rest that it dropped out, and keep what they reveal.
 
     With attestation, each half is shown the signatures over its own survivors, filled up with the other half's if so wished.
@@ -77,17 +76,17 @@ class SplitSurvivors(ProtocolAttack):
         story = ["with the consistency round:"]
         opened: RingVector | None = None
         for fill in (True, False):
-            server = HostileServer(arena)
+            server = MaliciousServer(arena)
             server.mask(server.share(server.advertise()))
             told = split(server, victim, fill=fill)
             story += told if fill else [f"the same with no signatures but those that there are: {told[1]}"]
             opened = server.opened([victim]) if opened is None else opened
         if opened is None:
-            server = HostileServer(arena, config=replace(arena.config, attested=False))
+            server = MaliciousServer(arena, config=replace(arena.config, attested=False))
             answers = server.ask_all(dict.fromkeys(server.peers, server.server.hello()))
             story.append(f"proposed without the consistency round: {server.fate(arena.honest)}")
             if answers.keys() >= set(arena.honest):
-                server = HostileServer(arena, config=server.config)
+                server = MaliciousServer(arena, config=server.config)
                 server.mask(server.share(server.advertise()))
                 story += split(server, victim)
                 opened = server.opened([victim])

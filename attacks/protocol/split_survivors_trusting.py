@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer
+from fedguard.attacks.protocol.means.malicious import MaliciousServer
 from fedguard.attacks.protocol.split_survivors import split
-
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.simulation import Settings
 
@@ -16,7 +15,7 @@ from fedguard.secagg.simulation import Settings
 class SplitSurvivorsTrusting(ProtocolAttack):
     """The server of a semi-honest session, which is trusted to show everybody the same survivors, shows everybody others.
 
-    Without the consistency round t > (k + A) / 2 shares are needed, so that the seed and the mask key of one client are
+    Without the consistency round $t > (k + A) / 2$ shares are needed, so that the seed and the mask key of one client are
     never opened both: the split of `split_survivors` fails by one share. But each client may be told of its own k - t
     dropouts, and H honest clients who all tell of others are enough to open the mask keys of all but two of them, where H
     is even, and the seeds of those two. Their inputs come out as a sum of two.
@@ -33,12 +32,12 @@ class SplitSurvivorsTrusting(ProtocolAttack):
 
     def mount(self, arena: Arena) -> Claim:
         *dropped, one, other = arena.honest
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
         story = ["one client is singled out:", *split(server, other)]
         alone = server.opened([other])
 
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
         half = len(dropped) // 2
         absent = {client: (dropped[i + 1 :] + dropped)[:half] for i, client in enumerate(dropped)}

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
-from fedguard.attacks.protocol.means.network import Network
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr
 
+from fedguard.attacks.protocol.means.network import Network
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.entropy import Entropy
@@ -29,14 +29,14 @@ _SEED = bytes(32)
 class SumLeakage(ProtocolAttack):
     """The server knows some vectors of which one is a client's input, and asks the sum which of them it is.
 
-    It takes the vector c with the largest <c, s> / |c|. For independent standard normal inputs of d coordinates and n
-    honest survivors, this score is |c| + N(0, n - 1) where c is in the sum s, and N(0, n) in a round where it is not, so
-    that the score of a round with c exceeds that of a round without it with probability
+    It takes the vector c with the largest $<c, s> / |c|$. For independent standard normal inputs of d coordinates and n
+    honest survivors, this score is $|c| + N(0, n - 1)$ where c is in the sum s, and $N(0, n)$ in a round where it is not,
+    so that the score of a round with c exceeds that of a round without it with probability
 
-        AUC = P[N(0, 1) < |c| / sqrt(2n - 1)] = F_t(d)(sqrt(d / (2n - 1)))        Student's t, d degrees of freedom
+        $AUC = Pr[N(0, 1) < |c| / sqrt(2n - 1)] = F_{t(d)}(sqrt(d / (2n - 1)))$        Student's t, d degrees of freedom
 
-    which n brings down to 1/2 only where it is larger than d. The sum tells 1/2 log2(n / (n - 1)) bits of each coordinate
-    of an input; s / n, the best guess at it, explains 1 / n of its variance.
+    which n brings down to $1/2$ only where it is larger than d. The sum tells $1/2 log_2(n / (n - 1))$ bits of each
+    coordinate of an input; $s / n$, the best guess at it, explains $1 / n$ of its variance.
 
     Args:
         suspects: the vectors that the server knows.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import KEY, SEED, HostileServer, quorum
 from fedguard.attacks.protocol.means.inputs import fixed_point, looks_encoded
-
+from fedguard.attacks.protocol.means.malicious import KEY, SEED, MaliciousServer, quorum
 from fedguard.secagg import codec, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Phase
@@ -60,7 +59,7 @@ class SurvivorAndDropped(ProtocolAttack):
         return fixed_point(config, entropy)
 
     def mount(self, arena: Arena) -> Claim:
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
         victim, *others = arena.honest
         everybody, both = server.server.shared, codec.pack_clients([victim])
@@ -105,7 +104,7 @@ class SurvivorAndDropped(ProtocolAttack):
 
 def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> RingVector:
     """The victim's masked input, less what a session with these survivors gives away of its masks."""
-    server = HostileServer(arena)
+    server = MaliciousServer(arena)
     server.mask(server.share(server.advertise()))
     question = quorum(server.attest(included, included))
     server.unmask(dict.fromkeys(included & set(arena.honest), question), included)

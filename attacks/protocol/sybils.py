@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.means.inputs import fixed_point, signed
-from fedguard.attacks.protocol.means.relay import Peer, Relay
 from numpy.typing import NDArray
 
+from fedguard.attacks.protocol.means.inputs import fixed_point, signed
+from fedguard.attacks.protocol.means.relay import Peer, Relay
 from fedguard.secagg.contest import Arena, Claim, Noise, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
@@ -24,7 +24,7 @@ class Sybils(ProtocolAttack):
     They follow the protocol to the letter. Without noise the rest is the victim's input; with distributed noise it is the
     input and the victim's own part of the noise, which n - A clients were meant to bear together: the Sybils add none.
 
-        noise that is left / noise that was planned = 1 / sqrt(n - A)
+        $"noise that is left" / "noise that was planned" = 1 / sqrt(n - A)$
 
     Args:
         noise: standard deviation of one client's Skellam noise, in ring units.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer
+from fedguard.attacks.protocol.means.malicious import MaliciousServer
 from fedguard.attacks.protocol.split_survivors import split
-
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import Identity
@@ -50,9 +49,9 @@ PREPARING: dict[str, dict[str, Any]] = {
 class WeakParameters(ProtocolAttack):
     """The server proposes a session whose parameters protect nothing, and who agrees is opened by the rules.
 
-    With t = 1 a colluder's shares are the secrets of all its neighbours. With a quorum of one, or none at all, the server
+    With $t = 1$ a colluder's shares are the secrets of all its neighbours. With a quorum of one, or none at all, the server
     shows different survivors to different clients. Other proposals are seen to be refused, and one is bent by hand: a
-    modulus of 2^8, which no honest server can write down.
+    modulus of $2^8$, which no honest server can write down.
     """
 
     name = "weak_parameters"
@@ -67,18 +66,18 @@ class WeakParameters(ProtocolAttack):
         victim, story, accepted, inputs = arena.honest[-1], [], [], []
         for what, change in (OPENING | PREPARING).items():
             config = replace(arena.config, **change)
-            server = HostileServer(arena, config=config)
+            server = MaliciousServer(arena, config=config)
             answers = server.ask_all(dict.fromkeys(arena.honest, server.server.hello()))
             story.append(f"{what}: {server.fate(arena.honest)}")
             accepted += [what] if answers else []
             if what in OPENING and len(answers) == len(arena.honest):
-                server = HostileServer(arena, config=config)
+                server = MaliciousServer(arena, config=config)
                 server.mask(server.share(server.advertise()))
                 split(server, victim)
                 opened = server.opened([victim])
                 story.append(f"... and client {victim}'s input is {'hidden' if opened is None else 'open'}")
                 inputs += [] if opened is None else [opened]
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         server.ask_all(dict.fromkeys(arena.honest, _tiny(server)))
         story.append(f"a modulus of 2^8, written by hand: {server.fate(arena.honest)}")
         figures = {"proposals": len(OPENING | PREPARING) + 1, "accepted": len(accepted), "inputs_opened": len(inputs)}
@@ -87,7 +86,7 @@ class WeakParameters(ProtocolAttack):
         return Claim(sums=sums, broken=broken, figures=figures, story=story)
 
 
-def _tiny(server: HostileServer) -> bytes:
+def _tiny(server: MaliciousServer) -> bytes:
     """The proposal with a ring of 8 bits; the byte after that of the suite says so."""
     hello, config = server.server.hello(), server.config.pack()
     return hello.replace(config, config[:1] + bytes([8]) + config[2:])

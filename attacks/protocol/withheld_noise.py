@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from fedguard.attacks.protocol.means.network import Network
 from numpy.typing import NDArray
 from scipy.special import chdtri, log_ndtr
 
+from fedguard.attacks.protocol.means.network import Network
 from fedguard.privacy.calibration import minimum
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.secagg.client import Client
@@ -45,11 +45,11 @@ class Frugal(Client):
 class WithheldNoise(ProtocolAttack):
     """Colluders add no noise, and the server lets honest clients drop out with theirs, down to the fewest that are allowed.
 
-    Noise is shared out among the honest clients that are expected to stay; of k of them the sum has noise of sqrt(k) parts.
-    The inputs are known here (zeros), as differential privacy allows, so what is in the sum is noise, and its spread s is
-    measured. A Gaussian of that spread would be worth the epsilon of
+    Noise is shared out among the honest clients that are expected to stay; of k of them the sum has noise of $sqrt(k)$
+    parts. The inputs are known here (zeros), as differential privacy allows, so what is in the sum is noise, and its spread
+    s is measured. A Gaussian of that spread would be worth the $epsilon$ of
 
-        delta = Phi(C / 2s - epsilon s / C) - e^epsilon Phi(-C / 2s - epsilon s / C)
+        $delta = Phi(C / (2s) - epsilon s / C) - e^epsilon Phi(-C / (2s) - epsilon s / C)$
 
     and no accountant may charge less. Who counts colluders among the contributors does.
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.hostile import HostileServer, quorum, withheld
-
+from fedguard.attacks.protocol.means.malicious import MaliciousServer, quorum, withheld
 from fedguard.secagg import messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -46,7 +45,7 @@ class WithheldShares(ProtocolAttack):
     settings = Settings(colluding=0.05, dropping=0.05)
 
     def mount(self, arena: Arena) -> Claim:
-        server = HostileServer(arena)
+        server = MaliciousServer(arena)
         packets = server.share(server.advertise())
         threshold, near = server.config.threshold, server.server._directory.neighbours
         victim = min(arena.honest, key=lambda client: len(set(near[client]) & set(arena.honest)))

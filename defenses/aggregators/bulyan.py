@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from fedguard.defenses.aggregators.krum import Krum
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, MatrixRule, RuleContext
+from fedguard.defenses.aggregators.krum import Krum
 from fedguard.kernels import gram_matrix, projections, sort_rows, walk
 
 
@@ -18,9 +18,9 @@ from fedguard.kernels import gram_matrix, projections, sort_rows, walk
 class Bulyan(MatrixRule):
     """Selects n - 2f updates by repeated Krum, then averages each coordinate over the values closest to the median.
 
-    Krum chooses among the updates that are left, theta = n - 2f times; each chosen one leaves the pool. Then R(x)_k is
-    the mean of the beta = theta - 2f values among the chosen x_ik that lie closest to their median; where that leaves
-    several choices, the mean of the lowest and the highest. For f = 0 it is the mean. The selection looks at inner
+    Krum chooses among the updates that are left, $theta = n - 2f$ times; each chosen one leaves the pool. Then $R(x)_k$ is
+    the mean of the $beta = theta - 2f$ values among the chosen $x_ik$ that lie closest to their median; where that leaves
+    several choices, the mean of the lowest and the highest. For $f = 0$ it is the mean. The selection looks at inner
     products alone, the second step at single coordinates, so that the updates are passed over twice and never copied as
     a whole. Ties of Krum are resolved as `krum` does; of updates that remain tied the first goes in an order drawn by what
     they hold, not by where they stand.

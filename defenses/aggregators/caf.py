@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.defenses.aggregators.ties import TIE, top_directions
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import TIE, top_directions
 
 
 @dataclass(frozen=True, kw_only=True)
 class CAF(WeightRule):
     """Takes weight from what stands out in the direction of the largest spread, and keeps the most compact mean on the way.
 
-    From c_i = 1, until sum c <= n - 2f: mu = sum c_i x_i / sum c, with (lambda, v) the top eigenpair of the
-    covariance under the weights c, then c_i <- c_i (1 - tau_i / max tau) with tau_i = <v, x_i - mu>^2. R(x) is the mu
-    with the smallest lambda. For f = 0 it is the mean. All of it takes place in the Gram matrix: the covariance has the
-    eigenvalues of the n by n matrix of sqrt(c_i c_j) <x_i - mu, x_j - mu>. The maximum is over the updates that still
-    have weight, so that each step takes the whole weight of one at least. Eigenvectors
-    that share the largest eigenvalue count together, and of mu that tie the first is taken.
+    From $c_i = 1$, until $sum_i c_i <= n - 2f$: $mu = sum_i c_i x_i / (sum_i c_i)$, with $(lambda, v)$ the top eigenpair of
+    the covariance under the weights c, then $c_i <- c_i (1 - tau_i / (max tau))$ with $tau_i = <v, x_i - mu>^2$. $R(x)$ is
+    the $mu$ with the smallest $lambda$. For $f = 0$ it is the mean. All of it takes place in the Gram matrix: the
+    covariance has the eigenvalues of the n by n matrix of $sqrt(c_i c_j) <x_i - mu, x_j - mu>$. The maximum is over the
+    updates that still have weight, so that each step takes the whole weight of one at least. Eigenvectors that share the
+    largest eigenvalue count together, and of $mu$ that tie the first is taken.
     """
 
     name = "caf"

@@ -8,20 +8,19 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, State, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, PositiveFloat, PositiveInt, RuleContext, State, WeightRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class CenteredClipping(WeightRule):
     """Moves from the aggregate of the round before, each update pulling no further than a radius.
 
-    v <- v + (1/n) sum_i (x_i - v) min(1, tau / |x_i - v|), ``steps`` times, from the last round's v (at first 0).
+    $v <- v + (1/n) sum_i (x_i - v) min(1, tau / |x_i - v|)$, ``steps`` times, from the last round's v (at first 0).
     The source's proof wants worker momentum (``training.worker_momentum``), so that honest updates stay close together.
 
     Args:
         tau: clipping radius, in the units of the updates. The source leaves its choice open; None takes the median of
-            the |x_i - v|, which follows the updates' scale and which fewer than n/2 malicious updates cannot inflate.
+            the $|x_i - v|$, which follows the updates' scale and which fewer than $n/2$ malicious updates cannot inflate.
         steps: number of steps in a round.
     """
 
@@ -33,12 +32,8 @@ class CenteredClipping(WeightRule):
     cost = "O(nd) for one step; O(n^2 d) for more: one Gram matrix"
     grid: ClassVar = {"tau": (None, 0.01, 0.1, 1.0, 10.0, 100.0)}
 
-    tau: float | None = None
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.tau is None or self.tau > 0, f"centered_clipping: tau: expected more than 0; got {self.tau}.")
-        require(self.steps >= 1, f"centered_clipping: steps: expected at least 1; got {self.steps}.")
+    tau: PositiveFloat | None = None
+    steps: PositiveInt = 1
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
         return dict(context.state)

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import TIE
 
 
 @dataclass(frozen=True, kw_only=True)
 class CosineClustering(WeightRule):
     """Splits the updates in two by their directions, and averages the larger part.
 
-    The split A, B is the one with the smallest max over i in A, j in B of cos(x_i, x_j): single linkage, cut at its
-    weakest link. R(x) is the mean of the larger part. Where several links are the weakest all are cut; where no part is
+    The split A, B is the one with the smallest max over i in A, j in B of $cos(x_i, x_j)$: single linkage, cut at its
+    weakest link. $R(x)$ is the mean of the larger part. Where several links are the weakest all are cut; where no part is
     larger than all others nobody is dropped, since neither is then a majority. Only directions count, so that a long
     update which points as the others do stays.
 

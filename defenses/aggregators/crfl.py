@@ -9,27 +9,26 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import Gram, NonNegativeFloat, PositiveFloat, RuleContext, Sight, WeightRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class CRFL(WeightRule):
     """The mean, after which the new model is shortened to a bound and gets Gaussian noise.
 
-    With w the model, eta the server's step and u = w + eta (1/n) sum_i x_i, the new model is u min(1, rho_t / |u|) +
-    N(0, sigma^2 I), rho_t = bound + growth t in round t, and R(x) is what takes w there: a combination of the updates, w
-    and the noise. It needs no more than the sum. With server momentum the server goes another way, and the model is no
-    longer bounded by rho_t.
+    With w the model, $eta$ the server's step and $u = w + eta (1/n) sum_i x_i$, the new model is $u min(1, rho_t / |u|) +
+    N(0, sigma^2 I)$, $rho_t = bound + growth t$ in round t, and $R(x)$ is what takes w there: a combination of the updates,
+    w and the noise. It needs no more than the sum. With server momentum the server goes another way, and the model is no
+    longer bounded by $rho_t$.
 
     This is the part of the source that happens in training. Its certificate comes from the votes of many noisy copies
     of the final model at test time, which is no aggregation and not done here: no certificate is claimed. The source spares
     the last round the noise, which those copies bring; here every round has it.
 
     Args:
-        bound: rho, in the units of the parameters.
+        bound: $rho$, in the units of the parameters.
         growth: what is added to it in each round.
-        noise: sigma, standard deviation in each parameter.
+        noise: $sigma$, standard deviation in each parameter.
     """
 
     name = "crfl"
@@ -40,14 +39,9 @@ class CRFL(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
     grid: ClassVar = {"bound": (1.0, 3.0, 10.0, 30.0), "noise": (1e-3, 1e-2)}
 
-    bound: float = 15.0
-    growth: float = 0.0
-    noise: float = 0.01
-
-    def __post_init__(self) -> None:
-        require(self.bound > 0, f"crfl: bound: expected more than 0; got {self.bound}.")
-        require(self.growth >= 0, f"crfl: growth: expected at least 0; got {self.growth}.")
-        require(self.noise >= 0, f"crfl: noise: expected at least 0; got {self.noise}.")
+    bound: PositiveFloat = 15.0
+    growth: NonNegativeFloat = 0.0
+    noise: NonNegativeFloat = 0.01
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
         return {"model": context.model, "noise": self.noise * torch.randn(dim, generator=context.rng.torch())}

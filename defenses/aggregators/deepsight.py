@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from fedguard.defenses.aggregators.clusters import cosine_distances, distances_between, hdbscan, members
+from annotated_types import Ge
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import Gram, PositiveInt, RuleContext, Share, Sight, WeightRule
+from fedguard.defenses.aggregators.clusters import cosine_distances, distances_between, hdbscan, members
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepSight(WeightRule):
     """Clusters the updates by what their output layer learned, and drops the clusters of those trained on few labels.
 
-    Energies: e_ic = (|db_ic| + sum_h |dW_ich|)^2 for output c with the update dW, db of its weights and bias, and normalised
-    E_ic = e_ic / sum_c e_ic. Update i is suspicious if the number of c with E_ic >= max(0.01, 1/C) max_c E_ic is at most
-    half of the median of these numbers. Division differences: D_ic = mean over random inputs z of p_c(w + x_i, z) / p_c(w, z)
-    with p the predicted probabilities, for several sets of inputs. HDBSCAN clusters by the cosine distances of the db_i, by
-    the E_i and by each set of D_i; two updates are as far apart as the part of these clusterings that separates them (the
-    sets of D_i together count as one), and HDBSCAN on these distances gives the clusters. A cluster is dropped where
-    suspicious updates are at least ``tau`` of it; an update in no cluster, if it is suspicious. The result is the mean of
-    x_i min(1, S / |x_i|) over the rest with S the median of all |x_i|; where none is left, the model stays as it is.
+    Energies: $e_ic = (|db_ic| + sum_h |dW_ich|)^2$ for output c with the update dW, db of its weights and bias, and
+    normalised $E_ic = e_ic / (sum_c e_ic)$. Update i is suspicious if the number of c with $E_ic >= max(0.01, 1/C) max_c
+    E_ic$ is at most half of the median of these numbers. Division differences: $D_ic = mean_z p_c(w + x_i, z) / p_c(w, z)$
+    over random inputs z with p the predicted probabilities, for several sets of inputs. HDBSCAN clusters by the cosine
+    distances of the db_i, by the $E_i$ and by each set of $D_i$; two updates are as far apart as the part of these
+    clusterings that separates them (the sets of $D_i$ together count as one), and HDBSCAN on these distances gives the
+    clusters. A cluster is dropped where suspicious updates are at least ``tau`` of it; an update in no cluster, if it is
+    suspicious. The result is the mean of $x_i min(1, S / |x_i|)$ over the rest with S the median of all $|x_i|$; where none
+    is left, the model stays as it is.
 
     The output layer is the last two parameter tensors, where these are the weights and the bias of C outputs. In a network
     without such, the whole update is treated as that layer: each coordinate as an output, all of them as the bias.
 
     Args:
         tau: the part of suspicious updates from which on a cluster is dropped.
-        cluster: the smallest cluster; the source does not say, and with 2 any two colluders can form one.
+        cluster: the smallest cluster; the source does not say, and with 2 any two malicious clients can form one.
         seeds: sets of random inputs, each uniform in [0, 1].
-        samples: inputs in a set. The source takes 20,000; the same inputs serve all updates, so that far fewer tell them apart.
+        samples: inputs in a set. The source takes 20,000; the same inputs serve all updates, so that far fewer tell them
+            apart.
     """
 
     name = "deepsight"
@@ -45,16 +47,10 @@ class DeepSight(WeightRule):
     cost = "O(n^2 d): one Gram matrix; seeds * samples predictions of each update's model"
     grid: ClassVar = {"tau": (0.25, 1 / 3, 0.5), "cluster": (2, 3, 5)}
 
-    tau: float = 1 / 3
-    cluster: int = 2
-    seeds: int = 3
-    samples: int = 1000
-
-    def __post_init__(self) -> None:
-        require(0 < self.tau <= 1, f"deepsight: tau: expected more than 0, at most 1; got {self.tau}.")
-        require(self.cluster >= 2, f"deepsight: cluster: expected at least 2; got {self.cluster}.")
-        require(self.seeds >= 1, f"deepsight: seeds: expected at least 1; got {self.seeds}.")
-        require(self.samples >= 1, f"deepsight: samples: expected at least 1; got {self.samples}.")
+    tau: Share = 1 / 3
+    cluster: Annotated[int, Ge(2)] = 2
+    seeds: PositiveInt = 3
+    samples: PositiveInt = 1000
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         updates = gram.vectors

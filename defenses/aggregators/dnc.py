@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from fedguard.defenses.aggregators.ties import smallest_alike, top_directions
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import PreconditionError, require
+from fedguard.contracts import ROWS, Gram, PositiveFloat, PositiveInt, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import smallest_alike, top_directions
+from fedguard.errors import PreconditionError
 
 
 @dataclass(frozen=True, kw_only=True)
 class DnC(WeightRule):
     """Drops the updates that stand out along the direction in which all vary the most, and averages the others.
 
-    With mu the mean of all and v the top right singular vector of the x_i - mu, the c f updates with the largest scores
-    <v, x_i - mu>^2 are dropped; R(x) is the mean of those that pass in every iteration. The source draws a subset of the
-    coordinates in each iteration, because the singular vectors of all would be too dear. From the Gram matrix they
-    cost next to nothing, so the default takes all coordinates; repeating then changes nothing, and is left out.
-    Directions that vary equally count together, and updates that tie for the last places share them. Where no update
-    passes every iteration, the result is zero and the model stays as it is: no client is trusted instead.
+    With $mu$ the mean of all and v the top right singular vector of the $x_i - mu$, the $c f$ updates with the largest
+    scores $<v, x_i - mu>^2$ are dropped; $R(x)$ is the mean of those that pass in every iteration. The source draws a
+    subset of the coordinates in each iteration, because the singular vectors of all would be too dear. From the Gram matrix
+    they cost next to nothing, so the default takes all coordinates; repeating then changes nothing, and is left out.
+    Directions that vary equally count together, and updates that tie for the last places share them. Where no update passes
+    every iteration, the result is zero and the model stays as it is: no client is trusted instead.
 
     Args:
-        filter_factor: c; floor(c f) updates are dropped in each iteration. The source uses 1.
+        filter_factor: c; $floor(c f)$ updates are dropped in each iteration. The source uses 1.
         sample: number of coordinates to draw in each iteration; None takes all.
         iterations: how often coordinates are drawn; of no effect without ``sample``.
     """
@@ -38,14 +38,9 @@ class DnC(WeightRule):
     cost = "O(n^2 d): one Gram matrix; with `sample` one of the drawn coordinates in each iteration"
     grid: ClassVar = {"filter_factor": (0.5, 1.0, 1.5)}
 
-    filter_factor: float = 1.0
-    sample: int | None = None
-    iterations: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.filter_factor > 0, f"dnc: filter_factor: expected more than 0; got {self.filter_factor}.")
-        require(self.sample is None or self.sample >= 1, f"dnc: sample: expected at least 1; got {self.sample}.")
-        require(self.iterations >= 1, f"dnc: iterations: expected at least 1; got {self.iterations}.")
+    filter_factor: PositiveFloat = 1.0
+    sample: PositiveInt | None = None
+    iterations: PositiveInt = 1
 
     def check(self, n: int, f: int) -> None:
         super().check(n, f)

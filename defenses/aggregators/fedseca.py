@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from fedguard.defenses.aggregators.meamed import middle
+from annotated_types import Ge, Lt
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, MatrixRule, RuleContext, State
-from fedguard.errors import require
+from fedguard.defenses.aggregators.meamed import middle
 from fedguard.kernels import column_blocks, sort_rows
 
 
@@ -19,12 +19,12 @@ from fedguard.kernels import column_blocks, sort_rows
 class FedSECA(MatrixRule):
     """Elects the sign of each coordinate by weighted vote, and averages what agrees with it of shortened, thinned updates.
 
-    Election: omega_ij = mean_k sign(x_ik) sign(x_jk); the concordance ratio of update i is rho_i = max(0, mean_j
-    sign(omega_ij)); the elected sign is s_k = sign(sum_i rho_i sign(x_ik)), and none where
-    the votes tie. Averaging: y_i = x_i min(1, M / |x_i|) with M
-    the median length, |y_ik| cut to the median of the |y_jk| over j, and set to 0 where |x_ik| lies below the gamma
-    quantile of the |x_i.|. Then a_k is the mean of the y_ik with s_k y_ik > 0, and 0 where none is. The result is
-    v <- beta v + (1 - beta) a, from v = 0.
+    Election: $omega_ij = mean_k sign(x_ik) sign(x_jk)$; the concordance ratio of update i is $rho_i = max(0, mean_j
+    sign(omega_ij))$; the elected sign is $s_k = sign(sum_i rho_i sign(x_ik))$, and none where
+    the votes tie. Averaging: $y_i = x_i min(1, M / |x_i|)$ with M
+    the median length, $|y_ik|$ cut to the median of the $|y_jk|$ over j, and set to 0 where $|x_ik|$ lies below the $gamma$
+    quantile of the $|x_i.|$. Then $a_k$ is the mean of the $y_ik$ with $s_k y_ik > 0$, and 0 where none is. The result is
+    $v <- beta v + (1 - beta) a$, from $v = 0$.
 
     Args:
         gamma: the part of each update that is thinned out.
@@ -40,12 +40,8 @@ class FedSECA(MatrixRule):
     cost = "O(n^2 d): the concordances; one sort of each column"
     grid: ClassVar = {"gamma": (0.5, 0.7, 0.9), "beta": (0.0, 0.5, 0.9)}
 
-    gamma: float = 0.9
-    beta: float = 0.5
-
-    def __post_init__(self) -> None:
-        require(0 <= self.gamma < 1, f"fedseca: gamma: expected from 0 to below 1; got {self.gamma}.")
-        require(0 <= self.beta < 1, f"fedseca: beta: expected from 0 to below 1; got {self.beta}.")
+    gamma: Annotated[float, Ge(0), Lt(1)] = 0.9
+    beta: Annotated[float, Ge(0), Lt(1)] = 0.5
 
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         n, d = updates.shape

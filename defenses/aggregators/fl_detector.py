@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from fedguard.defenses.aggregators.clusters import clusters_by_gap, kmeans
+from annotated_types import Ge
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, State, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import Gram, PositiveInt, RuleContext, Sight, State, WeightRule
+from fedguard.defenses.aggregators.clusters import clusters_by_gap, kmeans
 
 
 @dataclass(frozen=True, kw_only=True)
 class FLDetector(WeightRule):
     """Predicts each client's update from its last one, and drops the clients whose updates keep breaking the prediction.
 
-    The prediction is x_i' + H (w - w_i') with x_i' and w_i' the client's last update and the model it started from, w the
-    model now, and H the L-BFGS estimate from the last ``window`` steps of the model and changes of the aggregate; updates
-    take the place of the source's gradients, whose sign falls out of it. A client's score is the mean over its last
-    ``window`` predictions of its share d_i / sum_j d_j of the round's distances d_i = |prediction - x_i|. Where the gap
-    statistic finds more than one cluster among the scores, k-means forms two, and the one of higher scores is left out.
+    The prediction is $x_i' + H (w - w_i')$ with $x_i'$ and $w_i'$ the client's last update and the model it started from, w
+    the model now, and H the L-BFGS estimate from the last ``window`` steps of the model and changes of the aggregate;
+    updates take the place of the source's gradients, whose sign falls out of it. A client's score is the mean over its last
+    ``window`` predictions of its share $d_i / (sum_j d_j)$ of the round's distances $d_i = |prediction - x_i|$. Where the
+    gap statistic finds more than one cluster among the scores, k-means forms two, and the one of higher scores is left out.
     The result is the mean of the rest.
 
     Clients without ``window`` scores are neither judged nor left out, so the first ``window`` + 1 rounds are means. The
     source removes detected clients for good and trains anew; here each round is judged by its scores, which a client that
     turned honest leaves behind.
 
-    The source's clients compute full gradients. Where honest clients draw small batches, colluders who all send one smooth
-    vector are the more consistent ones, and the honest majority is left out: no bound on the number of those left out
-    stands in the source, and none is added here.
+    The source's clients compute full gradients. Where honest clients draw small batches, malicious clients who all send one
+    smooth vector are the more consistent ones, and the honest majority is left out: no bound on the number of those left
+    out stands in the source, and none is added here.
 
     Args:
         window: N, rounds.
@@ -47,14 +47,9 @@ class FLDetector(WeightRule):
     reads_clients = True
     grid: ClassVar = {"window": (5, 10, 20)}
 
-    window: int = 10
-    clusters: int = 10
-    references: int = 20
-
-    def __post_init__(self) -> None:
-        require(self.window >= 1, f"fl_detector: window: expected at least 1; got {self.window}.")
-        require(self.clusters >= 2, f"fl_detector: clusters: expected at least 2; got {self.clusters}.")
-        require(self.references >= 1, f"fl_detector: references: expected at least 1; got {self.references}.")
+    window: PositiveInt = 10
+    clusters: Annotated[int, Ge(2)] = 10
+    references: PositiveInt = 20
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         kept = torch.ones(gram.n, dtype=torch.bool)

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from fedguard.defenses.aggregators.clusters import cosine_distances, hdbscan
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, NonNegativeFloat, RuleContext, WeightRule
+from fedguard.defenses.aggregators.clusters import cosine_distances, hdbscan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flame(WeightRule):
     """Keeps the tight majority of directions, shortens its updates to the median length, averages and adds noise.
 
-    HDBSCAN on the cosine distances of the updates, with a smallest cluster of floor(n/2) + 1 and one neighbour, finds the
-    one cluster A that more than half belong to. R(x) = (1/|A|) sum_{i in A} x_i min(1, S / |x_i|) + N(0, (noise * S)^2 I)
-    with S the median of all |x_i|. With these settings A is the smallest group, linked by nearest neighbours, that holds
+    HDBSCAN on the cosine distances of the updates, with a smallest cluster of $floor(n/2) + 1$ and one neighbour, finds the
+    one cluster A that more than half belong to. $R(x) = (1/|A|) sum_{i in A} x_i min(1, S / |x_i|) + N(0, (noise * S)^2 I)$
+    with S the median of all $|x_i|$. With these settings A is the smallest group, linked by nearest neighbours, that holds
     a majority: in quiet rounds too, up to half of the honest updates are left out.
 
     Args:
-        noise: lambda, the standard deviation of the noise on each coordinate in units of S; 0.001 is the source's choice
+        noise: $lambda$, the standard deviation of the noise on each coordinate in units of S; 0.001 is the source's choice
             for images, 0.01 for network traffic.
     """
 
@@ -36,10 +35,7 @@ class Flame(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
     grid: ClassVar = {"noise": (0.0, 0.001, 0.01)}
 
-    noise: float = 0.001
-
-    def __post_init__(self) -> None:
-        require(self.noise >= 0, f"flame: noise: expected at least 0; got {self.noise}.")
+    noise: NonNegativeFloat = 0.001
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
         return {"noise": torch.randn(dim, generator=context.rng.torch())} if self.noise else {}

@@ -15,7 +15,7 @@ from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 class FLTrust(WeightRule):
     """Weighs each update by how well its direction agrees with one that the server computes on clean data of its own.
 
-    R(x) = (1 / sum_j t_j) sum_i t_i (|g| / |x_i|) x_i with trust t_i = max(0, cos(x_i, g)) and g the server's update.
+    $R(x) = (1 / (sum_j t_j)) sum_i t_i (|g| / |x_i|) x_i$ with trust $t_i = max(0, cos(x_i, g))$ and g the server's update.
     Where nobody is trusted the model stays as it is. It stands any number of malicious clients, and is no better than
     the root data: compare it with training on these alone.
     """

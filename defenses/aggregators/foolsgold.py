@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, State, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import Gram, PositiveFloat, RuleContext, Sight, State, WeightRule
 from fedguard.kernels import column_blocks
 
 
@@ -17,16 +16,16 @@ from fedguard.kernels import column_blocks
 class FoolsGold(WeightRule):
     """Distrusts clients whose updates, added up over all rounds, point the same way as another's.
 
-    With H_i the sum of all that client i ever sent and s_ij = cos(H_i, H_j), v_i = max_j s_ij: pardoning takes s_ij to
-    s_ij v_i / v_j where v_j > v_i; then a_i = 1 - max_j s_ij, a_i <- a_i / max a, and a_i <- kappa (ln(a_i / (1 - a_i)) +
-    1/2), cut off at 0 and 1. R(x) = sum_i a_i x_i / sum_j a_j. Where all look alike nobody is trusted, and the model stays
-    as it is. It looks for Sybils: a lone attacker resembles nobody, and gains weight.
+    With $H_i$ the sum of all that client i ever sent and $s_ij = cos(H_i, H_j)$, $v_i = max_j s_ij$: pardoning takes $s_ij$
+    to $s_ij v_i / v_j$ where $v_j > v_i$; then $a_i = 1 - max_j s_ij$, $a_i <- a_i / (max a)$, and $a_i <- kappa (ln(a_i /
+    (1 - a_i)) + 1/2)$, cut off at 0 and 1. $R(x) = sum_i a_i x_i / (sum_j a_j)$. Where all look alike nobody is trusted,
+    and the model stays as it is. It looks for Sybils: a lone attacker resembles nobody, and gains weight.
 
-    The source adds the a_i x_i up, its step size being set for that; divided by the sum of the a_i, the step is as long as
-    the mean's. Its weighing of features by their share in the output layer is left out, and negative s_ij count as 0.
+    The source adds the $a_i x_i$ up, its step size being set for that; divided by the sum of the $a_i$, the step is as long
+    as the mean's. Its weighing of features by their share in the output layer is left out, and negative $s_ij$ count as 0.
 
     Args:
-        confidence: kappa, how sharply the weights part.
+        confidence: $kappa$, how sharply the weights part.
     """
 
     name = "foolsgold"
@@ -37,10 +36,7 @@ class FoolsGold(WeightRule):
     reads_clients = True
     grid: ClassVar = {"confidence": (0.5, 1.0, 2.0)}
 
-    confidence: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.confidence > 0, f"foolsgold: confidence: expected more than 0; got {self.confidence}.")
+    confidence: PositiveFloat = 1.0
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         similar = _similarities(gram.vectors, context).fill_diagonal_(0).clamp(0, 1)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, NonNegativeFloat, PositiveInt, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import TIE
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -26,11 +25,12 @@ RESOLUTION = 2.0**-10
 class GeometricMedian(WeightRule):
     """The point with the smallest sum of distances to the updates (RFA).
 
-    R(x) = argmin_z sum_i |z - x_i|, from z = 0 by z <- sum_i w_i x_i / sum_i w_i with w_i = 1 / max(nu, |z - x_i|).
-    In Gram space a step costs O(n^2), so the default runs until the gradient vanishes; the source stops after 3 or 4 steps,
-    since there each one costs a round of secure aggregation. Where z comes to lie upon k of the updates, which holds up
-    Weiszfeld's steps, they count as Vardi and Zhang (PNAS 2000) have it: z is the median if the others pull with a force of
-    no more than k, sum over them of (x_i - z) / |x_i - z|, and else moves away, by the share 1 - k / force of the step.
+    $R(x) = argmin_z sum_i |z - x_i|$, from $z = 0$ by $z <- sum_i w_i x_i / (sum_i w_i)$ with $w_i = 1 / max(nu, |z -
+    x_i|)$. In Gram space a step costs $O(n^2)$, so the default runs until the gradient vanishes; the source stops after 3
+    or 4 steps, since there each one costs a round of secure aggregation. Where z comes to lie upon k of the updates, which
+    holds up Weiszfeld's steps, they count as Vardi and Zhang (PNAS 2000) have it: z is the median if the others pull with a
+    force of no more than k, sum over them of $(x_i - z) / |x_i - z|$, and else moves away, by the share $1 - k / force$ of
+    the step.
 
     Args:
         steps: largest number of steps.
@@ -45,12 +45,8 @@ class GeometricMedian(WeightRule):
     breakdown = "f < n/2"
     cost = "O(n^2 d): one Gram matrix"
 
-    steps: int = 200
-    nu: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self.steps >= 1, f"geometric_median: steps: expected at least 1; got {self.steps}.")
-        require(self.nu >= 0, f"geometric_median: nu: expected 0 or more; got {self.nu}.")
+    steps: PositiveInt = 200
+    nu: NonNegativeFloat = 0.0
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         inner, n = gram.inner.numpy(), gram.n

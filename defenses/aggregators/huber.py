@@ -6,27 +6,26 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from fedguard.defenses.aggregators.ties import smallest
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, PositiveFloat, PositiveInt, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import smallest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Huber(WeightRule):
     """The point with the smallest sum of Huber losses: a mean for what is near, a geometric median for what is far.
 
-    R(x) = argmin_z sum_i phi(|z - x_i|), phi(u) = u^2 / 2 up to the threshold T and T u - T^2 / 2 beyond, by
-    z <- sum_i w_i x_i / sum_i w_i with w_i = min(1, T / |z - x_i|) until z rests. The loss is convex, so where the steps
-    start does not matter to where they end; they start at the update around which half of all lie closest, or
-    at the mean of those that tie for it.
-    The source also has a form for clients with unequal numbers of examples; here all count alike, since those are claims.
+    $R(x) = argmin_z sum_i phi(|z - x_i|)$, $phi(u) = u^2 / 2$ up to the threshold T and $T u - T^2 / 2$ beyond, by
+    $z <- sum_i w_i x_i / (sum_i w_i)$ with $w_i = min(1, T / |z - x_i|)$ until z rests. The loss is convex, so where the
+    steps start does not matter to where they end; they start at the update around which half of all lie closest, or at the
+    mean of those that tie for it. The source also has a form for clients with unequal numbers of examples; here all count
+    alike, since those are claims.
 
     Args:
         threshold: T, in the units of the updates. The source sets it by the honest clients' spread, which nobody knows;
             None takes the radius of the smallest ball around an update that holds half of all, which follows the
-            updates' scale and which fewer than n/2 malicious updates cannot inflate.
+            updates' scale and which fewer than $n/2$ malicious updates cannot inflate.
         steps: largest number of steps.
     """
 
@@ -38,15 +37,8 @@ class Huber(WeightRule):
     cost = "O(n^2 d): one Gram matrix"
     grid: ClassVar = {"threshold": (None, 0.01, 0.1, 1.0, 10.0)}
 
-    threshold: float | None = None
-    steps: int = 1000
-
-    def __post_init__(self) -> None:
-        require(
-            self.threshold is None or self.threshold > 0,
-            f"huber: threshold: expected more than 0; got {self.threshold}.",
-        )
-        require(self.steps >= 1, f"huber: steps: expected at least 1; got {self.steps}.")
+    threshold: PositiveFloat | None = None
+    steps: PositiveInt = 1000
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         inner = gram.inner[: gram.n, : gram.n]

@@ -13,9 +13,9 @@ from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 class InverseVariance(WeightRule):
     """The average of the updates, each weighted by how little noise its client's privacy level adds.
 
-    R(x) = sum_i w_i x_i with w_i ~ 1 / (z_i C_i)^2 and sum_i w_i = 1: of all weights the ones that leave the least noise in
-    the average. The levels (clip C_i and noise multiplier z_i) are public and not the clients' to claim, so the weights tell
-    nothing of their data. Clients that ask for more privacy count for less.
+    $R(x) = sum_i w_i x_i$ with $w_i ~ 1 / (z_i C_i)^2$ and $sum_i w_i = 1$: of all weights the ones that leave the least
+    noise in the average. The levels (clip $C_i$ and noise multiplier $z_i$) are public and not the clients' to claim, so
+    the weights tell nothing of their data. Clients that ask for more privacy count for less.
     """
 
     name = "inverse_variance"

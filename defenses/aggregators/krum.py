@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.defenses.aggregators.ties import smallest
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import smallest
 
 
 def krum_scores(gram: Gram, f: int) -> Tensor:
@@ -25,9 +25,9 @@ def krum_scores(gram: Gram, f: int) -> Tensor:
 class Krum(WeightRule):
     """The one update that lies closest to its neighbours.
 
-    R(x) = x_i with the smallest score s(i) = sum over the n - f - 2 nearest j of |x_i - x_j|^2. The source leaves ties
-    open, and behind nnm they are common: they go to the update closest to all others, and if that is a tie too, to the
-    mean of the tied ones. So the order of the clients never matters.
+    $R(x) = x_i$ with the smallest score $s(i)$, the sum over the $n - f - 2$ nearest j of $|x_i - x_j|^2$. The source
+    leaves ties open, and behind nnm they are common: they go to the update closest to all others, and if that is a tie too,
+    to the mean of the tied ones. So the order of the clients never matters.
     """
 
     name = "krum"

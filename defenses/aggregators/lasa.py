@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor
 
-from fedguard.contracts import ROWS, MatrixRule, RuleContext
-from fedguard.errors import require
+from fedguard.contracts import ROWS, MatrixRule, PositiveFloat, RuleContext
 
 
 @dataclass(frozen=True, kw_only=True)
 class LASA(MatrixRule):
     """Shortens and thins out the updates, and averages each layer over those usual there in length and in sign.
 
-    (1) x_i min(1, M / |x_i|) with M the median length. (2) Of each update the ``sparsity`` smallest magnitudes become 0.
-    (3) For each layer l, with a_i = |x_i^l| and the sign purity rho_i = (1 + sum sign(x_i^l) / sum |sign(x_i^l)|) / 2: the
-    result is the mean of x_i^l over the i with |a_i - median a| < lambda_n std(a) and |rho_i - median rho| < lambda_s
-    std(rho), and over all i where none is. A layer is one parameter tensor. The source's code thins out the weights only;
-    which tensors are biases is not known here, so all coordinates are treated alike.
+    (1) $x_i min(1, M / |x_i|)$ with M the median length. (2) Of each update the ``sparsity`` smallest magnitudes become 0.
+    (3) For each layer l, with $a_i = |x_i^l|$ and the sign purity $rho_i = (1 + sum_k sign(x_ik^l) / (sum_k
+    |sign(x_ik^l)|)) / 2$: the result is the mean of $x_i^l$ over the i with $|a_i - median a| < lambda_n std(a)$ and
+    $|rho_i - median rho| < lambda_s std(rho)$, and over all i where none is. A layer is one parameter tensor. The source's
+    code thins out the weights only; which tensors are biases is not known here, so all coordinates are treated alike.
 
     Args:
         sparsity: the part of each update that becomes 0.
@@ -35,14 +35,9 @@ class LASA(MatrixRule):
     cost = "O(nd): a selection in each update, and a copy of all"
     grid: ClassVar = {"sparsity": (0.1, 0.3, 0.5, 0.7), "lambda_n": (1.0, 1.5, 2.0), "lambda_s": (1.0, 1.5, 2.0)}
 
-    sparsity: float = 0.3
-    lambda_n: float = 1.0
-    lambda_s: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(0 <= self.sparsity < 1, f"lasa: sparsity: expected from 0 to below 1; got {self.sparsity}.")
-        require(self.lambda_n > 0, f"lasa: lambda_n: expected more than 0; got {self.lambda_n}.")
-        require(self.lambda_s > 0, f"lasa: lambda_s: expected more than 0; got {self.lambda_s}.")
+    sparsity: Annotated[float, Ge(0), Lt(1)] = 0.3
+    lambda_n: PositiveFloat = 1.0
+    lambda_s: PositiveFloat = 1.0
 
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         norms = torch.stack([row.double().norm() for row in updates])

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import TIE
 from fedguard.errors import PreconditionError
 
 
@@ -17,7 +17,7 @@ from fedguard.errors import PreconditionError
 class MDA(WeightRule):
     """The mean of the n - f updates that lie closest together.
 
-    R(x) = mean of S with the smallest max over i, j in S of |x_i - x_j|, among all S with |S| = n - f. It is found
+    $R(x) = mean_S$ with the smallest $max_{i, j in S} |x_i - x_j|$ among all S with $|S| = n - f$. It is found
     exactly: the smallest distance t such that f updates can be left out and no pair farther apart than t stays, by
     halving over the sorted distances and branching over whom to leave out, which grows with f and hardly with n.
 

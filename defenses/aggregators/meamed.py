@@ -37,8 +37,8 @@ def mean_of_nearest(ordered: Tensor, centre: Tensor, f: int) -> Tensor:
 class Meamed(CoordinateRule):
     """The mean of the n - f values nearest to the median, in each coordinate.
 
-    R(x)_k = (1/(n - f)) sum of the n - f values x_ik with the smallest |x_ik - median_k|. For f = 0 it is the mean. The
-    source leaves ties open: of two values equally near, the one nearer to zero counts.
+    $R(x)_k = 1/(n - f)$ times the sum of the $n - f$ values $x_ik$ with the smallest $|x_ik - median_k|$. For $f = 0$ it is
+    the mean. The source leaves ties open: of two values equally near, the one nearer to zero counts.
     """
 
     name = "meamed"

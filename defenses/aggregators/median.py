@@ -14,7 +14,7 @@ from fedguard.kernels import sort_rows
 class Median(CoordinateRule):
     """The median of each coordinate; for even n the mean of the middle two.
 
-    R(x)_k = median(x_1k ... x_nk).
+    $R(x)_k = median(x_1k, ..., x_nk)$.
     """
 
     name = "median"

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.errors import PreconditionError, require
+from fedguard.contracts import Gram, NonNegativeInt, RuleContext, Sight, WeightRule
+from fedguard.defenses.aggregators.ties import smallest_alike
+from fedguard.errors import PreconditionError
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoNNA(WeightRule):
     """The mean of the n - f updates nearest to that of one trusted client.
 
-    R(x) = (1/(n - f)) sum over the n - f nearest j to the pivot p of x_j, p itself among them; updates that tie for the
-    last places share them. In the source every node averages for itself, with its own update as the pivot, and with
-    worker momentum; a server has none, so it must name a client that it trusts. If that client is malicious, nothing holds:
-    attackers are drawn among all clients, and a share f/n of the seeds will draw it. In a round without an update of
-    the trusted client there is no pivot, and no other is put in its place, since nobody vouches for it: the round is given
-    up.
+    $R(x) = 1/(n - f)$ times the sum over the $n - f$ nearest j to the pivot p of $x_j$, p itself among them; updates that
+    tie for the last places share them. In the source every node averages for itself, with its own update as the pivot, and
+    with worker momentum; a server has none, so it must name a client that it trusts. If that client is malicious, nothing
+    holds: attackers are drawn among all clients, and a share $f/n$ of the seeds will draw it. In a round without an update
+    of the trusted client there is no pivot, and no other is put in its place, since nobody vouches for it: the round is
+    given up.
 
     Args:
         trusted: number of the trusted client, from 0.
@@ -37,10 +37,7 @@ class MoNNA(WeightRule):
     cost = "O(nd): distances to one update"
     reads_clients = True
 
-    trusted: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.trusted >= 0, f"monna: trusted: expected a client's number, from 0; got {self.trusted}.")
+    trusted: NonNegativeInt = 0
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         if self.trusted not in context.clients:

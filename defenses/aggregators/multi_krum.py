@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.defenses.aggregators.krum import krum_scores
-from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.krum import krum_scores
+from fedguard.defenses.aggregators.ties import smallest_alike
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(WeightRule):
     """The mean of the n - f updates with the best Krum scores.
 
-    R(x) = (1/m) sum over the m = n - f smallest s(i) of x_i; updates that tie for the last places share them. For f = 0
-    it is the mean.
+    $R(x) = 1/m$ times the sum over the $m = n - f$ smallest $s(i)$ of $x_i$; updates that tie for the last places share
+    them. For $f = 0$ it is the mean.
     """
 
     name = "multi_krum"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.defenses.aggregators.meamed import mean_of_nearest
 from torch import Tensor
 
 from fedguard.contracts import ROWS, CoordinateRule, RuleContext
+from fedguard.defenses.aggregators.meamed import mean_of_nearest
 from fedguard.kernels import sort_rows
 
 
@@ -15,9 +15,9 @@ from fedguard.kernels import sort_rows
 class Phocas(CoordinateRule):
     """The mean of the n - f values nearest to the trimmed mean, in each coordinate.
 
-    R(x)_k = (1/(n - f)) sum of the n - f values x_ik with the smallest |x_ik - t_k|, where t_k is the mean of the values
-    without their f largest and f smallest. For f = 0 it is the mean. Of two values equally near, which the source leaves
-    open, the one nearer to zero counts.
+    $R(x)_k = 1/(n - f)$ times the sum of the $n - f$ values $x_ik$ with the smallest $|x_ik - t_k|$, where $t_k$ is the
+    mean of the values without their f largest and f smallest. For $f = 0$ it is the mean. Of two values equally near, which
+    the source leaves open, the one nearer to zero counts.
     """
 
     name = "phocas"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from fedguard.defenses.aggregators.clusters import clusters_by_gap, cosine_distances, distances_between, kmeans, members
-from fedguard.defenses.aggregators.ties import TIE, joined
+from annotated_types import Gt
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, PositiveInt, RuleContext, WeightRule
+from fedguard.defenses.aggregators.clusters import clusters_by_gap, cosine_distances, distances_between, kmeans, members
+from fedguard.defenses.aggregators.ties import TIE, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +20,9 @@ class RFLBAT(WeightRule):
 
     On the first two principal components: (1) updates whose distances to all others add up to at least eps1 times the
     median of these sums are dropped; (2) k-means with the number of clusters from the gap statistic, and of the clusters
-    with two updates and more the one counts whose median mean cosine similarity is the smallest, since colluders resemble
-    each other more than honest clients do; (3) as (1) within that cluster, with eps2. The result is the mean of what is left.
+    with two updates and more the one counts whose median mean cosine similarity is the smallest, since malicious clients
+    resemble each other more than honest clients do; (3) as (1) within that cluster, with eps2. The result is the mean of
+    what is left.
 
     Args:
         eps1, eps2: the two thresholds, in units of the median sum of distances.
@@ -37,16 +38,10 @@ class RFLBAT(WeightRule):
     cost = "O(n^2 d): one Gram matrix; k-means on the plane"
     grid: ClassVar = {"eps1": (5.0, 10.0), "eps2": (2.0, 4.0), "clusters": (2, 10)}
 
-    eps1: float = 10.0
-    eps2: float = 4.0
-    clusters: int = 10
-    references: int = 5
-
-    def __post_init__(self) -> None:
-        require(self.eps1 > 1, f"rflbat: eps1: expected more than 1; got {self.eps1}.")
-        require(self.eps2 > 1, f"rflbat: eps2: expected more than 1; got {self.eps2}.")
-        require(self.clusters >= 1, f"rflbat: clusters: expected at least 1; got {self.clusters}.")
-        require(self.references >= 1, f"rflbat: references: expected at least 1; got {self.references}.")
+    eps1: Annotated[float, Gt(1)] = 10.0
+    eps2: Annotated[float, Gt(1)] = 4.0
+    clusters: PositiveInt = 10
+    references: PositiveInt = 5
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         kept = gram.order[self._kept(gram.mix(torch.eye(gram.n, dtype=torch.float64)[gram.order]), context)]

@@ -8,21 +8,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import ROWS, CoordinateRule, RuleContext
-from fedguard.errors import require
+from fedguard.contracts import ROWS, CoordinateRule, NonNegativeFloat, RuleContext
 
 
 @dataclass(frozen=True, kw_only=True)
 class RLR(CoordinateRule):
     """The mean, walked backwards in each coordinate in which too few updates agree on the sign.
 
-    R(x)_k = mean_i x_ik where |sum_i sign(x_ik)| >= theta, and -mean_i x_ik elsewhere. The source weighs by the claimed
-    number of examples, which a malicious client may invent; here all weigh alike. Malicious directions are turned round, but
-    no length is bounded, for which `clip` can stand before it.
+    $R(x)_k = mean_i x_ik$ where $|sum_i sign(x_ik)| >= theta$, and $-mean_i x_ik$ elsewhere. The source weighs by the
+    claimed number of examples, which a malicious client may invent; here all weigh alike. Malicious directions are turned
+    round, but no length is bounded, for which `clip` can stand before it.
 
     Args:
-        theta: votes by which one sign must win. The source asks for more than the colluders have, and finds the value by
-            trial; None takes f + 1, the smallest such, which turns round the fewest honest coordinates.
+        theta: votes by which one sign must win. The source asks for more than the malicious clients have, and finds the
+            value by trial; None takes $f + 1$, the smallest such, which turns round the fewest honest coordinates.
     """
 
     name = "rlr"
@@ -34,10 +33,7 @@ class RLR(CoordinateRule):
     cost = "one pass"
     grid: ClassVar = {"theta": (None, 4.0, 6.0, 8.0)}
 
-    theta: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self.theta is None or self.theta >= 0, f"rlr: theta: expected at least 0; got {self.theta}.")
+    theta: NonNegativeFloat | None = None
 
     def reduce(self, block: Tensor, context: RuleContext) -> Tensor:
         theta = context.f + 1 if self.theta is None else self.theta

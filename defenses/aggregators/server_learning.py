@@ -9,21 +9,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import Gram, PositiveFloat, RuleContext, Sight, WeightRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLearning(WeightRule):
     """The mean of the updates, and a step that the server learns from clean data of its own.
 
-    R(x) = (1/n) sum_i x_i + gamma g with g the server's update. In the source the server trains on from the new
+    $R(x) = (1/n) sum_i x_i + gamma g$ with g the server's update. In the source the server trains on from the new
     average; here g starts from the model before the round, as the updates do, so that the two steps add up: the same
     to first order in the step size. It was made against data that differ, and no update is left out: it needs no more
     than the sum, and one malicious client can move it anywhere.
 
     Args:
-        weight: gamma, how much the server's update counts beside the mean; the source leaves its choice open.
+        weight: $gamma$, how much the server's update counts beside the mean; the source leaves its choice open.
     """
 
     name = "server_learning"
@@ -33,10 +32,7 @@ class ServerLearning(WeightRule):
     cost = "one pass; one more client's training"
     grid: ClassVar = {"weight": (0.1, 0.3, 1.0, 3.0)}
 
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.weight > 0, f"server_learning: weight: expected more than 0; got {self.weight}.")
+    weight: PositiveFloat = 1.0
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
         return {"root": context.root}

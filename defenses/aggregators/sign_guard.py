@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from fedguard.defenses.aggregators.clusters import distances_between, mean_shift, members
-from fedguard.defenses.aggregators.ties import smallest
+from annotated_types import Ge, Lt
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, RuleContext, Share, WeightRule
+from fedguard.defenses.aggregators.clusters import distances_between, mean_shift, members
+from fedguard.defenses.aggregators.ties import smallest
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignGuard(WeightRule):
     """Keeps updates of a usual length and of a usual mixture of signs, shortens them to the median length, and averages.
 
-    With M the median of the |x_i|, first those with lower <= |x_i| / M <= upper. Second, the shares of positive, zero and
-    negative signs on a random part of the coordinates are clustered by mean-shift, and the largest cluster counts. The
-    result is the mean of x_i min(1, M / |x_i|) over the updates in both; where there is none, the model stays as it is. Of
-    clusters equally large, which the source leaves open, the one whose updates lie closest together counts, and all that tie
-    in this too.
+    With M the median of the $|x_i|$, first those with $lower <= |x_i| / M <= upper$. Second, the shares of positive, zero
+    and negative signs on a random part of the coordinates are clustered by mean-shift, and the largest cluster counts. The
+    result is the mean of $x_i min(1, M / |x_i|)$ over the updates in both; where there is none, the model stays as it is.
+    Of clusters equally large, which the source leaves open, the one whose updates lie closest together counts, and all that
+    tie in this too.
 
     Args:
         lower, upper: bounds of the usual length, in units of M.
@@ -41,18 +41,10 @@ class SignGuard(WeightRule):
     cost = "O(n^2 d): one Gram matrix; O(n^2) for the mean-shift"
     grid: ClassVar = {"upper": (2.0, 3.0, 5.0), "share": (0.1, 1.0), "quantile": (0.3, 0.5)}
 
-    lower: float = 0.1
-    upper: float = 3.0
-    share: float = 0.1
-    quantile: float = 0.5
-
-    def __post_init__(self) -> None:
-        require(
-            0 <= self.lower < 1 <= self.upper,
-            f"sign_guard: expected lower < 1 <= upper; got lower = {self.lower}, upper = {self.upper}.",
-        )
-        require(0 < self.share <= 1, f"sign_guard: share: expected more than 0, at most 1; got {self.share}.")
-        require(0 < self.quantile <= 1, f"sign_guard: quantile: expected more than 0, at most 1; got {self.quantile}.")
+    lower: Annotated[float, Ge(0), Lt(1)] = 0.1
+    upper: Annotated[float, Ge(1)] = 3.0
+    share: Share = 0.1
+    quantile: Share = 0.5
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         norms = gram.norms()

@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import ROWS, MatrixRule, RuleContext
-from fedguard.errors import require
+from fedguard.contracts import ROWS, MatrixRule, PositiveFloat, RuleContext
 from fedguard.kernels import walk
 
 
@@ -17,14 +16,14 @@ from fedguard.kernels import walk
 class SignSGD(MatrixRule):
     """Each update votes on the sign of each coordinate; the majority's signs, all of one size, are the result.
 
-    R(x)_k = scale * sign(sum_i sign(x_ik)), and 0 where the vote is a tie.
+    $R(x)_k = scale * sign(sum_i sign(x_ik))$, and 0 where the vote is a tie.
 
     Args:
         scale: the size of every coordinate, in the units of the updates. The source folds it into a learning rate of its
             own, about 1e-4; here the server's step is that of the other rules, for which 1 would be far too long. None
-            takes the median over the updates of their mean magnitude |x_i|_1 / d: the factor that brings sign(x) closest
-            to x (Karimireddy et al., ICML 2019). It follows the training as updates shrink, and fewer than n/2 malicious
-            updates cannot inflate it.
+            takes the median over the updates of their mean magnitude $|x_i|_1 / d$: the factor that brings $sign(x)$
+            closest to x (Karimireddy et al., ICML 2019). It follows the training as updates shrink, and fewer than $n/2$
+            malicious updates cannot inflate it.
     """
 
     name = "sign_sgd"
@@ -37,10 +36,7 @@ class SignSGD(MatrixRule):
     by_blocks = True
     grid: ClassVar = {"scale": (None, 1e-4, 1e-3, 1e-2)}
 
-    scale: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self.scale is None or self.scale > 0, f"sign_sgd: scale: expected more than 0; got {self.scale}.")
+    scale: PositiveFloat | None = None
 
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         n, d = updates.shape

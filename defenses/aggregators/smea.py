@@ -8,10 +8,10 @@ from itertools import chain, combinations
 
 import numpy as np
 import torch
-from fedguard.defenses.aggregators.ties import TIE
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
+from fedguard.defenses.aggregators.ties import TIE
 from fedguard.errors import PreconditionError
 
 #: Subsets whose eigenvalues are computed at once, at first; each further time twice as many.
@@ -22,8 +22,8 @@ BATCH = 32
 class SMEA(WeightRule):
     """The mean of the n - f updates that spread the least in the direction in which they spread the most.
 
-    R(x) = mean of S with the smallest lambda_max((1/|S|) sum_{i in S} (x_i - mean_S)(x_i - mean_S)^T), |S| = n - f,
-    found exactly: the variance along any one direction bounds lambda_max from below, so the top directions of the
+    $R(x) = mean_S$ with the smallest $lambda_max((1/|S|) sum_{i in S} (x_i - mean_S)(x_i - mean_S)^T)$, $|S| = n - f$,
+    found exactly: the variance along any one direction bounds $lambda_max$ from below, so the top directions of the
     subsets looked at rule out most of the others. The source leaves ties open; here the subset with the smaller total
     variance wins, then the one whose mean is shorter, and of those that still tie it is the mean of their means.
     """

@@ -14,7 +14,7 @@ from fedguard.kernels import sort_rows
 class TrimmedMean(CoordinateRule):
     """The mean of each coordinate without its f largest and f smallest values.
 
-    R(x)_k = (1/(n - 2f)) sum_{i=f+1}^{n-f} x_(i)k, with x_(1)k <= ... <= x_(n)k. For f = 0 it is the mean.
+    $R(x)_k = 1/(n - 2f) sum_{i=f+1}^{n-f} x_{(i)k}$, with $x_{(1)k} <= ... <= x_{(n)k}$. For $f = 0$ it is the mean.
     """
 
     name = "trimmed_mean"

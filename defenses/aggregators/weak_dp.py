@@ -9,20 +9,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, NonNegativeFloat, PositiveFloat, RuleContext, WeightRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeakDP(WeightRule):
     """The mean of the clipped updates, with a little Gaussian noise against what a backdoor hides in it.
 
-    R(x) = (1/n) sum_i x_i min(1, C / |x_i|) + N(0, sigma^2 I). The noise is far below what a privacy guarantee would
+    $R(x) = (1/n) sum_i x_i min(1, C / |x_i|) + N(0, sigma^2 I)$. The noise is far below what a privacy guarantee would
     take, and none is claimed.
 
     Args:
         bound: C, in the units of the updates; None takes the median length in the round, as `clip` does.
-        noise: sigma, standard deviation in each coordinate, in the units of the updates. The source picks a bound and a
+        noise: $sigma$, standard deviation in each coordinate, in the units of the updates. The source picks a bound and a
             noise for each of its tasks; the default is a place to start from.
     """
 
@@ -34,12 +33,8 @@ class WeakDP(WeightRule):
     cost = "O(nd): norms"
     grid: ClassVar = {"bound": (None, 0.1, 0.3, 1.0, 3.0), "noise": (1e-4, 1e-3, 1e-2)}
 
-    bound: float | None = None
-    noise: float = 1e-3
-
-    def __post_init__(self) -> None:
-        require(self.bound is None or self.bound > 0, f"weak_dp: bound: expected more than 0; got {self.bound}.")
-        require(self.noise >= 0, f"weak_dp: noise: expected at least 0; got {self.noise}.")
+    bound: PositiveFloat | None = None
+    noise: NonNegativeFloat = 1e-3
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
         return {"noise": self.noise * torch.randn(dim, generator=context.rng.torch())}

@@ -13,7 +13,7 @@ from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 class WeightedMean(WeightRule):
     """The average of the updates, weighted by the number of examples each client claims to have.
 
-    R(x) = sum_i (m_i / sum_j m_j) x_i. The m_i are claims: a client that lies about its size gains weight.
+    $R(x) = sum_i (m_i / (sum_j m_j)) x_i$. The $m_i$ are claims: a client that lies about its size gains weight.
     """
 
     name = "weighted_mean"

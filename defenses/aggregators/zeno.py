@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
-from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.errors import require
+from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, WeightRule
+from fedguard.defenses.aggregators.ties import smallest_alike
 
 
 @dataclass(frozen=True, kw_only=True)
 class Zeno(WeightRule):
     """The mean of the n - f updates that lower the loss on the server's clean data the most.
 
-    R(x) = (1/(n - f)) sum over the n - f largest s_i of x_i, s_i = L(w) - L(w + eta x_i) - rho |x_i|^2, with eta the
-    server's step and L the loss on all its clean examples, where the source draws some in each round. Updates whose
-    scores tie for the last places share them; one after which the loss is not a number comes last.
+    $R(x) = 1/(n - f)$ times the sum over the $n - f$ largest $s_i$ of $x_i$, $s_i = L(w) - L(w + eta x_i) - rho |x_i|^2$,
+    with $eta$ the server's step and L the loss on all its clean examples, where the source draws some in each round.
+    Updates whose scores tie for the last places share them; one after which the loss is not a number comes last.
 
     Args:
         rho: weight of the squared length, in nats per squared unit of the updates. Small by default, so that the loss
@@ -35,10 +34,7 @@ class Zeno(WeightRule):
     cost = "O(nd): the loss on the root data, n + 1 times"
     grid: ClassVar = {"rho": (0.0, 5e-4, 5e-3, 5e-2)}
 
-    rho: float = 5e-4
-
-    def __post_init__(self) -> None:
-        require(self.rho >= 0, f"zeno: rho: expected at least 0; got {self.rho}.")
+    rho: NonNegativeFloat = 5e-4
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         before = context.root_loss(context.model)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import pi
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import MinLen
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
@@ -37,12 +38,13 @@ class ATS(ClientTransform):
     breakdown = "that of the rule behind it"
     cost = "O(nd), and a pass over the images at the clients"
 
-    policy: tuple[Transform, ...] = ("rotate", "shift", "contrast")
+    policy: Annotated[tuple[Transform, ...], MinLen(1)] = ("rotate", "shift", "contrast")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         known = [*_WARPS, *_POINTWISE]
         require(
-            bool(self.policy) and set(self.policy) <= set(known),
+            set(self.policy) <= set(known),
             f"ats: policy: expected names out of {', '.join(known)}; got {list(self.policy)}.",
         )
 

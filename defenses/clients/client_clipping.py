@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedguard.contracts import ClientContext, ClientTransform, Sight
-from fedguard.errors import require
+from fedguard.contracts import ClientContext, ClientTransform, PositiveFloat, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientClipping(ClientTransform):
     """Each honest client shortens its update to a fixed bound before it sends it.
 
-    y = x min(1, C / |x|). Nothing makes a malicious client do so: alone it bounds what honest data reveal, not what an
+    $y = x min(1, C / |x|)$. Nothing makes a malicious client do so: alone it bounds what honest data reveal, not what an
     attacker does. The direction is kept: attackers that compare directions lose nothing, others clip what they compare.
 
     Args:
@@ -28,10 +27,7 @@ class ClientClipping(ClientTransform):
     breakdown = "that of the rule behind it"
     cost = "O(nd): norms, at the clients"
 
-    bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.bound > 0, f"client_clipping: bound: expected more than 0; got {self.bound}.")
+    bound: PositiveFloat = 1.0
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         norm = float(update.double().norm())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import ClientContext, ClientTransform
+from fedguard.contracts import ClientContext, ClientTransform, NonNegativeFloat, NonNegativeInt, PositiveInt
 from fedguard.errors import require
 
 
@@ -16,15 +16,15 @@ from fedguard.errors import require
 class GradDefense(ClientTransform):
     """Each honest client adds noise to slices of its update that tell equally much of its inputs.
 
-    The sensitivity of layer l is s_l = mean_x |d(1.g_l)/dx|, where g_l is the layer's gradient and x an example. A layer's
-    coordinates share it equally, and the update is cut, in order, into ``slices`` of equal sensitivity: few coordinates
-    where they tell much. ``noisy`` slices, drawn at random, get noise: y = x + sigma z, z ~ N(0, I), with
-    sigma = scale |x| / sqrt(d).
+    The sensitivity of layer l is $s_l = mean_x |d(sum_k g_lk)/dx|$, where $g_l$ is the layer's gradient and x an example. A
+    layer's coordinates share it equally, and the update is cut, in order, into ``slices`` of equal sensitivity: few
+    coordinates where they tell much. ``noisy`` slices, drawn at random, get noise: $y = x + sigma z$, $z ~ N(0, I)$, with
+    $sigma = scale |x| / sqrt(d)$.
 
-    Other than in the paper, sensitivity is that of the client's own examples, not of public ones, sigma goes with the
+    Other than in the paper, sensitivity is that of the client's own examples, not of public ones, $sigma$ goes with the
     update's length, and what the server does after (denoising the mean by its spectrum) is left out. No formal guarantee. An
     attacker does not know which slices are noisy and matches what was sent; rows of the first layer without noise still
-    agree on x = dW/db.
+    agree on $x = dW/db$.
 
     Args:
         slices: their number.
@@ -38,17 +38,16 @@ class GradDefense(ClientTransform):
     breakdown = "that of the rule behind it"
     cost = "O(nd), and second derivatives for each tensor of parameters at the clients"
 
-    slices: int = 10
-    noisy: int = 5
-    scale: float = 1.0
+    slices: PositiveInt = 10
+    noisy: NonNegativeInt = 5
+    scale: NonNegativeFloat = 1.0
 
     def __post_init__(self) -> None:
-        require(self.slices >= 1, f"grad_defense: slices: expected at least 1; got {self.slices}.")
+        super().__post_init__()
         require(
-            0 <= self.noisy <= self.slices,
-            f"grad_defense: noisy: expected 0 to {self.slices}, the number of slices; got {self.noisy}.",
+            self.noisy <= self.slices,
+            f"grad_defense: noisy: expected at most {self.slices}, the number of slices; got {self.noisy}.",
         )
-        require(self.scale >= 0, f"grad_defense: scale: expected 0 or more; got {self.scale}.")
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         draw = context.rng.torch()

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import ClientContext, ClientTransform
-from fedguard.errors import require
+from fedguard.contracts import ClientContext, ClientTransform, NonNegativeFloat
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise(ClientTransform):
     """Each honest client adds Gaussian noise to its update.
 
-    y = x + sigma z with z ~ N(0, I); sigma = scale, or scale |x| / sqrt(d) where it is relative. The update's length is
-    not bounded and nothing is accounted, so that no epsilon follows. No formal guarantee. An attacker knows no better than
-    to match what was sent: least squares are maximum likelihood here.
+    $y = x + sigma z$ with $z ~ N(0, I)$; $sigma = scale$, or $scale |x| / sqrt(d)$ where it is relative. The update's
+    length is not bounded and nothing is accounted, so that no epsilon follows. No formal guarantee. An attacker knows no
+    better than to match what was sent: least squares are maximum likelihood here.
 
     Args:
         scale: standard deviation of each coordinate's noise, over the update's root mean square, or in the updates' units.
@@ -32,11 +31,8 @@ class Noise(ClientTransform):
     breakdown = "that of the rule behind it"
     cost = "O(nd), at the clients"
 
-    scale: float = 1.0
+    scale: NonNegativeFloat = 1.0
     relative: bool = True
-
-    def __post_init__(self) -> None:
-        require(self.scale >= 0, f"noise: scale: expected 0 or more; got {self.scale}.")
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         size = float(update.double().square().mean().sqrt()) if self.relative else 1.0

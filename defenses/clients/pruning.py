@@ -7,16 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedguard.contracts import ClientContext, ClientTransform
-from fedguard.errors import require
+from fedguard.contracts import ClientContext, ClientTransform, Share
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning(ClientTransform):
     """Each honest client sends only the largest coordinates of its update.
 
-    y_j = x_j for the k = max(1, round(keep d)) largest |x_j|, else 0. Nothing is carried over to the next round (no error
-    feedback). No formal guarantee. An attacker compares the coordinates that were sent.
+    $y_j = x_j$ for the $k = max(1, round(keep d))$ largest $|x_j|$, else 0. Nothing is carried over to the next round (no
+    error feedback). No formal guarantee. An attacker compares the coordinates that were sent.
 
     Args:
         keep: the share of coordinates that is kept; Zhu et al. find that inversion fails where more than a fifth is pruned.
@@ -30,10 +29,7 @@ class Pruning(ClientTransform):
     breakdown = "that of the rule behind it"
     cost = "O(nd): the k largest, at the clients"
 
-    keep: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(0 < self.keep <= 1, f"pruning: keep: expected a share in (0, 1]; got {self.keep}.")
+    keep: Share = 0.1
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         largest = update.abs().topk(max(1, round(self.keep * len(update)))).indices

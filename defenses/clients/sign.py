@@ -14,8 +14,8 @@ from fedguard.contracts import ClientContext, ClientTransform
 class Sign(ClientTransform):
     """Each honest client sends the signs of its update, at its mean magnitude.
 
-    y = sign(x) |x|_1 / d; the magnitude keeps the length in step with the update's. No formal guarantee. An attacker
-    compares smoothed signs: tanh(dummy / rms(dummy)) times the magnitude that was sent.
+    $y = sign(x) |x|_1 / d$; the magnitude keeps the length in step with the update's. No formal guarantee. An attacker
+    compares smoothed signs: $tanh(dummy / rms(dummy))$ times the magnitude that was sent.
     """
 
     name = "sign"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedguard.contracts import ClientContext, ClientTransform
-from fedguard.errors import ConfigError, require
+from fedguard.contracts import ClientContext, ClientTransform, Share
+from fedguard.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +18,9 @@ class Soteria(ClientTransform):
     """Each honest client leaves out of one dense layer's update what its representation tells most of the input.
 
     The layer's input r(x) is the representation. The columns of the layer's weight update that belong to the ``share`` of
-    its entries with the largest sum_x |r_i(x)| / |dr_i/dx| become 0; a dead entry (0 / 0) counts as 0. The sum runs over the
-    examples that the client trained on, at the model that it started from. All other layers are sent as they are. No
-    formal guarantee. An attacker leaves the layer's weights out of the comparison (Balunovic et al., ICLR 2022).
+    its entries with the largest $sum_x |r_i(x)| / |dr_i/dx|$ become 0; a dead entry $(0 / 0)$ counts as 0. The sum runs
+    over the examples that the client trained on, at the model that it started from. All other layers are sent as they are.
+    No formal guarantee. An attacker leaves the layer's weights out of the comparison (Balunovic et al., ICLR 2022).
 
     Args:
         share: of the entries that are pruned.
@@ -33,11 +33,8 @@ class Soteria(ClientTransform):
     breakdown = "that of the rule behind it"
     cost = "O(nd), and a backward pass per entry of the representation at the clients"
 
-    share: float = 0.8
+    share: Share = 0.8
     layer: int = -1
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"soteria: share: expected a share in (0, 1]; got {self.share}.")
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
         layer, start = self._defended(context.module)

@@ -8,23 +8,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, Mixing, RuleContext, State
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Fraction, Gram, Mixing, PositiveFloat, RuleContext, State
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping(Mixing):
     """Shortens updates to a bound that moves, round by round, towards a quantile of their lengths.
 
-    y_i = x_i min(1, C / |x_i|), and after the round C <- C exp(-eta (b - gamma)) with b the share of the |x_i| that were at
-    most C. In the source each client clips by itself and sends b's bit beside its update, so that sums are all the
+    $y_i = x_i min(1, C / |x_i|)$, and after the round $C <- C exp(-eta (b - gamma))$ with b the share of the $|x_i|$ that
+    were at most C. In the source each client clips by itself and sends b's bit beside its update, so that sums are all the
     server sees; here the server clips, and so it sees the rows: malicious clients cannot evade the bound, but count in b.
     Behind a mask on groups the lengths are those of the group means. The source's noise on b is left out.
 
     Args:
         initial: C in the first round, in the units of the updates.
-        quantile: gamma, the share of lengths that the bound should reach, in [0, 1]; the source recommends the median.
-        rate: eta, the rate at which ln C moves.
+        quantile: $gamma$, the share of lengths that the bound should reach, in [0, 1]; the source recommends the median.
+        rate: $eta$, the rate at which ln C moves.
     """
 
     name = "adaptive_clipping"
@@ -34,14 +33,9 @@ class AdaptiveClipping(Mixing):
     cost = "O(nd): norms"
     grid: ClassVar = {"quantile": (0.3, 0.5, 0.7), "initial": (0.01, 0.1, 1.0)}
 
-    initial: float = 0.1
-    quantile: float = 0.5
-    rate: float = 0.2
-
-    def __post_init__(self) -> None:
-        require(self.initial > 0, f"adaptive_clipping: initial: expected more than 0; got {self.initial}.")
-        require(0 <= self.quantile <= 1, f"adaptive_clipping: quantile: expected 0 to 1; got {self.quantile}.")
-        require(self.rate > 0, f"adaptive_clipping: rate: expected more than 0; got {self.rate}.")
+    initial: PositiveFloat = 0.1
+    quantile: Fraction = 0.5
+    rate: PositiveFloat = 0.2
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
         return (self._bound(context) / gram.norms()).clamp(max=1).nan_to_num(nan=1.0).diag()

@@ -13,8 +13,8 @@ from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
 class ARC(Mixing):
     """Shortens the longest updates to the length of the next one.
 
-    y_i = x_i min(1, C / |x_i|) with C the (k + 1)-th largest length and k = floor(2 (f/n) (n - f)). The bound follows the
-    updates, so there is none to choose; for f = 0 nothing is shortened.
+    $y_i = x_i min(1, C / |x_i|)$ with C the $(k + 1)$-th largest length and $k = floor(2 (f/n) (n - f))$. The bound follows
+    the updates, so there is none to choose; for $f = 0$ nothing is shortened.
     """
 
     name = "arc"

@@ -9,15 +9,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, Mixing, PositiveInt, RuleContext
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bucketing(Mixing):
     """Deals the updates at random into buckets and hands on the means of the buckets.
 
-    Each update is in exactly one bucket of ``size``; the last bucket may be smaller. Up to f of the ceil(n / size)
+    Each update is in exactly one bucket of ``size``; the last bucket may be smaller. Up to f of the $ceil(n / size)$
     means may be malicious, and the rule behind is told so.
 
     Args:
@@ -31,10 +30,7 @@ class Bucketing(Mixing):
     cost = "none of its own"
     grid: ClassVar = {"size": (2, 3, 4)}
 
-    size: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.size >= 1, f"bucketing: size: expected at least 1; got {self.size}.")
+    size: PositiveInt = 2
 
     def rows_out(self, n: int) -> int:
         return math.ceil(n / self.size)

@@ -7,18 +7,17 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
-from fedguard.errors import require
+from fedguard.contracts import ROWS, Gram, Mixing, PositiveFloat, RuleContext
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Mixing):
     """Shortens updates that are longer than a bound, and leaves their direction.
 
-    y_i = x_i min(1, C / |x_i|).
+    $y_i = x_i min(1, C / |x_i|)$.
 
     Args:
-        bound: C, in the units of the updates; None takes the median length in the round, which fewer than n/2 malicious
+        bound: C, in the units of the updates; None takes the median length in the round, which fewer than $n/2$ malicious
             updates cannot inflate.
     """
 
@@ -29,10 +28,7 @@ class Clip(Mixing):
     cost = "O(nd): norms"
     grid: ClassVar = {"bound": (None, 0.01, 0.1, 1.0, 10.0)}
 
-    bound: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self.bound is None or self.bound > 0, f"clip: bound: expected more than 0; got {self.bound}.")
+    bound: PositiveFloat | None = None
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
         norms = gram.norms()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.defenses.aggregators.ties import smallest_alike
 from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, Mixing, RuleContext
+from fedguard.defenses.aggregators.ties import smallest_alike
 
 
 @dataclass(frozen=True, kw_only=True)
 class NNM(Mixing):
     """Replaces each update by the mean of its n - f nearest ones, itself included.
 
-    y_i = (1/(n - f)) sum over the n - f nearest j of x_j; updates that tie for the last places share them, which
-    is the mean of all ways to choose. It makes the rule behind it robust to clients whose data differ, with the best order of
-    kappa that is possible.
+    $y_i = 1/(n - f)$ times the sum over the $n - f$ nearest j of $x_j$; updates that tie for the last places share them,
+    which is the mean of all ways to choose. It makes the rule behind it robust to clients whose data differ, with the best
+    order of kappa that is possible.
     """
 
     name = "nnm"

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.errors import require
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToyDrift(PoisonAttack):
-    """Every colluder pushes all parameters the same small way, round after round.
+    """Every malicious client pushes all parameters the same small way, round after round.
 
     b = step * (1, ..., 1).
 
@@ -25,10 +24,7 @@ class ToyDrift(PoisonAttack):
     source = "the plug-in example of FedGuard"
     needs = (Sight.NOTHING,)  # it looks at nothing, so it runs under every threat model and protocol
 
-    step: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(self.step != 0, f"toy_drift: step: expected anything but 0; got {self.step}.")
+    step: PositiveFloat = 0.1
 
     def craft(self, view: PoisonView) -> Tensor:
         return torch.full((view.f, view.dim), self.step)

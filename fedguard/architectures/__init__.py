@@ -1,5 +1,8 @@
 """Ways of training together, one file each."""
 
+from fedguard.architectures.systems import SYSTEMS
+
 ARCHITECTURES = {
     "server": "fedguard.architectures.server:Server",
+    **SYSTEMS,
 }

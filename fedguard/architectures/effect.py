@@ -11,7 +11,7 @@ from fedguard.contracts import KnownRule, PoisonAttack, PoisonView, first_met
 from fedguard.errors import PreconditionError
 from fedguard.kernels import all_finite
 
-#: The key of a round in which the colluders sent the mean of the honest updates.
+#: The key of a round in which the malicious clients sent the mean of the honest updates.
 UNATTACKED = "none"
 
 
@@ -24,8 +24,8 @@ def effects(
         view: what the attack was shown; its siblings are shown no more.
         honest: float32 ``[h, d]``, the honest updates of the round.
         crafted: float32 ``[f, d]``, what it sent.
-        rule: the colluders' copy, whether or not they are granted it: it is probed in Gram space, coordinate rules on a
-            sample of the coordinates.
+        rule: the malicious clients' copy, whether or not they are granted it: it is probed in Gram space, coordinate rules
+            on a sample of the coordinates.
 
     Returns:
         by the attacks as a suite names them; None where the attack has no siblings, or the rule cannot be asked.

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.masking import Received
+from fedguard.contracts import Received
 from fedguard.kernels import LONG_BYTES, walk
 
 
@@ -26,8 +26,8 @@ def measured(result: Aggregate | str, received: Received) -> dict[str, float | N
     """
     wire, arrived = received.truth, set(received.clients)
     here = [row for row, client in enumerate(wire.clients) if client in arrived]
-    honest = [row for row in here if wire.clients[row] not in wire.hostile]
-    hostile = [row for row in here if wire.clients[row] in wire.hostile]
+    honest = [row for row in here if wire.clients[row] not in wire.malicious]
+    malicious = [row for row in here if wire.clients[row] in wire.malicious]
     if isinstance(result, str) or len(honest) < 2:
         return {"kappa": None, "cosine": None}
     mean = torch.empty(wire.updates.shape[1], dtype=torch.float64)
@@ -43,5 +43,5 @@ def measured(result: Aggregate | str, received: Received) -> dict[str, float | N
     return {
         "kappa": float((answer - mean).square_().sum() / spread) if spread > 0 else None,
         "cosine": float(cosine_similarity(answer, mean, dim=0)),
-        "hostile_length": float(lengths[hostile].mean()) / usual if hostile and usual else None,
+        "malicious_length": float(lengths[malicious].mean()) / usual if malicious and usual else None,
     }

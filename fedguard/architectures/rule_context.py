@@ -1,4 +1,4 @@
-"""What the server's rule sees in a round, and the copy of the rule in the colluders' hands."""
+"""What the server's rule sees in a round, and the copy of the rule in the malicious clients' hands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
 from fedguard.contracts import Gram, Mixing, Pipeline, RuleContext, Setup, Sight, State, told_among
-from fedguard.privacy.record import private_plan
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
@@ -32,14 +31,14 @@ def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleCont
 
 def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
     """float64 ``[n]``: z C of each client's privacy level; None where clients add no noise of their own."""
-    private = private_plan(setup).private
+    private = setup.local_plan.private
     if private is None:
         return None
     return torch.tensor([clip * noise for clip, noise in map(private.level, clients)], dtype=torch.float64)
 
 
 class KnownToColluders(KnownPipeline):
-    """The colluders' copy of the server's rule: its stages and parameters, and of what it works on no more than they see.
+    """The malicious clients' copy of the server's rule: its stages and parameters, and of what it works on only what they see.
 
     Its random draws are their own. For the server's update on clean data they take the mean of the benign updates, and for
     its loss the first-order change along that mean. What its stages carry from round to round was made of the honest
@@ -56,27 +55,27 @@ class KnownToColluders(KnownPipeline):
         round: int,
         states: tuple[State, ...],
         honest: tuple[int, ...],
-        hostile: tuple[int, ...],
+        malicious: tuple[int, ...],
     ) -> None:
-        sizes = [setup.task.sizes[client] for client in (*honest, *hostile)]
+        sizes = [setup.task.sizes[client] for client in (*honest, *malicious)]
         if Sight.HONEST_UPDATES not in setup.attack_sees:
             states = ()
             own = sizes[len(honest) :]
             sizes = [max(1, sum(own) // len(own))] * len(honest) + own
-            honest = tuple(client for client in range(len(honest) + len(hostile)) if client not in hostile)[
+            honest = tuple(client for client in range(len(honest) + len(malicious)) if client not in malicious)[
                 : len(honest)
             ]
         if Sight.MODEL not in setup.threat.grants:
             model = torch.zeros_like(model)
-        pipeline, grouped = setup.pipeline, setup.protocol.masked and not setup.pipeline.rule.by_samples
-        if grouped:  # weights by samples are the same on single updates
-            groups = GroupMeans(groups=setup.protocol.rows(len(sizes)))
+        pipeline, rows = setup.pipeline, setup.protocol.rows(len(sizes))
+        if rows < len(sizes) and not pipeline.rule.by_samples:  # weights by samples are the same on single updates
+            groups = GroupMeans(groups=rows)
             pipeline = Pipeline((groups, *pipeline.mixings, pipeline.rule))
             states = ({}, *states) if states else ()
-        order, samples = honest + hostile, torch.tensor(sizes, dtype=torch.float64)
+        order, samples = honest + malicious, torch.tensor(sizes, dtype=torch.float64)
         # The context is made of these alone: the closure below must not hold the set-up, through which all can be reached.
         known = rule_context(setup, model, round, 0).narrowed(
-            "the colluders' copy of the rule",
+            "the malicious clients' copy of the rule",
             setup.rule_sees,
             rng=setup.rng.child("attack", "rule", round).apart(),
             predict=setup.task.predictor() if Sight.MODEL in setup.rule_sees else None,

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.masking import Received
-from fedguard.architectures.wire import Sent
-from fedguard.contracts import Setup, Watched
+from fedguard.contracts import Received, Sent, Setup, Watched
 from fedguard.errors import ContractError
 
 #: Why a round in which the server tampered changes nothing.

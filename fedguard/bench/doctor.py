@@ -59,9 +59,9 @@ def _version(package: str) -> str | None:
 
 def _plugins() -> Finding:
     try:
-        from fedguard.registry import KINDS, registry
+        from fedguard.registry import KINDS, installed
 
-        known = registry()
+        known = installed()
         foreign = [
             f"{name} ({known.origin(kind, name)})"
             for kind in KINDS
@@ -75,10 +75,10 @@ def _plugins() -> Finding:
 
 def _worker() -> Finding:
     """Start a worker as a run does, and let it end."""
-    command = [sys.executable, "-P", "-m", "fedguard.bench.worker"]
+    command = [sys.executable, "-P", "-m", "fedguard.bench.running.worker"]
     try:
         done = subprocess.run(
-            command, input='{"plugins": [], "paths": []}\n', capture_output=True, text=True, timeout=120, check=False
+            command, input='{"plugins": [], "folder": null}\n', capture_output=True, text=True, timeout=120, check=False
         )
         good = done.returncode == 0 and '"ready"' in done.stdout
         return Finding("worker process", good, "starts" if good else f"does not start: {done.stderr.strip()[-200:]}")

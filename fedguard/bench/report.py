@@ -8,20 +8,22 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from fedguard.bench.answer import answers
-from fedguard.bench.judging.lint import flag_lines, lint
-from fedguard.bench.judging.results import results_of
-from fedguard.bench.matrix import FIGURES, Matrix
-from fedguard.bench.reasons import reason_lines
-from fedguard.bench.record import number_at, silent_mean
-from fedguard.bench.run import Run
-from fedguard.bench.stats import estimate
+from fedguard.bench.flags.lint import flag_lines, lint
+from fedguard.bench.flags.results import results_of
+from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.records.record import silent_mean
+from fedguard.bench.records.schema import Ran
+from fedguard.bench.records.schema.result import Sums, WorstCase
+from fedguard.bench.results.answer import answers
+from fedguard.bench.results.matrix import Matrix
+from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
+from fedguard.metrics.figures import FIGURES, number_at, shown
+from fedguard.metrics.stats import estimate
 
 
 def overview(run: Run) -> RenderableType:
@@ -29,17 +31,12 @@ def overview(run: Run) -> RenderableType:
     return Group(*_parts(run))
 
 
-#: The figures of attacks on the clients' privacy that an overview shows.
-OVERVIEW = ("psnr_gain", "recovered", "label_accuracy", "membership_auc", "membership_tpr", "property_auc")
-
-
 def matrices(run: Run) -> Iterator[Matrix]:
-    """The final accuracy, and the success of backdoors where the run has any."""
+    """The figures that are shown unasked: the final accuracy, what leaks, and the success of backdoors where there are any."""
     rows = run.rows()
-    if any(FIGURES["final_accuracy"].fits(row["goal"]) for row in rows):
-        yield run.table()
-    goals = {row["goal"] for row in rows}
-    yield from (run.table(figure) for figure in OVERVIEW if FIGURES[figure].goal in goals)
+    for figure in shown("show"):
+        if figure != "attack_success" and any(FIGURES[figure].fits(row["goal"]) for row in rows):
+            yield run.table(figure)
     if any(row["attack_success"] is not None for row in rows):
         backdoors = run.table("attack_success")
         kept = {
@@ -74,7 +71,7 @@ def _setting(run: Run) -> Iterator[RenderableType]:
     named = {
         position["cell"] for position in run.manifest["positions"]
     }  # silent colluders are not what was asked about
-    records = [record for (cell, _), record in run.records.items() if cell in named and record["status"] == "ok"]
+    records = [record for (cell, _), record in run.ran.items() if cell in named]
     cards = [record["threat_card"] for record in records]
     threats = list(dict.fromkeys(card["in_words"] for card in cards if card["attack"]))
     partitions = {card["partition"] for card in cards}
@@ -87,17 +84,18 @@ def _setting(run: Run) -> Iterator[RenderableType]:
             f"Data: {partitions.pop()}; measured label distance {distance:.2f} (0 alike, 1 disjoint), "
             f"gradient dissimilarity {gradient:.2f}."
         )
-    yield from _sums(cards, [record["result"] for record in records])
+    yield from _sums(records)
     yield from references(run)
 
 
-def _sums(cards: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+def _sums(records: Sequence[Ran]) -> Iterator[RenderableType]:
     """A sentence on each mode of secure aggregation that ran: who was hidden, and how exact the sums were."""
-    modes: dict[str, list[dict[str, Any]]] = {}
-    for card, result in zip(cards, results, strict=True):
-        if result.get("secure_aggregation"):
-            mode = card["secure_aggregation"] + (", with noise" if card["privacy"] != "none" else "")
-            modes.setdefault(mode, []).append(result["secure_aggregation"])
+    modes: dict[str, list[Sums]] = {}
+    for record in records:
+        card, sums = record["threat_card"], record["result"]["secure_aggregation"]
+        if sums:
+            mode = card["secure_aggregation"] + (", with noise" if card["noise"] else "")
+            modes.setdefault(mode, []).append(sums)
     for mode, found in modes.items():
         hidden = min((one["anonymity"] for one in found if one["anonymity"] is not None), default=None)
         errors = [one["error"]["mean"] for one in found if one["error"]]
@@ -113,7 +111,7 @@ def _sums(cards: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]) ->
 
 def references(run: Run) -> Iterator[RenderableType]:
     """What the figures are to be compared with, where there is one setting."""
-    records = [record for record in run.records.values() if record["status"] == "ok"]
+    records = list(run.ran.values())
     if run.swept or not records:
         return
     said = [f"chance {_points(records[0]['result']['chance'])} %"]
@@ -132,9 +130,9 @@ def references(run: Run) -> Iterator[RenderableType]:
 
 def worst_cases(run: Run) -> Iterator[RenderableType]:
     """Which attack won each ensemble, and how sure that is."""
-    told: dict[str, tuple[dict[str, Any], list[float]]] = {}
-    for record in run.records.values():
-        choice = (record["result"] or {}).get("worst_case")
+    told: dict[str, tuple[WorstCase, list[float]]] = {}
+    for record in run.ran.values():
+        choice = record["result"].get("worst_case")
         if choice:
             told.setdefault(record["label"], (choice, []))[1].append(record["result"]["final_accuracy"])
     if not told:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from fedguard.commands.options import Settings, Store, SuiteFile, console
 
 if TYPE_CHECKING:
-    from fedguard.bench.audit import CellAudit
+    from fedguard.bench.audits.cells import CellAudit
 
 _COLOURS = {"consistent": "green", "violated": "red"}
 
@@ -43,7 +43,7 @@ def audit(
     Exit code 0 where all is consistent, 3 where a claim is violated, 4 where there is nothing to audit or to judge.
     """
     from fedguard import api
-    from fedguard.bench.audit import audit_suite
+    from fedguard.bench.audits.cells import audit_suite
 
     laid_out = api.lay_out(suite, settings)[1]
     progress = Console(stderr=True)  # beside the result, which may be JSON
@@ -74,8 +74,8 @@ def audit(
 
 def _stored(folder: Path, cells: Sequence[str], found: Sequence[CellAudit], method: str) -> str:
     """Store the audit with the run of its suite; says where, or why not."""
-    from fedguard.bench.audits import FILE, store_audit
-    from fedguard.bench.run import Run
+    from fedguard.bench.audits.suites import FILE, store_audit
+    from fedguard.bench.results.run import Run
 
     if not found:
         return "Nothing is stored."

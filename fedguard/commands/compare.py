@@ -28,7 +28,7 @@ def compare(
 
     Exit code 0, or 4 where nothing could be compared.
     """
-    from fedguard.bench.compare import compare as held_together
+    from fedguard.bench.results.compare import compare as held_together
 
     found = held_together(opened(a, store), opened(b, store), figure or "final_accuracy")
     if as_json:

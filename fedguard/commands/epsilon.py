@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from fedguard.privacy.accounting import Epsilon
+    from fedguard.contracts import Epsilon
 
 console = Console()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedguard.commands.options import console, print_json
+
+if TYPE_CHECKING:
+    from fedguard.registry import Registry
 
 Plugins = Annotated[
     list[str],
@@ -18,20 +20,19 @@ Plugins = Annotated[
 ]
 
 
-def _use(plugins: list[str]) -> None:
-    """Know the algorithms of modules that stand in the working directory."""
-    if plugins:
-        from fedguard.registry import registry
+def _known(plugins: list[str]) -> Registry:
+    """The installed algorithms, and those of modules that stand in the working directory."""
+    from fedguard.registry import installed
 
-        sys.path.append(str(Path.cwd()))
-        registry().use_modules(plugins, ["--plugin"] * len(plugins))
+    return installed().with_modules(plugins, Path.cwd(), ["--plugin"] * len(plugins))
 
 
 def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="attack, inference, defense, protocol, trigger, data, partition, model or architecture. Default: all.",
+            help="attack, inference, defense, protocol, trigger, data, partition, model, algorithm, masking, noise or "
+            "architecture; all of them by default.",
             metavar="[KIND]",
         ),
     ] = None,
@@ -41,12 +42,11 @@ def list_(
     """List attacks, defenses, data sets and all else that a suite can name."""
     from fedguard.bench.explain.catalogue import entries, kinds_named, listing
 
-    _use(plugin)
-    kinds = kinds_named(kind)
+    known, kinds = _known(plugin), kinds_named(kind)
     if as_json:
-        print_json(entries(kinds))
+        print_json(entries(known, kinds))
     else:
-        console.print(listing(kinds))
+        console.print(listing(known, kinds))
 
 
 def explain(
@@ -56,8 +56,7 @@ def explain(
     """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
     from fedguard.bench.explain.catalogue import explanation
 
-    _use(plugin)
-    console.print(explanation(name))
+    console.print(explanation(_known(plugin), name))
 
 
 def kappa(
@@ -79,21 +78,21 @@ def kappa(
     """
     import warnings
 
-    from fedguard import api
+    from fedguard import arrays
 
-    _use(plugin)
+    known = _known(plugin)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = api.kappa(rule, n=n, f=f, seed=seed, effort=effort, plugins=plugin)
+        found = arrays.kappa(known.pipeline(rule), n=n, f=f, seed=seed, effort=effort)
     for warning in caught:
         typer.echo(f"fedguard: {warning.message}", err=True)
     if as_json:
         print_json(found.entry())
         return
-    hostile = sorted(set(range(n)) - set(found.witness[1]))
+    malicious = sorted(set(range(n)) - set(found.witness[1]))
     console.print(str(found), markup=False, highlight=False)
     console.print(
-        f"The worst input is {n} x {found.witness[0].shape[1]}, with malicious rows {hostile}; --json prints it.",
+        f"The worst input is {n} x {found.witness[0].shape[1]}, with malicious rows {malicious}; --json prints it.",
         markup=False,
         highlight=False,
     )

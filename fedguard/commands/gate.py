@@ -12,7 +12,7 @@ from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedguard.bench.gate.baseline import Baseline
-    from fedguard.bench.progress import Listener
+    from fedguard.bench.running.progress import Listener
 
 app = typer.Typer(
     name="baseline",
@@ -151,7 +151,7 @@ def _make(run: str, store: Path, reason: str, before: Baseline | None, jobs: int
 
 
 def _listener(quiet: bool) -> Listener:
-    from fedguard.bench.progress import Listener, for_console
+    from fedguard.bench.running.progress import Listener, for_console
 
     return Listener() if quiet else for_console(console)
 

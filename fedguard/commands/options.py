@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from fedguard.bench.run import Run
+    from fedguard.bench.results.run import Run
 
 console = Console()
 
@@ -38,7 +38,7 @@ def opened(run: str, store: Path) -> Run:
     Raises:
         StoreError: there is no such run, or its manifest cannot be read.
     """
-    from fedguard.bench.run import Run
+    from fedguard.bench.results.run import Run
 
     found = Run.open(run, store)
     for one in found.broken:

@@ -59,9 +59,9 @@ def run(
     Run the same command again to go on after an interruption: what is stored is not run twice.
     """
     from fedguard import api
-    from fedguard.bench.progress import Listener, for_console
     from fedguard.bench.report import overview
-    from fedguard.bench.runner import Runner
+    from fedguard.bench.running.progress import Listener, for_console
+    from fedguard.bench.running.runner import Runner
 
     if attack:
         settings = [*settings, f"matrix.attack={json.dumps(['none', *attack])}"]
@@ -139,7 +139,7 @@ def tune(
     Run the same command again to go on after an interruption. What was tried stays in the run SUITE-tuning.
     """
     from fedguard import api
-    from fedguard.bench.progress import Listener, for_console
+    from fedguard.bench.running.progress import Listener, for_console
 
     try:
         tuning = api.tune(
@@ -168,8 +168,8 @@ def tune(
 def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
     """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
     from fedguard import api
-    from fedguard.bench.check import checked, estimate_seconds, refused_cells
-    from fedguard.bench.engines.local import default_jobs
+    from fedguard.bench.running.check import checked, estimate_seconds, refused_cells
+    from fedguard.bench.running.engines.local import default_jobs
 
     laid_out = api.lay_out(suite, settings)[1]
     refused = refused_cells(laid_out)

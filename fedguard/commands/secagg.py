@@ -117,10 +117,10 @@ def attack(
 
     Exit code 3 where an attack breaks a promise of the protocol, other than by a planted weakness.
     """
-    from fedguard.registry import registry
+    from fedguard.registry import installed
     from fedguard.secagg.contest import contest
 
-    known = registry()
+    known = installed()
     names = known.names("protocol") if name == "all" else [name]
     attacks = [known.build("protocol", one) for one in names]
     if weak:

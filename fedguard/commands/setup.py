@@ -58,7 +58,7 @@ def examples(
     from fedguard.bench import starters
 
     if name is None:
-        from fedguard.bench.printed import lines
+        from fedguard.bench.terminal.printed import lines
 
         console.print(lines(starters.examples()))
         _said("\n`fedguard examples NAME` copies one to this folder.")

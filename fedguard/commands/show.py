@@ -1,4 +1,4 @@
-"""`fedguard show`, `lint`, `breakdown`, `trilemma` and `export`: what reads a run."""
+"""`fedguard show`, `lint`, `breakdown`, `trilemma`, `export` and `schema`: what reads a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedguard.commands.options import RunName, Store, console, opened, print_json
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, UnknownName
 
 
 def show(
@@ -53,8 +53,8 @@ def lint(
     as attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, told_f, classes. What its columns do not
     tell is listed as not judged.
     """
-    from fedguard.bench.judging.lint import lint as judge
-    from fedguard.bench.judging.lint import results_named
+    from fedguard.bench.flags.lint import lint as judge
+    from fedguard.bench.flags.lint import results_named
 
     found = judge(results_named(what, store, opened))
     if as_json:
@@ -112,7 +112,7 @@ def export(
     store: Store = Path("runs"),
 ) -> None:
     """Export a run: one row per cell and seed, with the columns of `run.frame()`."""
-    from fedguard.bench.export import write_rows
+    from fedguard.bench.results.export import write_rows
 
     found = opened(run, store)
     targets = [path for path in (csv, json, parquet) if path is not None]
@@ -122,3 +122,14 @@ def export(
         if path is not None:
             write_rows(found, path, form)
             console.print(f"{len(found.rows())} rows written to {path}.", highlight=False, markup=False)
+
+
+def schema(
+    form: Annotated[str, typer.Argument(help="What lies in the folder of a run.", metavar="record|manifest")],
+) -> None:
+    """Print the JSON Schema of what is stored: every field with its type and meaning."""
+    from fedguard.bench.records.schema.document import FORMS, json_schema
+
+    if form not in FORMS:
+        raise UnknownName("document", form, FORMS)
+    print_json(json_schema(form))

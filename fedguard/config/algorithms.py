@@ -1,109 +1,58 @@
-"""With what an algorithm and a schedule of clients go together, and which settings of a training have an effect."""
+"""The algorithm that a suite's training names, with the parameters that stand beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedguard.config.protocol import looking_at_data
-from fedguard.contracts import (
-    ClientNoise,
-    Ensemble,
-    InferenceAttack,
-    Participation,
-    Pipeline,
-    PoisonAttack,
-    Protocol,
-    RecordNoise,
-    Sight,
-    Training,
-)
+from fedguard.config.sections import TrainingSection
+from fedguard.contracts import Training
+from fedguard.errors import ConfigError, UnknownName
+from fedguard.registry import Registry, split_spec
 
-#: Those whose clients send what plain SGD moved them by.
-_PLAIN = ("fedsgd", "fedavg")
-#: Those whose clients and server keep account of what was sent.
-_KEEPING = ("scaffold", "feddyn")
+
+def trained(section: TrainingSection, known: Registry, places: Mapping[str, str]) -> Training:
+    """How the federation trains.
+
+    Args:
+        places: where ``training`` stands, and each key in it that is the algorithm's own.
+
+    Raises:
+        ConfigError: an unknown algorithm or parameter, or settings that do not go together.
+    """
+    where = places.get("training", "training")
+    name, given = split_spec("algorithm", section.algorithm, places.get("training.algorithm", where))
+    cls, keys = known.get("algorithm", name, places.get("training.algorithm", where)), TrainingSection.model_fields
+    parameters = [field.name for field in cls.fields()]
+    if taken := sorted({*parameters} & {*keys}):
+        raise ConfigError(
+            f"{where}: {name} has a parameter {taken[0]}, which is a key of training. Rename the parameter."
+        )
+    for key, value in section.own.items():
+        at = places.get(f"training.{key}", f"training.{key}")
+        if key in parameters:
+            if key in given:
+                raise ConfigError(f"{at}: {key} stands twice, in training and in its algorithm. Leave out one.")
+            continue
+        owners = [cls.name for _, cls in known.classes(["algorithm"]) if key in {field.name for field in cls.fields()}]
+        if not owners:
+            raise UnknownName("key", key, [*keys, *parameters], at)
+        if value is not None:
+            raise ConfigError(f"{where}: {key} is a parameter of {' and '.join(owners)}; got algorithm: {name}.")
+    # Where it is null, as in suites that older versions spelled out, it stands at its default.
+    own = {key: value for key, value in section.own.items() if key in parameters and value is not None}
+    training = section.training(known.build("algorithm", {"name": name, **given, **own}, where))
+    try:
+        training.algorithm.check(training)
+    except ConfigError as error:
+        raise type(error)(f"{where}: {error}") from None
+    return training
 
 
 def settings(training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again. What came later stands there only where it is set."""
-    kept = asdict(training) | training.own
-    later = ("local_steps", "server_optimizer", "mu", "alpha")
+    spec = training.algorithm.spec()
+    kept = asdict(training) | {"algorithm": spec.pop("name")} | spec
+    later = ("local_steps", "server_optimizer")
     return {key: value for key, value in kept.items() if value is not None or key not in later}
-
-
-def algorithm_reasons(
-    training: Training,
-    clients: Participation,
-    protocol: Protocol,
-    pipeline: Pipeline,
-    rule_sees: Sight,
-    adversary: PoisonAttack | Ensemble | None,
-    inference: InferenceAttack | None,
-) -> list[str]:
-    """Why an algorithm or a schedule does not go with the rest of a cell: a line for each reason."""
-    name = training.algorithm
-    reasons = [*_under_protocol(training, protocol), *_with_schedule(clients, protocol)]
-    if inference is not None and name not in _PLAIN:
-        reasons.append(
-            f"{inference.name} replays the local steps of fedavg and fedsgd, and {name} takes others. Use fedavg or fedsgd."
-        )
-    if name not in (*_PLAIN, "fedprox") and (Sight.ROOT_DATA in rule_sees or protocol.mode == "group_testing"):
-        reasons.append(
-            f"the server trains on its root data as fedavg does, and {name} sends another kind of update. Use fedavg."
-        )
-    if name in _KEEPING and not pipeline.rule.estimates_mean:
-        reasons.append(
-            f"{name} takes the server's aggregate for a mean of updates, and what else {pipeline.rule.name} puts into it adds "
-            "up from round to round. Use trimmed_mean, or fedavg."
-        )
-    if name == "fedper":
-        reasons += _personal(pipeline, adversary)
-    return reasons
-
-
-def _under_protocol(training: Training, protocol: Protocol) -> list[str]:
-    """Noise is proven, and audited, for what it is known to hide."""
-    name, noise, reasons = training.algorithm, protocol.privacy, []
-    if isinstance(noise, RecordNoise) and name not in _PLAIN:
-        reasons.append(f"DP-SGD takes the steps of fedavg and fedsgd, and {name} takes others. Use fedavg or fedsgd.")
-    elif noise != "none" and name not in (*_PLAIN, "fedprox"):
-        reasons.append(
-            f"the noise is proven and audited for updates and their mean, and {name} works with more. Use fedavg or fedprox."
-        )
-    if isinstance(noise, ClientNoise) and training.server_optimizer:
-        reasons.append(
-            "the audit of the noise follows a server with momentum, and server_optimizer moves another way. Leave it out."
-        )
-    if protocol.norm_bound is not None and name in _KEEPING:
-        reasons.append(
-            f"{name} keeps account of what each client sends, and norm_bound shortens it afterwards. Use fedavg, or the "
-            "defense client_clipping."
-        )
-    return reasons
-
-
-def _with_schedule(clients: Participation, protocol: Protocol) -> list[str]:
-    if not clients.schedule or (not protocol.masked and protocol.privacy == "none"):
-        return []
-    return [
-        "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of them. "
-        "Leave out one of the two."
-    ]
-
-
-def _personal(pipeline: Pipeline, adversary: PoisonAttack | Ensemble | None) -> list[str]:
-    """Whoever needs the whole model has none: the last layer is at the clients."""
-    reasons = []
-    looking = looking_at_data(pipeline)
-    looking += [one.name for one in pipeline.stages if any(Sight.MODEL in way for way in one.needs)]
-    if looking:
-        reasons.append(
-            f"{' and '.join(looking)} works with the whole model, and under fedper each client has a last layer of its own. "
-            "Use fedavg."
-        )
-    if isinstance(adversary, PoisonAttack) and adversary.goal == "backdoor":
-        reasons.append(
-            f"{adversary.name}'s backdoor is measured on one model, and under fedper there is one for each client. Use fedavg."
-        )
-    return reasons

@@ -1,39 +1,43 @@
-"""The matrix of a suite, laid out: one cell per combination, each with an identity that does not depend on the others."""
+"""A cell: one combination of a suite's matrix, with an identity that does not depend on the others."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import hashlib
-import itertools
 import json
-import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from fedguard.config.algorithms import algorithm_reasons, settings
-from fedguard.config.document import Document, Key, dotted, parse_yaml
-from fedguard.config.protocol import check, effective, privacy_reasons
-from fedguard.config.schema import CellConfig, Spec, Suite, validated
+from fedguard.config.algorithms import settings, trained
+from fedguard.config.protocol import check, effective, masking
+from fedguard.config.schema import CellConfig
+from fedguard.config.sections import Spec
 from fedguard.contracts import (
     Architecture,
+    Availability,
+    Combination,
     Data,
     Ensemble,
+    Federation,
     InferenceAttack,
+    Masking,
     Model,
+    Network,
+    Noise,
     Participation,
     Partition,
     Pipeline,
     PoisonAttack,
+    Protocol,
     Sight,
     ThreatModel,
+    Training,
 )
-from fedguard.errors import ConfigError, PreconditionError, UnknownName, brief
-from fedguard.registry import registry, split_spec
+from fedguard.errors import ConfigError, PreconditionError, UnknownName
+from fedguard.registry import Registry, split_spec
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
@@ -51,23 +55,32 @@ class Cell:
     architecture: Architecture
     attack: PoisonAttack | None
     pipeline: Pipeline
+    training: Training
+    protocol: Protocol
+    known: Registry = dataclasses.field(repr=False, compare=False)
     ensemble: Ensemble | None = None
     inference: InferenceAttack | None = None
+    network: Network | None = None
 
     @classmethod
-    def build(cls, config: CellConfig, where: Mapping[str, str] | None = None) -> Cell:
+    def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
         """The cell of a configuration.
 
         Args:
+            known: the algorithms that it may name.
             where: for messages, where the attack, the defense and so on stand.
 
         Raises:
             ConfigError: unknown names or parameters.
         """
-        places, known = where or {}, registry()
-        named = _attack(config.attack, places.get("attack", "attack"))
-        task, clients = config.task, config.clients.participation
-        check(config.protocol, clients, config.training, places.get("protocol", "protocol"))
+        places, task = where or {}, config.task
+        named = _attack(config.attack, known, places.get("attack", "attack"))
+        noise = known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy"))
+        at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
+        mode = masking(config.protocol.secure_aggregation, known, at)
+        protocol = config.protocol.protocol(mode, noise)
+        training = trained(config.training, known, places)
+        check(protocol, config.clients.participation, training, places.get("protocol", "protocol"))
         return cls(
             config,
             known.build("data", task.data, places.get("task.data", "task.data")),
@@ -76,8 +89,12 @@ class Cell:
             known.build("architecture", config.architecture, places.get("architecture", "architecture")),
             named if isinstance(named, PoisonAttack) else None,
             known.pipeline(config.defense, places.get("defense", "defense")),
+            training,
+            protocol,
+            known,
             named if isinstance(named, Ensemble) else None,
             named if isinstance(named, InferenceAttack) else None,
+            _network(config, known, places.get("network.there", "network.there")),
         )
 
     @property
@@ -94,18 +111,18 @@ class Cell:
     def members(self) -> tuple[Cell, ...]:
         """For an ensemble, the same cell under each of its attacks that may run here, each once."""
         specs = self.ensemble.members() if self.ensemble else ()
-        cells = [Cell.build(self.config.model_copy(update={"attack": spec})) for spec in specs]
+        cells = [Cell.build(self.config.model_copy(update={"attack": spec}), self.known) for spec in specs]
         return tuple({cell.id: cell for cell in cells if not cell.verdict.reasons}.values())
 
     @cached_property
-    def hostile(self) -> int:
+    def malicious(self) -> int:
         """Number of malicious clients in the federation."""
         return self.config.clients.count(self.config.clients.malicious)
 
     @property
     def copying(self) -> bool:
         """Whether the malicious clients hold copies of honest clients' examples instead of examples of their own."""
-        return self.config.task.partition_among == "honest" and self.hostile > 0
+        return self.config.task.partition_among == "honest" and self.malicious > 0
 
     @cached_property
     def told(self) -> int:
@@ -113,7 +130,7 @@ class Cell:
         assumed = self.config.clients.assumed_f
         if assumed == "unknown":
             return self._most_told
-        return self.hostile if assumed is None else self.config.clients.count(assumed)
+        return self.malicious if assumed is None else self.config.clients.count(assumed)
 
     @property
     def _most_told(self) -> int:
@@ -129,9 +146,26 @@ class Cell:
         return self.config.clients.participation
 
     @property
+    def noise(self) -> Noise:
+        return self.protocol.privacy
+
+    @property
+    def mode(self) -> Masking:
+        """What secure aggregation leaves the server of a round."""
+        return self.protocol.secure_aggregation
+
+    @property
+    def federation(self) -> Federation:
+        """Who trains how under this protocol, with nobody malicious."""
+        return Federation(protocol=self.protocol, clients=self.participation, training=self.training)
+
+    @property
     def rows(self) -> int:
         """Number of rows that the server's rule gets in a round: single updates, or what the protocol makes of them."""
-        return self.config.protocol.rows(self.participation.expected)
+        return self._rows(self.architecture.updates(self.participation))
+
+    def _rows(self, updates: int) -> int:
+        return self.protocol.rows(self.architecture.rows(updates))
 
     @property
     def told_rows(self) -> int:
@@ -139,61 +173,80 @@ class Cell:
         return self._told_rows(self.told)
 
     def _told_rows(self, told: int, clients: int | None = None) -> int:
-        clients = self.participation.expected if clients is None else clients
-        return min(-(-told * clients // self.participation.total), self.config.protocol.rows(clients))
+        clients = self.architecture.updates(self.participation) if clients is None else clients
+        return min(-(-told * clients // self.participation.total), self._rows(clients))
 
     @property
     def threat(self) -> ThreatModel:
         threat = self.config.threat
         return ThreatModel(
-            self.config.clients.total, self.hostile, threat.grants, threat.first_round, threat.last_round, threat.every
+            self.config.clients.total,
+            self.malicious,
+            threat.grants,
+            threat.first_round,
+            threat.last_round,
+            threat.every,
         )
 
     @property
     def threat_left(self) -> ThreatModel:
-        """The threat without what architecture and protocol hide from the colluders."""
-        shown = exposed(self.architecture.exposes, self.config.protocol.mode).clients
+        """The threat without what architecture and protocol hide from the malicious clients."""
+        shown = exposed(self.architecture.exposes, self.mode).clients
         return dataclasses.replace(self.threat, grants=self.threat.grants & shown)
 
     @cached_property
     def verdict(self) -> Verdict:
         """Whether it may run, and what its two sides see."""
-        exposure = exposed(self.architecture.exposes, self.config.protocol.mode, self.config.server.root_data > 0)
-        mode = self.config.protocol.mode
-        verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, mode)
+        exposure = exposed(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
+        more = self.architecture.more_rows
+        verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, self.mode, more)
         reasons = list(verdict.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
             of_inference, sees = judge_inference(
-                self.inference, exposure, self.config.observer.server == "malicious", mode, self.trusted_server
+                self.inference, exposure, self.config.observer.server == "malicious", self.mode, self.trusted_server
             )
             reasons += of_inference
-        reasons += privacy_reasons(self.config.protocol, self.pipeline, self.model, self.data)
-        reasons += algorithm_reasons(
-            self.config.training,
-            self.participation,
-            self.config.protocol,
-            self.pipeline,
-            verdict.rule_sees,
-            self.adversary,
-            self.inference,
-        )
-        if self.copying and self.config.protocol.privacy != "none":
-            reasons.append(
-                "noise hides an example that one client holds; with task.partition_among: honest a malicious client holds a "
-                "copy of it. Set partition_among: all."
-            )
-        if self.adversary is not None and self.hostile == 0:
+        reasons += self._reasons_between(verdict.rule_sees)
+        if self.adversary is not None and self.malicious == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
             reasons.append(f"none of the attacks of {self.ensemble.name} may run here. Grant more in threat.knowledge.")
         return dataclasses.replace(verdict, reasons=tuple(reasons), inference_sees=sees)
 
+    def _reasons_between(self, rule_sees: Sight) -> Iterator[str]:
+        """Why noise, rule and algorithm do not go together, or with the rest."""
+        cell = Combination(
+            protocol=self.protocol,
+            clients=self.participation,
+            training=self.training,
+            pipeline=self.pipeline,
+            model=self.model,
+            data=self.data,
+            copied=self.copying,
+            rule_sees=rule_sees,
+            adversary=self.adversary,
+            inference=self.inference,
+            network=self.network,
+        )
+        if self.pipeline.rule.by_noise and not self.noise.differs:
+            yield (
+                f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
+                "protocol.privacy: {kind: record, levels: [...]}, or use mean."
+            )
+        yield from self.noise.reasons(cell)
+        if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
+            yield (
+                "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
+                "them. Leave out one of the two."
+            )
+        yield from self.training.algorithm.reasons(cell)
+        yield from self.architecture.reasons(cell)
+
     @property
     def trusted_server(self) -> bool:
         """Whether the server itself adds the noise, so that who infers sees only what it publishes."""
-        privacy = self.config.protocol.privacy
-        return privacy != "none" and privacy.kind == "client"
+        return self.noise.added_by == "server"
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
@@ -207,7 +260,7 @@ class Cell:
             "total": config.clients.total,
             "per_round": self.participation.expected,
             "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
-            "malicious": self.hostile if self.adversary or self.copying else 0,
+            "malicious": self.malicious if self.adversary or self.copying else 0,
             "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
         }
         if self.participation.schedule:
@@ -222,15 +275,19 @@ class Cell:
                 "partition_among": "honest" if self.copying else "all",
             },
             "clients": clients,
-            "training": settings(config.training),
-            "protocol": effective(config.protocol),
+            "training": settings(self.training),
+            "protocol": effective(self.protocol),
             "threat": threat.model_dump(mode="json"),
             "server": config.server.model_dump(),
             "evaluation": config.evaluation.model_dump(),
-            "architecture": self.architecture.name,
+            "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
             "attack": self.named.spec() if self.named else "none",
             "defense": self.pipeline.spec(),
         }
+        if self.network is not None:
+            there = self.network.there
+            named = there.spec() if there.fields() else there.name
+            content["network"] = dataclasses.asdict(self.network) | {"there": named}
         if self.inference:
             content["observer"] = self.config.observer.model_dump()
         # Tuples become lists: what is hashed is what a record holds.
@@ -250,18 +307,19 @@ class Cell:
     @property
     def defended(self) -> bool:
         """Whether the rule is another than the plain mean, or the protocol itself defends."""
-        return str(self.pipeline) != "mean" or self.config.protocol != self.config.protocol.undefended
+        return str(self.pipeline) != "mean" or self.protocol != self.protocol.undefended
 
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
         """One of the corners: with or without the attack, with the defense or the plain mean."""
-        pipeline = self.pipeline if defended else registry().pipeline("mean")
+        pipeline = self.pipeline if defended else self.known.pipeline("mean")
+        protocol = self.protocol if defended else self.protocol.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
-            changed |= {"defense": "mean", "protocol": self.config.protocol.undefended}
-        config = self.config.model_copy(update=changed)
+            changed |= {"defense": "mean", "protocol": self.config.protocol.under(protocol)}
         return dataclasses.replace(
             self,
-            config=config,
+            config=self.config.model_copy(update=changed),
+            protocol=protocol,
             attack=self.attack if attacked else None,
             ensemble=self.ensemble if attacked else None,
             inference=self.inference if attacked else None,
@@ -270,7 +328,7 @@ class Cell:
 
     @property
     def silenced(self) -> Cell:
-        """The same cell while the colluders send nothing in the rounds in which they would act: their data are absent, no more.
+        """The same cell while the malicious clients send nothing when they would act: their data are absent, no more.
 
         It is a cell with the fault `dropout`, the same for all attacks. The rule is told what it is told in every round in
         which clients stay away: the assumed share of those that sent. Where it cannot run on so few with that, it is told the
@@ -278,22 +336,22 @@ class Cell:
         of so few may be too small.
         """
         clients = self.config.clients
-        away = round(self.hostile * self.participation.expected / self.participation.total)
+        away = round(self.malicious * self.participation.expected / self.participation.total)
         left = max(self.participation.expected - away, 1)
         for told in range(self.told, -1, -1):
             with contextlib.suppress(PreconditionError):
-                self.pipeline.check(self.config.protocol.rows(left), self._told_rows(told, left))
+                self.pipeline.check(self._rows(left), self._told_rows(told, left))
                 if told < self.told:
                     clients = clients.model_copy(update={"assumed_f": told})
                 break
-        protocol = self.config.protocol
-        if protocol.mode == "groups" and str(self.pipeline) == "mean":
-            protocol = dataclasses.replace(protocol, secure_aggregation="full")
+        mode = self.mode.of_larger_sums if str(self.pipeline) == "mean" else self.mode
+        protocol = dataclasses.replace(self.protocol, secure_aggregation=mode)
         threat = self.config.threat.model_copy(update={"knowledge": ("own_data",)})
-        changes = {"clients": clients, "protocol": protocol, "threat": threat, "attack": "dropout"}
-        attack: PoisonAttack = registry().build("attack", "dropout")
+        section = self.config.protocol.under(protocol)
+        changes = {"clients": clients, "protocol": section, "threat": threat, "attack": "dropout"}
+        attack: PoisonAttack = self.known.build("attack", "dropout")
         config = self.config.model_copy(update=changes)
-        return dataclasses.replace(self, config=config, attack=attack, ensemble=None, inference=None)
+        return dataclasses.replace(self, config=config, protocol=protocol, attack=attack, ensemble=None, inference=None)
 
     @property
     def compared_with(self) -> dict[str, Cell]:
@@ -312,157 +370,25 @@ class Cell:
         return cells
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A suite laid out.
-
-    Attributes:
-        suite: the suite.
-        positions: each combination of the matrix: what was swept, as text, and the cell. Two may share a cell.
-        corners: cells that stand in no position, but that the four corners of others need.
-        folder: where plug-in modules that the suite names are looked for beside the working directory.
-    """
-
-    suite: Suite
-    positions: tuple[tuple[dict[str, str], Cell], ...]
-    corners: tuple[Cell, ...]
-    folder: Path | None = None
-
-    @property
-    def cells(self) -> list[Cell]:
-        """Every cell once, those first that others compare themselves with."""
-        unique = {cell.id: cell for cell in (*self.corners, *(cell for _, cell in self.positions))}
-        return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
-
-    def only(self, cells: Container[str]) -> Plan:
-        """The plan without the positions of other cells; what their corners need is kept."""
-        kept = tuple(position for position in self.positions if position[1].id in cells)
-        return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
+def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
+    """The simulated network, if the suite asks for one."""
+    if config.network is None:
+        return None
+    there: Availability = known.build("availability", config.network.there or "always", where)
+    try:
+        there.check(config.clients.total)
+    except ConfigError as error:
+        raise type(error)(f"{where}: {error}") from None
+    return config.network.network(there)
 
 
-def plan(document: Document, suite: Suite) -> Plan:
-    """Lay out the matrix of ``suite``, which was read from ``document``.
-
-    Raises:
-        ConfigError: unknown keys, names or parameters, with the place where they stand.
-    """
-    folder = str(document.folder) if document.folder else None
-    if folder and folder not in sys.path:  # plug-ins, and functions of the user's own, stand beside the suite
-        sys.path.append(folder)
-    registry().use_modules(suite.plugins, [document.where(("plugins", one)) for one in range(len(suite.plugins))])
-    for index, attack in enumerate(suite.tuning.attacks if suite.tuning else ()):
-        registry().build("attack", attack, document.where(("tuning", "attacks", index)))
-    base = suite.model_dump(mode="json", by_alias=True, include=set(CellConfig.model_fields))
-    positions = []
-    for swept, data, where in _combinations(base, suite.matrix, document):
-        cell = Cell.build(validated(CellConfig, data, document, where.get("", ())), _places(where, document))
-        labels = {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}
-        positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
-    _seeds_apart(suite, [cell for _, cell in positions])
-    _tuned_apart(suite, [cell for _, cell in positions], document)
-    return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), document.folder)
-
-
-def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cells that the four corners of ``cells`` need and that are not among them."""
-    known = {cell.id for cell in cells}
-    corners: dict[str, Cell] = {}
-    for cell in cells:
-        if not cell.verdict.reasons:
-            needed = [corner for corner in cell.compared_with.values() if corner.id not in known]
-            # The worst case against the mean would be another ensemble to train.
-            corners |= {corner.id: corner for corner in needed if not corner.ensemble}
-    return tuple(corners.values())
-
-
-def _attack(spec: Spec, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:
+def _attack(spec: Spec, known: Registry, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:
     """What stands on the axis of attacks: an attack on the training, or on the clients' privacy; None for ``none``."""
     name, _ = split_spec("attack", spec, where)
     if name == "none":
         return None
-    kind = "inference" if name in registry().names("inference") else "attack"
-    if name not in registry().names(kind):
-        raise UnknownName("attack", name, [*registry().names("attack"), *registry().names("inference")], where)
-    found: PoisonAttack | Ensemble | InferenceAttack = registry().build(kind, spec, where)
+    kind = "inference" if name in known.names("inference") else "attack"
+    if name not in known.names(kind):
+        raise UnknownName("attack", name, [*known.names("attack"), *known.names("inference")], where)
+    found: PoisonAttack | Ensemble | InferenceAttack = known.build(kind, spec, where)
     return found
-
-
-def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
-    """An attack is never reported on the seeds on which it was chosen."""
-    for cell in cells:
-        both = set(cell.ensemble.choose_on() if cell.ensemble else ()) & set(suite.seeds)
-        if both:
-            raise ConfigError(
-                f"seeds: expected none of the seeds on which {cell.adversary} chooses; got {sorted(both)}. Take smaller ones."
-            )
-
-
-def _tuned_apart(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
-    """What was chosen among trainings on the clients' records tells of these, and an epsilon counts one training alone."""
-    private = any(cell.config.protocol.privacy != "none" for cell in cells)
-    if suite.tuning and suite.tuning.trained_on == "clients" and private:
-        raise ConfigError(
-            f"{document.where(('tuning',))}: the settings were chosen among trainings on the clients' records, and the epsilon "
-            "of protocol.privacy counts one training alone. Tune on public data and declare that (tuning.trained_on: public), "
-            "or leave out tuning or protocol.privacy."
-        )
-
-
-def override(document: Document, settings: Sequence[str]) -> Document:
-    """The document with ``a.b=value`` settings of the command line put in; values are YAML."""
-    data, keys = copy.deepcopy(document.data), set(document.settings)
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set {setting}: expected key=value, as in --set training.rounds=10.")
-        first, dot, rest = name.partition(".")
-        key = (first, rest) if first == "matrix" and dot else tuple(name.split("."))  # a swept key is one, dots and all
-        _put(data, key, parse_yaml(text, f"--set {name}")[0] if text else "", f"--set {name}")
-        keys.add(key)
-    return dataclasses.replace(document, data=data, settings=frozenset(keys))
-
-
-def _combinations(
-    base: Mapping[str, Any], matrix: Mapping[str, list[Any]], document: Document
-) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Key]]]:
-    """For each combination: what is swept, the settings, and where each swept value stands (the last one under "")."""
-    for key in matrix:
-        if key.partition(".")[0] not in CellConfig.model_fields:
-            raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
-    for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
-        data = copy.deepcopy(dict(base))
-        swept, where = {}, {}
-        for key, (index, value) in zip(matrix, chosen, strict=True):
-            place: Key = ("matrix", key, index)
-            _put(data, tuple(key.split(".")), value, document.where(place))
-            swept[key] = value
-            where[key] = where[""] = place
-        yield swept, data, where
-
-
-def _places(where: Mapping[str, Key], document: Document) -> dict[str, str]:
-    """Where the specs stand, for messages: in the matrix if they are swept, else at their own key."""
-    names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition")
-    places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
-    swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
-    return {**places, "protocol": document.where(swept[0] if swept else ("protocol",))}
-
-
-def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
-    """Set a dotted key; on the way, a plain name such as ``iid`` becomes a mapping with that name."""
-    for part in key[:-1]:
-        below = data.setdefault(str(part), {})
-        if isinstance(below, str):
-            below = data[str(part)] = {"name": below}
-        if not isinstance(below, dict):
-            raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {brief(below)}, not a mapping.")
-        data = below
-    data[str(key[-1])] = value
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        name = value.get("name", value.get("kind", ""))
-        rest = ", ".join(f"{key}={_short(one)}" for key, one in value.items() if key not in ("name", "kind"))
-        return f"{name}({rest})" if rest else str(name)
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -2,16 +2,23 @@
 
     sight.py           Sight, Exposure, ThreatModel, View: who sees what
     algorithm.py       Algorithm: what everything with a name has in common
+    ranges.py          PositiveFloat, Share and the like: the ranges of parameters
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
     attacks.py         PoisonAttack, Ensemble and their views
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Data, Preparation, Partition, Model, Trigger, Task
-    noise.py           RecordNoise, ClientNoise, DistributedNoise: the noise that is added for privacy
+    wire.py            Wire, Sent, Received: one round on its way from the clients to the server
+    masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
+    federated.py       FederatedAlgorithm and what of it runs: what clients train and keep, and what the server does with it
+    noise.py           Noise: what is added for privacy, by whom, and what it proves
+    audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
     protocol.py        Protocol: secure aggregation, dropouts, noise
     training.py        Training, and the optimizers of a server
     participation.py   Participation: who takes part when
-    clock.py           Clock: where the time of a training goes
+    network.py         Network: how long things take in simulated time, and who is there
+    availability.py    Availability: a law by which devices come and go
+    stopwatch.py       Stopwatch: where the time of a training goes
     architectures.py   Setup, RoundReport, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
@@ -21,6 +28,7 @@ from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
     MaskedRound,
+    Moment,
     Observer,
     RoundReport,
     Setup,
@@ -37,7 +45,9 @@ from fedguard.contracts.attacks import (
     Probe,
     Probes,
 )
-from fedguard.contracts.clock import STAGES, Clock
+from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
+from fedguard.contracts.availability import Always, Availability, Presence
+from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
     ONE_VECTOR,
@@ -50,17 +60,34 @@ from fedguard.contracts.inference import (
     Property,
     Reconstruction,
 )
-from fedguard.contracts.noise import AdaptiveClip, Bands, ClientNoise, DistributedNoise, Level, RecordNoise
+from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, Off, PlainReceiver, Receiver
+from fedguard.contracts.network import Links, Network, Slow, Speeds
+from fedguard.contracts.noise import (
+    Combination,
+    Federation,
+    Noise,
+    NoNoise,
+    ServerNoise,
+    ServerState,
+    Spent,
+    SumNoise,
+)
 from fedguard.contracts.participation import Participation, Stay
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
     FixedPoint,
-    Groups,
-    GroupTested,
-    GroupTesting,
     Protocol,
     SessionSize,
+)
+from fedguard.contracts.ranges import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ProperFraction,
+    Share,
 )
 from fedguard.contracts.rules import (
     ROWS,
@@ -77,6 +104,7 @@ from fedguard.contracts.rules import (
     WeightRule,
 )
 from fedguard.contracts.sight import Exposure, Needs, Sight, ThreatModel, View, first_met, needs_in_words, seen
+from fedguard.contracts.stopwatch import STAGES, Stopwatch
 from fedguard.contracts.tasks import (
     DPSGD,
     ROOT,
@@ -92,84 +120,116 @@ from fedguard.contracts.tasks import (
     Trigger,
 )
 from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
+from fedguard.contracts.wire import Received, Sent, Wire
 
 __all__ = [
     "BEFORE_THE_INPUT",
     "BENIGN_SAMPLE",
     "DPSGD",
+    "MASKED_SUM",
     "ONE_VECTOR",
     "ONE_VECTOR_AND_ROOT",
     "ROOT",
     "ROWS",
+    "SINGLE_UPDATES",
     "STAGES",
-    "AdaptiveClip",
     "AggregationRule",
     "Algorithm",
+    "Always",
     "Architecture",
-    "Bands",
+    "Availability",
+    "Check",
     "ClientContext",
-    "ClientNoise",
     "ClientTransform",
-    "Clock",
+    "Combination",
     "CoordinateRule",
     "Data",
     "DataView",
     "Dataset",
     "Defense",
-    "DistributedNoise",
     "Dropout",
     "Ensemble",
+    "Epsilon",
     "Evaluation",
     "Examples",
     "Exposure",
+    "FedAvg",
     "FedOpt",
+    "FederatedAlgorithm",
+    "Federation",
     "FixedPoint",
+    "Fraction",
     "Gram",
-    "GroupTested",
-    "GroupTesting",
-    "Groups",
     "Inference",
     "InferenceAttack",
     "InferenceView",
     "KnownRule",
+    "Lab",
     "Labels",
-    "Level",
+    "Links",
     "LocalPlan",
     "MaskedRound",
+    "Masking",
     "MatrixRule",
     "Membership",
     "Mixing",
     "Model",
+    "Moment",
     "Moments",
     "Needs",
+    "Network",
+    "NoNoise",
+    "Noise",
+    "NonNegativeFloat",
+    "NonNegativeInt",
     "Observer",
+    "Off",
     "Participation",
     "Partition",
     "Pipeline",
+    "PlainReceiver",
     "PoisonAttack",
     "PoisonView",
+    "PositiveFloat",
+    "PositiveInt",
     "Preparation",
+    "Presence",
     "Probe",
     "Probes",
+    "ProperFraction",
     "Property",
     "Protocol",
+    "Received",
+    "Receiver",
     "Reconstruction",
-    "RecordNoise",
     "RoundReport",
     "RuleContext",
+    "RunningAlgorithm",
+    "Sent",
+    "ServerNoise",
     "ServerOptimizer",
+    "ServerState",
     "SessionSize",
     "Setup",
+    "Share",
     "Sight",
+    "Slow",
+    "Speeds",
+    "Spent",
     "State",
     "Stay",
+    "Stopwatch",
+    "Subject",
+    "SumNoise",
     "Task",
     "ThreatModel",
     "Training",
+    "Transcript",
     "Trigger",
     "View",
     "Watched",
     "WeightRule",
+    "Wire",
     "first_met",
     "needs_in_words",
     "seen",

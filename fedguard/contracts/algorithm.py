@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedguard.contracts.ranges import Check, check_of
 from fedguard.contracts.sight import Needs, Sight
+from fedguard.contracts.user_function import UserFunction
+from fedguard.errors import ConfigError, brief
 
 
 class Algorithm:
     """Base of attacks, defenses, data sets, partitions and models.
 
-    A subclass is a frozen, keyword-only dataclass: its fields are the parameters a suite may set. Its docstring starts
-    with one line that says what it does; then come the formula and the parameters.
+    A subclass is a frozen, keyword-only dataclass: its fields are the parameters a suite may set, and their types say in which
+    range each may be. Its docstring starts with one line that says what it does; then come the formula and the parameters.
     """
 
     kind: ClassVar[str]
@@ -25,6 +30,18 @@ class Algorithm:
     #: What it must see: alternatives, the preferred one first.
     needs: ClassVar[Needs] = (Sight.NOTHING,)
 
+    def __post_init__(self) -> None:
+        """Check each parameter's range. Who adds rules of several parameters calls this first.
+
+        Raises:
+            ConfigError: a parameter is out of the range in its type, or a float is not finite.
+        """
+        cls: type = type(self)
+        for parameter, check in _checks(cls):
+            if fault := check(getattr(self, parameter)):
+                at, expected, got = fault
+                raise ConfigError(f"{self.name}: {parameter}{at}: expected {expected}; got {brief(got)}.")
+
     @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
@@ -34,6 +51,18 @@ class Algorithm:
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """The parameters, as dataclass fields; none for a class that is no dataclass."""
         return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+
+    @classmethod
+    def types(cls) -> Mapping[str, Any]:
+        """The parameters' types with their ranges, as read in the modules where they stand, which may be gone by now."""
+        return {
+            name: hint
+            for base in reversed(cls.__mro__)
+            if "__dataclass_fields__" in vars(base)
+            for name, hint in inspect.get_annotations(
+                base, globals=vars(base)["__init__"].__globals__, eval_str=True
+            ).items()
+        }
 
     @classmethod
     def stands_in(cls) -> str | None:
@@ -58,7 +87,12 @@ class Algorithm:
     def spec(self) -> dict[str, Any]:
         """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity."""
         values = {
-            key: value.spec() if isinstance(value, Algorithm) else value for key, value in self.parameters().items()
+            key: value.spec()
+            if isinstance(value, Algorithm)
+            else str(value)
+            if isinstance(value, UserFunction)
+            else value
+            for key, value in self.parameters().items()
         }
         return {"name": self.name, **values}
 
@@ -69,6 +103,13 @@ class Algorithm:
             if getattr(self, field.name) != _default(field)
         ]
         return f"{self.name}({', '.join(given)})" if given else self.name
+
+
+@cache
+def _checks(cls: Any) -> tuple[tuple[str, Check], ...]:
+    """The parameters that have a check, each with it."""
+    types = cls.types()
+    return tuple((field.name, check) for field in cls.fields() if (check := check_of(types[field.name])))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

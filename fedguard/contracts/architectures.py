@@ -12,12 +12,14 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
-from fedguard.contracts.clock import Clock
+from fedguard.contracts.network import Network
+from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Participation
 from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
-from fedguard.contracts.tasks import Evaluation, Examples, Task, Trigger
+from fedguard.contracts.stopwatch import Stopwatch
+from fedguard.contracts.tasks import Evaluation, Examples, LocalPlan, Task, Trigger
 from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
@@ -70,19 +72,20 @@ class Setup:
     """All that an architecture needs to run one cell with one seed.
 
     Attributes:
-        malicious: the clients that collude (or are faulty).
+        malicious: the malicious clients (or the faulty ones).
         told: how many malicious clients, of all clients, the server is told to expect.
         attack_sees: the sights that the attack was found to have (see `fedguard.visibility`).
         rule_sees: the same for the server's rule.
+        network: the simulated world; None where nobody asks for times.
         memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
             time; None for no limit.
-        clock: is told which stage of a round is at work.
+        stopwatch: is told which stage of a round is at work.
     """
 
     task: Task
     pipeline: Pipeline
     attack: PoisonAttack | None
-    hostile: frozenset[int]
+    malicious: frozenset[int]
     threat: ThreatModel
     told: int
     attack_sees: Sight
@@ -94,12 +97,34 @@ class Setup:
     protocol: Protocol = field(default_factory=Protocol)
     observer: Observer | None = None
     memory: int | None = None
-    clock: Clock = field(default_factory=Clock, compare=False, repr=False)
+    network: Network | None = None
+    stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)
 
     @cached_property
     def pool(self) -> tuple[Examples, ...]:
         """The malicious clients' own examples, in the order of their numbers."""
-        return tuple(self.task.examples(client) for client in sorted(self.hostile))
+        return tuple(self.task.examples(client) for client in sorted(self.malicious))
+
+    @property
+    def federation(self) -> Federation:
+        """Who trains how under which protocol, and against whom."""
+        return Federation(
+            protocol=self.protocol,
+            clients=self.participation,
+            training=self.training,
+            malicious=len(self.malicious),
+            attack_sees=self.attack_sees,
+        )
+
+    @property
+    def local_plan(self) -> LocalPlan:
+        """What an honest client does in one round, noise for its privacy included."""
+        return self.protocol.privacy.local_plan(self.federation)
+
+    @property
+    def noise_of_mean(self) -> float:
+        """Standard deviation of the noise in each coordinate of a round's mean: public, and so known to shadow models."""
+        return self.protocol.privacy.of_mean(self.federation, self.task.dim)
 
     def due(self, round: int) -> bool:
         """Whether the model is evaluated after this round."""
@@ -149,6 +174,37 @@ class MaskedRound:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """When a round happened in simulated time, and what was spent up to then.
+
+    Attributes:
+        seconds: since the start, at its end.
+        computed: seconds of computing, of all devices together.
+        joules: of all devices, for computing, sending and receiving.
+        bytes_up, bytes_down: sent by devices and to them.
+        staleness: of each update that reached the server in this round, the number of times that the model moved since
+            the one it was trained from.
+        late: the clients whose training the server did not wait for.
+        lost: the clients whose update the network lost.
+        interrupted: the clients that left before their update had arrived.
+        releases: how often the server aggregated in this round.
+        outvoted: in how many of these more rows were malicious than the rule reckoned with.
+    """
+
+    seconds: float
+    computed: float
+    joules: float
+    bytes_up: int
+    bytes_down: int
+    staleness: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    releases: int = 1
+    outvoted: int = 0
+    interrupted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class RoundReport:
     """What happened in one round.
 
@@ -163,39 +219,40 @@ class RoundReport:
         excluded: the clients whose update got no weight; None for rules without weights.
         abandoned: why the round changed nothing; None where it did.
         evaluation: of the new model, in rounds where it was evaluated; so are the figures below.
-        kappa: ``|R - mu|^2 / mean_i |x_i - mu|^2`` over the honest updates x_i with mean mu: what this round's aggregate R
-            shows of the rule's robustness coefficient.
-        cosine: between R and mu.
-        hostile_length: mean length of the malicious updates over that of the honest ones.
+        kappa: $|R - mu|^2 / (mean_i |x_i - mu|^2)$ over the honest updates $x_i$ with mean $mu$: what this round's
+            aggregate R shows of the rule's robustness coefficient.
+        cosine: between R and $mu$.
+        malicious_length: mean length of the malicious updates over that of the honest ones.
         backdoor: the trigger's success rate on the new model; None without a backdoor.
         planted: the trigger as it was in this round, and its target.
         notes: what the attack says of itself, see `PoisonAttack.notes`.
         behind: the clients behind each row that the rule was given: one, or those of a sum.
-        too_large: those of `not_finite` whose update was finite, but held values beyond 2^112.
+        too_large: those of `not_finite` whose update was finite, but held values beyond $2^112$.
         silent: the clients that dropped out before their update reached anybody.
         chosen: the clients that were asked to train.
         clip: the largest length of an update, where the server clips for privacy.
         masked: what secure aggregation came to; None where it is off.
         watched: the round whole, for an observer that watches it.
-        effect: ``<R, mu> / |mu|^2`` under the attack, under each of its siblings, and under neither ("none"), as probes of
+        moment: when and for what it happened in simulated time; None without a simulated world.
+        effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of
             the rule tell it; None for an attack without siblings.
     """
 
     round: int
     model: Tensor
     clients: tuple[int, ...]
-    hostile: frozenset[int]
-    told: int
-    not_finite: tuple[int, ...]
-    excluded: tuple[int, ...] | None
-    abandoned: str | None
-    evaluation: Evaluation | None
-    kappa: float | None
-    cosine: float | None
-    backdoor: float | None
-    planted: tuple[Trigger, int] | None
-    notes: dict[str, float]
-    hostile_length: float | None = None
+    malicious: frozenset[int] = frozenset()
+    told: int = 0
+    not_finite: tuple[int, ...] = ()
+    excluded: tuple[int, ...] | None = None
+    abandoned: str | None = None
+    evaluation: Evaluation | None = None
+    kappa: float | None = None
+    cosine: float | None = None
+    backdoor: float | None = None
+    planted: tuple[Trigger, int] | None = None
+    notes: Mapping[str, float] = field(default_factory=dict)
+    malicious_length: float | None = None
     behind: tuple[tuple[int, ...], ...] = ()
     too_large: tuple[int, ...] = ()
     silent: tuple[int, ...] = ()
@@ -204,6 +261,7 @@ class RoundReport:
     masked: MaskedRound | None = None
     watched: Watched | None = None
     effect: Mapping[str, float] | None = None
+    moment: Moment | None = None
 
     @property
     def received(self) -> int:
@@ -219,8 +277,27 @@ class Architecture(Algorithm):
     """A way of training together: who sends what to whom, in which order."""
 
     kind: ClassVar[str] = "architecture"
+    #: Whether who trains when follows from simulated time.
+    in_time: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
+
+    def updates(self, clients: Participation) -> int:
+        """How many updates are expected to meet in one aggregate."""
+        return clients.expected
+
+    @property
+    def more_rows(self) -> str:
+        """What to do about a rule that gets too few rows, where more clients do not help; empty where they do."""
+        return ""
+
+    def rows(self, updates: int) -> int:
+        """How many rows the rule gets of so many updates, before masks."""
+        return updates
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
+        return iter(())
 
     @abstractmethod
     def run(self, setup: Setup) -> Iterator[RoundReport]:

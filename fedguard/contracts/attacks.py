@@ -18,14 +18,14 @@ from fedguard.contracts.sight import Needs, Sight, View, seen
 from fedguard.contracts.tasks import Examples, LocalPlan, Trigger
 from fedguard.rng import Rng
 
-#: Attacks that work from a sample of benign updates: the honest ones where they are seen, else the colluders' own.
+#: Attacks that work from a sample of benign updates: the honest ones where they are seen, else the malicious clients' own.
 BENIGN_SAMPLE: Needs = (Sight.HONEST_UPDATES, Sight.OWN_DATA)
 
 
 class DataView(View):
-    """What a colluder knows when it tampers with its own data or its own training.
+    """What a malicious client knows when it tampers with its own data or its own training.
 
-    It is the ``position``-th of ``hostile`` colluders. ``state`` is what the attack returned from `PoisonAttack.remember`
+    It is the ``position``-th of ``malicious``. ``state`` is what the attack returned from `PoisonAttack.remember`
     in its last round, empty at first, or what it has returned since from `PoisonAttack.prepare`. What depends on the model
     is there only for attacks that are asked in each round (`PoisonAttack.every_round`), and in `PoisonAttack.silent`,
     `PoisonAttack.prepare` and `PoisonAttack.plan`.
@@ -34,12 +34,14 @@ class DataView(View):
     rng: Rng
     round: int
     position: int
-    hostile: tuple[int, ...]
+    malicious: tuple[int, ...]
     classes: int
     shape: tuple[int, ...]
     value_range: tuple[float, float]
     state: State
-    pool = seen[tuple[Examples, ...]](Sight.OWN_DATA, "the examples of every colluder, also of those not in this round")
+    pool = seen[tuple[Examples, ...]](
+        Sight.OWN_DATA, "the examples of every malicious client, also of those not in this round"
+    )
     clean = seen[Callable[[], Tensor]](
         Sight.OWN_DATA, "float32 [f, d]: the updates that honest training would give them, at its cost; in a round only"
     )
@@ -54,25 +56,25 @@ class Probe:
     """What a rule would answer to a hypothetical round; mu is the mean of the honest updates.
 
     Attributes:
-        deviation: ``|R - mu|``.
-        progress: ``<R, mu> / |mu|^2``: 1 for mu itself, 0 for a lost round, negative for a step backwards.
-        hostile_weight: the share of the answer that the colluders' rows make up; None for rules without weights.
+        deviation: $|R - mu|$.
+        progress: $<R, mu> / |mu|^2$: 1 for $mu$ itself, 0 for a lost round, negative for a step backwards.
+        malicious_weight: the share of the answer that the malicious clients' rows make up; None for rules without weights.
     """
 
     deviation: float
     progress: float
-    hostile_weight: float | None
+    malicious_weight: float | None
 
 
 class Probes(Protocol):
     """Asks a rule about hypothetical rounds without passing over the updates again."""
 
     def __call__(self, coefficients: Tensor) -> Probe:
-        """The answer if the colluders sent ``coefficients @ [honest; directions]`` (float64 ``[f, h + m]``)."""
+        """The answer if the malicious clients sent ``coefficients @ [honest; directions]`` (float64 ``[f, h + m]``)."""
 
 
 class KnownRule(Protocol):
-    """The colluders' copy of the server's rule: all but its random draws, and with a guess for its root data."""
+    """The malicious clients' copy of the server's rule: all but its random draws, and with a guess for its root data."""
 
     def __call__(self, updates: Tensor) -> Tensor:
         """float32 ``[n, d]``, the honest updates first -> ``[d]``: what the server would add, at the cost of a round."""
@@ -81,15 +83,15 @@ class KnownRule(Protocol):
         """Prepare to probe rounds of ``honest`` (float32 ``[h, d]``) and f updates in the span of these and ``directions``.
 
         The preparation costs one Gram matrix of ``h + m`` rows (``directions`` float32 ``[m, d]``, perhaps none); each
-        probe then costs O(n^3), whatever d. Coordinate rules are probed on a fixed sample of the coordinates, so what a
+        probe then costs $O(n^3)$, whatever d. Coordinate rules are probed on a fixed sample of the coordinates, so what a
         search finds there should be confirmed by a call of the rule.
         """
 
 
 class PoisonView(View):
-    """What the colluders see together when they craft their updates of one round.
+    """What the malicious clients see together when they craft their updates of one round.
 
-    ``n`` updates will reach the server in this round, from ``n - len(malicious)`` honest clients and the ``hostile`` ones.
+    ``n`` updates will reach the server in this round, from ``n - len(malicious)`` honest clients and the ``malicious`` ones.
     Updates are directions in which the model moves: the server adds ``server_lr`` times their aggregate. ``state`` is
     what the attack returned from `PoisonAttack.remember` in its last round, empty at first. ``layers`` are the sizes of
     the network's parameter tensors.
@@ -98,33 +100,33 @@ class PoisonView(View):
     round: int
     n: int
     dim: int
-    hostile: tuple[int, ...]
+    malicious: tuple[int, ...]
     layers: tuple[int, ...]
     server_lr: float
     rng: Rng
     state: State
     honest = seen[Tensor](Sight.HONEST_UPDATES, "float32 [h, d]: the updates the honest clients are about to send")
     honest_clients = seen[tuple[int, ...]](Sight.HONEST_UPDATES, "the client behind each row of `honest`")
-    own = seen[Tensor](Sight.OWN_DATA, "float32 [f, d]: the colluders' updates, as their own data give them")
+    own = seen[Tensor](Sight.OWN_DATA, "float32 [f, d]: the malicious clients' updates, as their own data give them")
     model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
     rule = seen[KnownRule](Sight.RULE, "the server's rule and its parameters")
 
     @property
     def f(self) -> int:
-        """Number of colluders in this round."""
-        return len(self.hostile)
+        """Number of malicious clients in this round."""
+        return len(self.malicious)
 
     @property
     def benign(self) -> Tensor:
-        """float32 ``[., d]``: a sample of benign updates: the honest ones where granted, else the colluders' own."""
+        """float32 ``[., d]``: a sample of benign updates: the honest ones where granted, else the malicious clients' own."""
         return self.honest if Sight.HONEST_UPDATES in self.granted else self.own
 
 
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the colluders' data (`poison`), on their local training (`plan`), on what they send (`craft`) and on whether
-    they send at all (`silent`), or on several of these; what is not overridden is honest. A complete attack::
+    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and on
+    whether they send at all (`silent`), or on several of these; what is not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -143,29 +145,29 @@ class PoisonAttack(Algorithm):
     adaptive: ClassVar[bool] = False
 
     def prepare(self, view: DataView) -> State:
-        """What the colluders settle before they train: the ``state`` that they see from here on.
+        """What the malicious clients settle before they train: the ``state`` that they see from here on.
 
         Asked once in each round in which they act, before `plan` and, for attacks that are asked in each round, `poison`.
         """
         return view.state
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
-        """What a colluder trains on instead of its own examples."""
+        """What a malicious client trains on instead of its own examples."""
         return examples
 
     def silent(self, view: DataView) -> bool:
-        """Whether nothing of this colluder reaches the server in this round; asked of each before anybody trains.
+        """Whether nothing of this malicious client reaches the server in this round; asked of each before anybody trains.
 
         One that is silent takes no part in the round: it does not train, and stands in no other view of the round.
         """
         return False
 
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
-        """How the colluders train instead of as told; asked once in each round."""
+        """How the malicious clients train instead of as told; asked once in each round."""
         return plan
 
     def craft(self, view: PoisonView) -> Tensor:
-        """float32 ``[f, d]``: what the colluders send."""
+        """float32 ``[f, d]``: what the malicious clients send."""
         return view.own
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:

@@ -1,149 +1,289 @@
-"""The noise that is added for privacy: by the clients to their sum, by each to its training, or by the server."""
+"""Noise for privacy: who adds it to what, whom it hides, and what it proves.
+
+A kind of noise is one class. It acts at one of three places: in the clients' training (`Noise.local_plan`), in what they put
+into a secure sum (`Noise.in_sums`), or at a server that is trusted to add it (`Noise.at_server`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
 
-from annotated_types import Ge, Gt, Le, Lt
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
-_STRICT: dict[str, str] = {"extra": "forbid"}
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.audit import Check, Epsilon, Lab, Subject
+from fedguard.contracts.sight import Sight
+from fedguard.contracts.tasks import LocalPlan
+from fedguard.rng import Rng
+
+if TYPE_CHECKING:
+    from fedguard.contracts.architectures import RoundReport
+    from fedguard.contracts.attacks import Ensemble, PoisonAttack
+    from fedguard.contracts.inference import InferenceAttack
+    from fedguard.contracts.network import Network
+    from fedguard.contracts.participation import Participation
+    from fedguard.contracts.protocol import Protocol, SessionSize
+    from fedguard.contracts.rules import Pipeline
+    from fedguard.contracts.tasks import Data, Model
+    from fedguard.contracts.training import Training
+
+#: What a server carries from round to round.
+Carried = TypeVar("Carried", bound="ServerState")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedNoise:
-    """Each client adds its share of the noise before it is masked, so that the sum alone has differential privacy.
+class Federation:
+    """Who trains how, and what stands between them and the server.
 
     Args:
-        mechanism: the distribution of the integer noise.
-        clip: the largest length of an honest client's update.
-        noise_multiplier: standard deviation of the summed noise over the clip; None takes the least with which the expected
-            contributors keep all rounds within epsilon.
-        delta: of the (epsilon, delta) that is reported.
-        epsilon: the most that all rounds may spend: a sum with too few contributors for that is never opened. None: no bound.
+        malicious: number of malicious clients, who add no noise.
+        attack_sees: what they see.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    kind: Literal["distributed"]
-    mechanism: Literal["skellam", "discrete_gaussian"] = "skellam"
-    clip: Annotated[float, Gt(0)] = 1.0
-    noise_multiplier: Annotated[float, Gt(0)] | None = None
-    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
-    epsilon: Annotated[float, Gt(0)] | None = None
+    protocol: Protocol
+    clients: Participation
+    training: Training
+    malicious: int = 0
+    attack_sees: Sight = Sight.NOTHING
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """What `fedguard.privacy.distributed.DistributedDP` takes."""
-        return {key: value for key, value in asdict(self).items() if key not in ("kind", "epsilon")}
+    def size(self) -> SessionSize:
+        """Of one session of secure aggregation, or of the smallest group's."""
+        return self.protocol.session(self.clients.expected, self.clients.most, self.malicious)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
-    """What one party asks for: a noise multiplier or an epsilon.
+class Combination(Federation):
+    """A cell as its parts see each other before anything runs.
 
     Args:
-        noise_multiplier: standard deviation of a step's noise over the clip.
-        epsilon: the most that all rounds may spend on it.
-        clip: of its own; None for the common one.
+        copied: whether malicious clients hold copies of honest clients' examples.
+        rule_sees: what the server's rule sees.
+        adversary: who attacks the training.
+        inference: who attacks the clients' privacy.
+        network: the simulated world, where there is one.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    noise_multiplier: Annotated[float, Gt(0)] | None = None
-    epsilon: Annotated[float, Gt(0)] | None = None
-    clip: Annotated[float, Gt(0)] | None = None
+    pipeline: Pipeline
+    model: Model
+    data: Data
+    copied: bool
+    rule_sees: Sight = Sight.NOTHING
+    adversary: PoisonAttack | Ensemble | None = None
+    inference: InferenceAttack | None = None
+    network: Network | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordNoise:
-    """Each client trains by DP-SGD, so that each of its examples is hidden from all who see its updates.
-
-    Exactly one of ``noise_multiplier`` and ``epsilon`` is given, here or in each level. ``training.batch_size`` is what the
-    noisy sum of a step is divided by, and an epoch has ``round(1 / sample_rate)`` steps: both are public.
+class Spent:
+    """What the noise of a training proves.
 
     Args:
-        clip: the largest length of one example's gradient.
-        noise_multiplier: standard deviation of a step's noise over the clip.
-        epsilon: the most that all rounds may spend on a client that takes part in each; the noise is found from it.
-        delta: of the (epsilon, delta) that is reported.
-        sample_rate: q, the probability with which each example is in a step's batch.
-        levels: parties that ask for different noise: client i takes number i modulo their number. Who takes which is public.
+        epsilon: with its meaning; None where nothing was released.
+        why: it is no guarantee after all; None where it is one.
+        facts: what a record says of the noise: its ``mechanism``, ``noise_multiplier``, ``clip`` and number of ``rounds``, and
+            what belongs to this kind of noise alone.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    epsilon: Epsilon | None
+    why: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
-    kind: Literal["record"]
-    clip: Annotated[float, Gt(0)] = 1.0
-    noise_multiplier: Annotated[float, Gt(0)] | None = None
-    epsilon: Annotated[float, Gt(0)] | None = None
-    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
-    sample_rate: Annotated[float, Gt(0), Le(1)] = 0.1
-    levels: tuple[Level, ...] = ()
+
+@dataclass(frozen=True)
+class ServerState:
+    """What a server that adds noise carries to the next round: the largest length of an update that counts, and more."""
+
+    clip: float
+
+
+class ServerNoise(ABC, Generic[Carried]):
+    """What a trusted server publishes of a round's updates."""
+
+    @abstractmethod
+    def start(self) -> Carried:
+        """Before the first round."""
+
+    @abstractmethod
+    def release(self, updates: Tensor, state: Carried, rng: Rng) -> tuple[Tensor, Carried]:
+        """The noisy aggregate of a round (float32 ``[d]``), and what is carried on.
+
+        Args:
+            updates: float32 ``[n, d]``, finite; n may be 0.
+        """
+
+
+class SumNoise(ABC):
+    """What each client does to what it puts into a secure sum.
+
+    Attributes:
+        clip: the largest length of an honest client's input.
+    """
+
+    clip: float
+
+    @abstractmethod
+    def encode(self, vector: NDArray[np.floating[Any]], entropy: Callable[[int], bytes]) -> NDArray[np.int64]:
+        """int64 ``[d]``: clipped, scaled, rounded and noisy."""
+
+    @abstractmethod
+    def noise_tail(self, clients: int) -> int:
+        """What the noise of so many clients practically never exceeds on any coordinate, in ring units."""
 
     @property
-    def parties(self) -> tuple[Level, ...]:
-        """The levels with their clips; one for all where none are given."""
-        levels = self.levels or (Level(noise_multiplier=self.noise_multiplier, epsilon=self.epsilon),)
-        return tuple(replace(level, clip=level.clip or self.clip) for level in levels)
+    @abstractmethod
+    def fewest(self) -> int:
+        """With fewer contributors no sum is opened; 0 where any number will do.
+
+        Raises:
+            ConfigError: not even all contributors keep the promise.
+        """
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdaptiveClip:
-    """A clip that follows a quantile of the updates' lengths, told by a noisy count (Andrew et al., NeurIPS 2021).
+class Noise(Algorithm):
+    """A kind of noise that is added for privacy, with its parameters."""
 
-    Args:
-        quantile: the share of the updates that shall be shorter than the clip.
-        initial: the clip of the first round.
-        lr: step size of its logarithm.
-        bit_noise: standard deviation of the noise on the count; None takes a twentieth of the expected clients as the source
-            does, but no less than the noise multiplier.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    quantile: Annotated[float, Gt(0), Lt(1)] = 0.5
-    initial: Annotated[float, Gt(0)] = 0.1
-    lr: Annotated[float, Gt(0)] = 0.2
-    bit_noise: Annotated[float, Gt(0)] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bands:
-    """The key under which correlated noise stands in a suite.
-
-    Args:
-        bands: the noise of so many rounds in a row cancels in part.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    bands: Annotated[int, Ge(1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientNoise:
-    """A trusted server clips each update and adds noise to their sum, so that each client is hidden in what it publishes.
-
-    Exactly one of ``noise_multiplier`` and ``epsilon`` is given.
-
-    Args:
-        clip: the largest length of an update, or how it is found.
-        noise_multiplier: standard deviation over the clip of the noise that is drawn in a round.
-        epsilon: the most that all rounds may spend; the noise is found from it.
-        delta: of the (epsilon, delta) that is reported.
-        noise: drawn anew in each round, or correlated over rounds, which takes ``clients.sampling: cyclic``.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
-
-    kind: Literal["client"]
-    clip: Annotated[float, Gt(0)] | AdaptiveClip = 1.0
-    noise_multiplier: Annotated[float, Gt(0)] | None = None
-    epsilon: Annotated[float, Gt(0)] | None = None
-    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
-    noise: Literal["independent"] | Bands = "independent"
+    kind: ClassVar[str] = "noise"
+    #: Whose presence it hides; None hides nobody.
+    unit: ClassVar[Literal["record", "client"] | None]
+    #: Who adds it. Whoever trusts a server to do so lets it see the updates, and nobody else.
+    added_by: ClassVar[Literal["client", "server"] | None] = "client"
+    #: For threat cards: who adds it to what, and what that hides.
+    words: ClassVar[str]
+    #: Of the (epsilon, delta) that it proves.
+    delta: float
 
     @property
-    def bands(self) -> int:
-        return self.noise.bands if isinstance(self.noise, Bands) else 1
+    def setting(self) -> Any:
+        """As a suite spells it, with every parameter."""
+        return {"kind": self.name, **dataclasses.asdict(cast(Any, self))}
+
+    @property
+    def sum_clip(self) -> float | None:
+        """The largest length of what a client puts into a secure sum; None where the encoding's own clip counts."""
+        return None
+
+    @property
+    def differs(self) -> bool:
+        """Whether clients add different amounts of it."""
+        return False
+
+    def units(self, clients: int, examples: int) -> int:
+        """Among how many units each is hidden."""
+        return examples if self.unit == "record" else clients
+
+    def note(self, masked: bool) -> str:
+        """What a threat card says of epsilon."""
+        return f"{self.words}; what it proves is in the result"
+
+    @abstractmethod
+    def check(self, federation: Federation) -> None:
+        """See to it that it can be added here.
+
+        Raises:
+            ConfigError: parameters that exclude each other, or that do not fit clients, training or protocol.
+        """
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        """Why it does not go with a defense, a model, the data or an algorithm: a line for each reason."""
+        prepared = cell.data.preparation
+        if prepared.origin == "records":
+            yield (
+                f"{cell.data.name} takes {prepared.what} from the clients' own records, so that one record changes what all "
+                f"clients train on; no noise hides that, and no epsilon would hold. {prepared.mend}"
+            )
+        if cell.copied:
+            yield (
+                "noise hides an example that one client holds; with task.partition_among: honest a malicious client holds a "
+                "copy of it. Set partition_among: all."
+            )
+        if why := self.beyond(cell.training):
+            yield why
+
+    def beyond(self, training: Training) -> str | None:
+        """Why what it proves does not hold for an algorithm; None where it does."""
+        if training.algorithm.only_updates:
+            return None
+        return (
+            f"the noise is proven and audited for updates and their mean, and {training.algorithm.name} works with more. Use "
+            "fedavg or fedprox."
+        )
+
+    @abstractmethod
+    def in_words(self, federation: Federation) -> str:
+        """For `fedguard check`: what it hides from whom, and how much of it there is."""
+
+    def local_plan(self, federation: Federation) -> LocalPlan:
+        """What an honest client does in one round."""
+        return federation.training.plan()
+
+    def at_server(self, federation: Federation) -> ServerNoise[Any] | None:
+        """What a trusted server publishes; None where the server adds no noise."""
+        return None
+
+    def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> SumNoise | None:
+        """What clients add to what they put into a session of this size; None where that is nothing.
+
+        Args:
+            dim: d, length of an input.
+            scale: S, ring units per unit of the input.
+
+        Raises:
+            ConfigError: the noise cannot be shared out among so few, or does not fit the ring.
+        """
+        return None
+
+    def of_mean(self, federation: Federation, dim: int) -> float:
+        """Standard deviation in each coordinate of what is added to a round's mean; 0 for noise in the clients' steps."""
+        return 0.0
+
+    @abstractmethod
+    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+        """What it proves of the rounds of a training: the only place where its epsilon is worked out."""
+
+    @abstractmethod
+    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+        """The code that adds it, for an audit on canaries, each with what it claims."""
+
+    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        """Tests of the noise in some rounds of the cell's own training, with nobody malicious; none unless it brings some."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNoise(Noise):
+    """No noise, and so no differential privacy."""
+
+    name = "none"
+    unit = None
+    added_by = None
+    words = "no noise is added, so there is no differential privacy"
+    delta: ClassVar[float] = 0.0  # type: ignore[misc]
+
+    @property
+    def setting(self) -> str:
+        return self.name
+
+    def note(self, masked: bool) -> str:
+        return self.words + ("; secure aggregation alone has no epsilon" if masked else "")
+
+    def check(self, federation: Federation) -> None:
+        """Nothing to check."""
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        return iter(())
+
+    def in_words(self, federation: Federation) -> str:
+        return ""
+
+    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+        return Spent(epsilon=None, why=self.words)
+
+    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+        return iter(())

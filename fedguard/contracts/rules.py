@@ -264,6 +264,11 @@ class Pipeline:
             raise ConfigError(f"defense '{self}' ends without a rule. Add one, as in '{self} >> mean'.")
         return last
 
+    @property
+    def looking_at_data(self) -> list[str]:
+        """The client transforms that look at a client's examples."""
+        return [one.name for one in self.transforms if one.reads_data or type(one).prepare != ClientTransform.prepare]
+
     def check(self, n: int, f: int) -> None:
         """Raise `PreconditionError` unless every stage can run on the rows that the one before hands on."""
         for stage in self.stages:

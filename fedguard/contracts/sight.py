@@ -67,7 +67,7 @@ _WORDS = {
     Sight.GROUP_SUMS: "the sums over groups of clients",
     Sight.EACH_UPDATE: "each client's update",
     Sight.HONEST_UPDATES: "the honest clients' updates",
-    Sight.OWN_DATA: "the colluders' own data and clean updates",
+    Sight.OWN_DATA: "the malicious clients' own data and clean updates",
     Sight.MODEL: "the global model",
     Sight.RULE: "the server's rule and its parameters",
     Sight.ROOT_DATA: "a clean data set at the server",
@@ -86,7 +86,7 @@ def first_met(needs: Needs, available: Sight) -> Sight | None:
 
 
 def needs_in_words(needs: Needs) -> str:
-    """``the honest clients' updates, or else the colluders' own data and clean updates``."""
+    """``the honest clients' updates, or else the malicious clients' own data and clean updates``."""
     return ", or else ".join(alternative.words() for alternative in needs)
 
 
@@ -104,22 +104,22 @@ class ThreatModel:
 
     Args:
         clients: number of clients in the federation.
-        malicious: how many of them collude.
-        grants: what the colluders see, pooled.
+        malicious: how many of them are malicious.
+        grants: what the malicious clients see, pooled.
         first_round: the round (from 1) in which they start to act.
         last_round: the last round in which they act; None for the end.
         every: they act in every k-th round from the first.
     """
 
     clients: int
-    hostile: int
+    malicious: int
     grants: Sight = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
     first_round: int = 1
     last_round: int | None = None
     every: int = 1
 
     def acts(self, round: int) -> bool:
-        """Whether the colluders act in this round (from 1)."""
+        """Whether the malicious clients act in this round (from 1)."""
         since = round - self.first_round
         return since >= 0 and since % self.every == 0 and (self.last_round is None or round <= self.last_round)
 
@@ -127,7 +127,7 @@ class ThreatModel:
         until = "the end" if self.last_round is None else f"round {self.last_round}"
         rounds = "" if self.every == 1 else f", in every {self.every}th round"
         return (
-            f"{self.hostile} of {self.clients} clients collude from round {self.first_round} to {until}{rounds}; "
+            f"{self.malicious} of {self.clients} clients are malicious from round {self.first_round} to {until}{rounds}; "
             f"together they see {self.grants.words()}."
         )
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.rng import Rng
+from fedguard.rng import Rng, Streams
 
 #: The client number under which a task keeps the server's own clean data.
 ROOT = -1
@@ -165,9 +165,9 @@ class LocalPlan:
         steps: steps, each on a batch drawn afresh without replacement.
         momentum: heavy-ball momentum ``v <- momentum * v + g``, starting from 0 in each round.
         adjust: ``(parameters, start, gradient) -> gradient``, all float32 ``[d]``: what a client does to each gradient, for
-            another loss than its task's; ``start`` is the global model.
+            another loss than its task's; ``start`` is the model from which the client started.
         project: ``(parameters, start) -> parameters``: what it does after each step, for a constraint.
-        prox: mu of ``mu (w - start)``, which is added to each gradient (FedProx, FedDyn).
+        prox: $mu$ of $mu (w - start)$, which is added to each gradient (FedProx, FedDyn).
         corrections: by client, float32 ``[d]``, what is added to each of its gradients (SCAFFOLD, FedDyn); 0 for the others.
         private: how it hides its examples; then ``batch_size`` is B, whatever a batch holds, and an epoch has
             ``round(1 / q)`` steps.
@@ -188,10 +188,17 @@ class LocalPlan:
     def one_step(self) -> bool:
         """Whether a client takes a single step, as in FedSGD, and nothing else.
 
-        Then what it moves by is ``-lr`` times its gradient, and that is what it sends: the difference of two models would have
-        lost the digits in which the gradient is below the weights' own rounding.
+        Then what it moves by is ``-lr`` times its gradient, and that is what it sends: the difference of two models would
+        have lost the digits in which the gradient is below the weights' own rounding.
         """
         return self.steps == 1 and self.project is None
+
+    def work(self, size: int) -> float:
+        """How many examples a client with ``size`` of its own passes over."""
+        if self.private is not None:
+            return self.private_steps(self.private.sample_rate) * self.private.sample_rate * size
+        batch = size if self.batch_size is None else min(self.batch_size, size)
+        return self.steps * batch if self.steps is not None else (self.epochs or 1) * size
 
     def private_steps(self, sample_rate: float) -> int:
         """The steps of a round when each takes an example with probability ``sample_rate``: the same for all clients."""
@@ -236,10 +243,15 @@ class Task(ABC):
         """float32 ``[d]``: the model before the first round."""
 
     @abstractmethod
-    def local_updates(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> Tensor:
-        """Train these clients from ``model`` and write what each moved by into the rows of ``out``, float32 ``[n, d]``.
+    def local_updates(
+        self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
+    ) -> Tensor:
+        """Train these clients and write what each moved by into the rows of ``out``, float32 ``[n, d]``.
 
-        Client i draws from ``rng.child("client", i)`` alone, so its update does not depend on who else trains.
+        All start from ``model`` where it is float32 ``[d]``, and each from its own row where it is ``[n, d]``.
+
+        Client i draws from ``rng.child("client", i)`` alone, so its update does not depend on who else trains. Clients that are
+        in different rounds of their own have a stream each.
         `ROOT` names the server's own data.
         """
 
@@ -292,5 +304,5 @@ class Trigger(Algorithm):
         return torch.ones(len(examples), dtype=torch.bool)
 
     def part(self, position: int) -> Trigger:
-        """What the ``position``-th colluder (from 0) trains on; the whole, unless the trigger is distributed."""
+        """What the ``position``-th malicious client (from 0) trains on; the whole, unless the trigger is distributed."""
         return self

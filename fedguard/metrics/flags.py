@@ -2,7 +2,7 @@
 
 Each function gets a record's result and threat card and returns None, or one line that names the figure, the threshold,
 and what to do about it. Where the record does not hold what it would take to judge, it raises `Lacking`: not judged is
-not the same as fine. The flags of a whole run stand in `fedguard.bench.judging.run_flags`.
+not the same as fine. The flags of a whole run stand in `fedguard.bench.flags.run_flags`.
 """
 
 from __future__ import annotations
@@ -238,14 +238,15 @@ def epsilon_without_proof(result: Part, card: Part) -> str | None:
 
 
 def hostile_noise_counted(result: Part, card: Part) -> str | None:
-    if said_of(card, "epsilon") is None or card.get("privacy") in ("record", "client"):
+    of_records = (result.get("privacy") or {}).get("unit") == "record"
+    if said_of(card, "epsilon") is None or card.get("noise") == "server" or of_records:
         return None
-    hostile, spared = known(result, "privacy.most_hostile"), known(result, "privacy.may_withhold")
-    if hostile <= spared:
+    malicious, spared = known(result, "privacy.most_hostile"), known(result, "privacy.may_withhold")
+    if malicious <= spared:
         return None
     return (
-        f"{hostile} malicious clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} charges "
-        "that they added no noise; an accountant who does not know them would print less. Raise protocol.colluding."
+        f"{malicious} malicious clients stood in one sum, and {spared} were reckoned with: epsilon = {card['epsilon']:g} "
+        "charges that they added no noise; an accountant who does not know them would print less. Raise protocol.colluding."
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from fedguard.contracts import RoundReport
 
 
-def masked(reports: Sequence[RoundReport], hostile: Collection[int]) -> dict[str, Any] | None:
+def masked(reports: Sequence[RoundReport], malicious: Collection[int]) -> dict[str, Any] | None:
     """What a record says of the sessions; None where nothing was masked.
 
     Args:
@@ -44,7 +44,7 @@ def masked(reports: Sequence[RoundReport], hostile: Collection[int]) -> dict[str
         "bytes_up": sum(one.bytes_up for one in rounds) / came if came else 0.0,
         "bytes_down": sum(one.bytes_down for one in rounds) / came if came else 0.0,
         "left_out": {
-            "hostile": sum(client in hostile for client in out),
-            "honest": sum(client not in hostile for client in out),
+            "hostile": sum(client in malicious for client in out),
+            "honest": sum(client not in malicious for client in out),
         },
     }

@@ -16,7 +16,7 @@ MOST = 200
 
 
 def minorities(
-    task: Task, reports: Sequence[RoundReport], hostile: Collection[int], class_accuracy: Sequence[float | None]
+    task: Task, reports: Sequence[RoundReport], malicious: Collection[int], class_accuracy: Sequence[float | None]
 ) -> list[dict[str, Any]]:
     """What became of each honest client that holds a class which fewer than a quarter of all clients hold.
 
@@ -37,7 +37,7 @@ def minorities(
     n = len(task.sizes)
     held = torch.stack([torch.bincount(task.examples(client).y, minlength=task.classes) > 0 for client in range(n)])
     rare = held & (held.sum(0) < n / 4)
-    candidates = [client for client in rare.any(1).nonzero()[:, 0].tolist() if client not in hostile]
+    candidates = [client for client in rare.any(1).nonzero()[:, 0].tolist() if client not in malicious]
     excluded = _excluded(reports)
     if len(candidates) > MOST:
         candidates = sorted(sorted(candidates, key=lambda client: -excluded.get(client, -1.0))[:MOST])

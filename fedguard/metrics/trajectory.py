@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from fedguard.contracts import RoundReport
+from fedguard.metrics.moments import axes, in_time
 
 #: Evaluations whose mean is the final accuracy.
 FINAL_EVALUATIONS = 5
@@ -23,7 +24,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
         diverged: whether the last loss is not finite; curve; rounds;
         aggregate: the largest kappa that a round's aggregate showed, its mean cosine with the honest mean, and the mean
         length of the malicious updates in units of the honest ones';
-        filter: see `filtering`; attack_effect: see `effect`.
+        time: see `in_time`, where there is simulated time; filter: see `filtering`; attack_effect: see `effect`.
     """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
     last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
@@ -40,6 +41,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             "accuracy": [evaluation.accuracy for _, evaluation in evaluated],
             "backdoor": [report.backdoor for report in reports if report.evaluation is not None],
             "loss": [evaluation.loss if math.isfinite(evaluation.loss) else None for _, evaluation in evaluated],
+            **axes(reports),
         },
         "rounds": {
             "total": len(reports),
@@ -49,16 +51,18 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             "abandoned": len(abandoned),
             "why_abandoned": abandoned[0] if abandoned else None,
             "worst_hostile_share": max(
-                len(report.hostile) / report.received if report.received else 0.0 for report in reports
+                sum(client in report.malicious for client in report.clients) / max(report.received, 1)
+                for report in reports
             ),
-            "outvoted": sum(_hostile_rows(report) > report.told for report in reports),
+            "outvoted": sum(map(_outvoted, reports)),
             "silent": sum(len(report.silent) for report in reports),
         },
         "aggregate": {
             "kappa": _largest([report.kappa for report in reports]),
             "cosine": _average([report.cosine for report in reports]),
-            "hostile_length": _average([report.hostile_length for report in reports]),
+            "hostile_length": _average([report.malicious_length for report in reports]),
         },
+        **in_time(reports),
         "filter": filtering(reports),
         "attack_notes": reports[-1].notes,
         "attack_effect": effect(reports),
@@ -76,21 +80,21 @@ def filtering(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
     judged = [report for report in reports if report.excluded is not None]
     if not judged:
         return None
-    caught = removed = hostile = honest = lost = 0
+    caught = removed = malicious = honest = lost = 0
     seen: Counter[int] = Counter()
     excluded: Counter[int] = Counter()
     for report in judged:
         out = set(report.excluded or ())
         here = set(report.clients) - set(report.not_finite)
-        good = here - report.hostile
-        caught, removed = caught + len(out & report.hostile), removed + len(out)
-        hostile, honest, lost = hostile + len(here & report.hostile), honest + len(good), lost + len(out & good)
+        good = here - report.malicious
+        caught, removed = caught + len(out & report.malicious), removed + len(out)
+        malicious, honest, lost = malicious + len(here & report.malicious), honest + len(good), lost + len(out & good)
         seen.update(good)
         excluded.update(out & good)
     worst = max(seen, key=lambda client: (excluded[client] / seen[client], -client), default=None)
     return {
         "precision": caught / removed if removed else None,
-        "recall": caught / hostile if hostile else None,
+        "recall": caught / malicious if malicious else None,
         "honest_excluded": lost / honest if honest else None,
         "most_excluded": None if worst is None else {"client": worst, "share": excluded[worst] / seen[worst]},
     }
@@ -100,7 +104,8 @@ def effect(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
     """What the attack left of the rule's progress ``<R, mu> / |mu|^2``, beside the most harmful of its siblings.
 
     Returns:
-        medians over the evaluated rounds: none: with the colluders sending mu, attack: with what they sent, sibling: with
+        medians over the evaluated rounds: none: with the malicious clients sending mu, attack: with what they sent,
+            sibling: with
         what ``by`` would have sent, which is the sibling that leaves the least. None for an attack without siblings.
     """
     rounds = [report.effect for report in reports if report.effect is not None]
@@ -126,9 +131,11 @@ def durability(reports: Sequence[RoundReport], last_attack: int | None) -> dict[
     return {"rounds": end - last_attack, "survived": fallen is None}
 
 
-def _hostile_rows(report: RoundReport) -> int:
-    """Number of the rows that a malicious client had a part in."""
-    return sum(not report.hostile.isdisjoint(row) for row in report.behind)
+def _outvoted(report: RoundReport) -> bool:
+    """Whether a malicious client had a part in more rows than the rule reckoned with; of several aggregates, in any."""
+    if report.moment is not None:
+        return report.moment.outvoted > 0
+    return sum(not report.malicious.isdisjoint(row) for row in report.behind) > report.told
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -7,14 +7,15 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from fedguard.contracts import Epsilon
 from fedguard.errors import UnknownName
 from fedguard.privacy.accounting import (
     Accountant,
-    Epsilon,
     Event,
     OutOfRange,
     RDPAccountant,
@@ -22,6 +23,7 @@ from fedguard.privacy.accounting import (
     SubsampledGaussian,
     UnsupportedEvent,
 )
+from fedguard.privacy.divergences import divergences
 
 #: Losses are composed on a grid of at most so many points: some seconds.
 MOST_POINTS = 2**22
@@ -53,18 +55,9 @@ class PRVAccountant(Accountant):
         return min(found, RDPAccountant().spent(events, delta), key=lambda one: one.value)
 
     def total(self, events: Sequence[Event], delta: float) -> float:
-        from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
-
         if delta < SMALLEST_DELTA:
             raise OutOfRange(f"delta: prv rounds too coarsely below {SMALLEST_DELTA:g}; got {delta:g}. {_USE_RDP}")
-        history = _gaussians(events, "prv", replaced=True)
-        removed = [PoissonSubsampledGaussianPRV(one.sample_rate, one.noise_multiplier) for one in history]
-        laws = [_Replaced(law) if one.replaced else law for law, one in zip(removed, history, strict=True)]
-        directions = [laws]
-        if any(one.sample_rate < 1 and not one.replaced for one in history):  # else both are the same
-            directions.append([law if isinstance(law, _Replaced) else _Added(law) for law in laws])
-        with _quiet():
-            return max(_composed(losses, list(history.values()), delta) for losses in directions)
+        return _prv(tuple(_gaussians(events, "prv", replaced=True).items()), delta)
 
 
 class GDPAccountant(Accountant):
@@ -111,6 +104,38 @@ def accountant_named(name: str) -> Accountant:
     if name not in ACCOUNTANTS:
         raise UnknownName("accountant", name, ACCOUNTANTS)
     return ACCOUNTANTS[name]
+
+
+def tightest(delta: float) -> str:
+    """The tightest accountant that resolves a delta."""
+    return "rdp" if delta < SMALLEST_DELTA else "prv"
+
+
+def spent(events: Sequence[Event], delta: float) -> Epsilon:
+    """What the events cost together: by the tightest accountant, or by RDP where that cannot count them.
+
+    Raises:
+        UnsupportedEvent: neither can.
+    """
+    try:
+        return accountant_named(tightest(delta)).spent(events, delta)
+    except (OutOfRange, UnsupportedEvent):
+        return accountant_named("rdp").spent(events, delta)
+
+
+@lru_cache(maxsize=256)
+def _prv(history: tuple[tuple[SubsampledGaussian, int], ...], delta: float) -> float:
+    """`PRVAccountant.total` of each step so many times. All trials of a cell ask for the same."""
+    from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
+
+    steps, counts = zip(*history, strict=True)
+    removed = [PoissonSubsampledGaussianPRV(one.sample_rate, one.noise_multiplier) for one in steps]
+    laws = [_Replaced(law) if one.replaced else law for law, one in zip(removed, steps, strict=True)]
+    directions = [laws]
+    if any(one.sample_rate < 1 and not one.replaced for one in steps):  # else both are the same
+        directions.append([law if isinstance(law, _Replaced) else _Added(law) for law in laws])
+    with _quiet():
+        return max(_composed(losses, list(counts), delta) for losses in directions)
 
 
 class _Added:
@@ -160,13 +185,12 @@ def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
         Domain,
         TruncatedPrivacyRandomVariable,
         compose_heterogeneous,
-        compute_safe_domain_size,
         discretize,
     )
 
     errors = {"eps_error": 0.01, "delta_error": delta / 1000}  # opacus' defaults
     try:
-        reach = float(compute_safe_domain_size(prvs=losses, max_self_compositions=counts, **errors))
+        reach = _domain_size(losses, counts, **errors)
         if any(isinstance(one, _Replaced) for one in losses):  # opacus reckons with Poisson samples
             reach = max(reach, _reach(losses, counts, reach, errors["delta_error"] / 4) + 3)
         if not reach < LARGEST_LOSS:
@@ -186,6 +210,21 @@ def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
     if math.isnan(epsilon):
         raise OutOfRange(f"prv: its arithmetic fails here. {_USE_RDP}")
     return max(0.0, epsilon)
+
+
+def _domain_size(losses: Sequence[Any], counts: list[int], eps_error: float, delta_error: float) -> float:
+    """`compute_safe_domain_size` of opacus, with divergences that are computed once for all deltas."""
+    from opacus.accountants import RDPAccountant as Theirs
+    from opacus.accountants.analysis.rdp import get_privacy_spent
+
+    orders = Theirs.DEFAULT_ALPHAS
+    each = [divergences(one.sample_rate, one.noise_multiplier, orders) for one in losses]
+
+    def epsilon(rdp: Reals, delta: float) -> float:
+        return float(get_privacy_spent(orders=orders, rdp=rdp, delta=delta)[0])
+
+    whole = epsilon(np.sum([rdp * count for rdp, count in zip(each, counts, strict=True)], axis=0), delta_error / 4)
+    return max(whole, *(epsilon(rdp, delta_error / (8 * sum(counts))) for rdp in each), eps_error) + 3
 
 
 def _reach(losses: Sequence[Any], counts: list[int], within: float, chance: float) -> float:

@@ -18,6 +18,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedguard.contracts import Epsilon
 from fedguard.errors import ConfigError, require
 
 Reals: TypeAlias = NDArray[np.float64]
@@ -83,34 +84,6 @@ class Event:
     sampling: str
     view: str
     assumptions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Epsilon:
-    """A privacy loss, with all that it means; ``bound`` is False for an estimate, which proves nothing."""
-
-    value: float
-    delta: float
-    unit: str
-    relation: str
-    sampling: str
-    view: str
-    accountant: str
-    bound: bool
-    assumptions: tuple[str, ...]
-
-    def describe(self) -> str:
-        """The figure and its meaning, a line each."""
-        lines = [
-            f"epsilon = {self.value:.4g} at delta = {self.delta:g}"
-            + ("" if self.bound else " (an estimate, no bound)"),
-            f"unit: {self.unit}",
-            f"relation: {self.relation}",
-            f"sampling: {self.sampling}",
-            f"adversary view: {self.view}",
-            f"accountant: {self.accountant}",
-        ]
-        return "\n".join([*lines, *(f"assumes: {assumption}" for assumption in self.assumptions)])
 
 
 class Accountant(ABC):

@@ -17,38 +17,66 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 import torch
+from annotated_types import Gt, Lt
 from torch import Tensor
 
-from fedguard.contracts import AdaptiveClip, ClientNoise, Gram, Mixing, Participation, RuleContext, Sight
+from fedguard.contracts import (
+    Epsilon,
+    Gram,
+    Mixing,
+    Participation,
+    RuleContext,
+    ServerNoise,
+    ServerState,
+    Sight,
+)
 from fedguard.errors import require
-from fedguard.privacy.accounting import Epsilon, Event
+from fedguard.privacy.accountants import spent
+from fedguard.privacy.accounting import Event
 from fedguard.privacy.gaussian import gaussian_event
 from fedguard.privacy.matrix import correlated, sensitivity, square_root
-from fedguard.privacy.planned import ASSUMPTIONS, least_noise
-from fedguard.privacy.planned import spent as spent_on
+from fedguard.privacy.planned import ASSUMPTIONS
 from fedguard.rng import Rng
 
 
-class _Schedule(TypedDict):
+class Schedule(TypedDict):
     sample_rate: float
     steps: int
     sampling: str
 
 
-@dataclass(frozen=True)
-class CentralState:
-    """What the server carries to the next round: the clip, and the noise of the last rounds over the clip, the latest first."""
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveClip:
+    """A clip that follows a quantile of the updates' lengths, told by a noisy count (Andrew et al., NeurIPS 2021).
 
-    clip: float
+    Args:
+        quantile: the share of the updates that shall be shorter than the clip.
+        initial: the clip of the first round.
+        lr: step size of its logarithm.
+        bit_noise: standard deviation of the noise on the count; None takes a twentieth of the expected clients as the source
+            does, but no less than the noise multiplier.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    quantile: Annotated[float, Gt(0), Lt(1)] = 0.5
+    initial: Annotated[float, Gt(0)] = 0.1
+    lr: Annotated[float, Gt(0)] = 0.2
+    bit_noise: Annotated[float, Gt(0)] | None = None
+
+
+@dataclass(frozen=True)
+class CentralState(ServerState):
+    """With the noise of the last rounds over the clip, the latest first."""
+
     past: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentralDP:
+class CentralDP(ServerNoise[CentralState]):
     """The server's side of DP-FedAvg.
 
     Args:
@@ -88,11 +116,7 @@ class CentralDP:
         return CentralState(self.clip.initial if isinstance(self.clip, AdaptiveClip) else self.clip)
 
     def release(self, updates: Tensor, state: CentralState, rng: Rng) -> tuple[Tensor, CentralState]:
-        """The noisy mean of a round (float32 ``[d]``), and what is carried on.
-
-        Args:
-            updates: float32 ``[n, d]``, finite; n may be 0.
-        """
+        """The noisy mean of a round (float32 ``[d]``), and what is carried on; see `ServerNoise`."""
         lengths = updates.double().norm(dim=1)
         noise = self.sum_noise * torch.randn(updates.shape[1], generator=rng.child("noise").torch())
         noise = correlated(noise, state.past, square_root(self.bands))
@@ -115,7 +139,7 @@ class CentralDP:
             assumptions += (f"a client takes part in at most {k} rounds, {self.bands} or more from one to the next",)
         return gaussian_event(
             noise_multiplier=self.noise_multiplier / sensitivity_over(rounds, clients, self.bands),
-            **_schedule(clients, rounds, self.bands),
+            **schedule(clients, rounds, self.bands),
             unit="client",
             view="the published models",
             assumptions=assumptions,
@@ -123,24 +147,7 @@ class CentralDP:
 
     def spent(self, clients: Participation, rounds: int, delta: float) -> Epsilon:
         """What so many rounds cost."""
-        (found,) = spent_on([self.event(clients, rounds)], delta)
-        return found
-
-
-@lru_cache(maxsize=64)
-def central(noise: ClientNoise, clients: Participation, rounds: int) -> CentralDP:
-    """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
-
-    Raises:
-        ConfigError: an epsilon that no noise reaches.
-    """
-    multiplier = noise.noise_multiplier
-    if multiplier is None:
-        assert noise.epsilon is not None  # `fedguard.config.protocol.check`
-        schedule = _schedule(clients, rounds, noise.bands)
-        one = least_noise(epsilon=noise.epsilon, delta=noise.delta, **schedule)
-        multiplier = one * sensitivity_over(rounds, clients, noise.bands)
-    return CentralDP(noise_multiplier=multiplier, expected=clients.expected, clip=noise.clip, bands=noise.bands)
+        return spent([self.event(clients, rounds)], delta)
 
 
 def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:
@@ -148,7 +155,7 @@ def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:
     return sensitivity(square_root(bands), clients.participations(rounds)) if bands > 1 else 1.0
 
 
-def _schedule(clients: Participation, rounds: int, bands: int) -> _Schedule:
+def schedule(clients: Participation, rounds: int, bands: int) -> Schedule:
     """How the accountant is told who takes part when."""
     if bands > 1:
         return {"sample_rate": 1.0, "steps": 1, "sampling": clients.scheme}

@@ -26,8 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedguard.contracts import Epsilon
 from fedguard.errors import InputError, require
-from fedguard.privacy.accounting import Epsilon, Event, RDPAccountant, Reals
+from fedguard.privacy.accountants import spent
+from fedguard.privacy.accounting import Event, Reals
 from fedguard.privacy.mechanisms import Mechanism, mechanism_named
 from fedguard.privacy.rounding import ConditionalRounding
 from fedguard.secagg.entropy import Entropy, system
@@ -178,4 +180,4 @@ class DistributedDP:
         """
         one = self.for_round(contributors=expected, dim=dim, scale=scale)
         events = [one.event(contributors, count) for contributors, count in sorted(Counter(rounds).items())]
-        return RDPAccountant().spent(events, self.delta)
+        return spent(events, self.delta)

@@ -3,7 +3,6 @@
 data/            data sets, one file each
 partitions/      ways to deal the examples out to clients
 models/          families of networks
-own.py           what stands in a module of the user's own
 classification.py  the task that joins the three
 cohort.py        trains all clients of a round at once
 device.py        where it computes: on the processor or on a CUDA device

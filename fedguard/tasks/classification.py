@@ -16,13 +16,13 @@ from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
 from fedguard.contracts.returned import broken, returned, told
+from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
-from fedguard.rng import Rng
+from fedguard.rng import Rng, Streams
 from fedguard.tasks.cohort import Cohort, schedule
+from fedguard.tasks.compute import Compute
 from fedguard.tasks.data import loaded
-from fedguard.tasks.device import brought
 from fedguard.tasks.network import Network, Predictor
-from fedguard.tasks.own import FAILURES
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Classification(Task):
         rng: Rng,
         root_examples: int = 0,
         copying: Collection[int] = (),
+        compute: Compute | None = None,
     ) -> Classification:
         """Load the data, set the server's root examples aside, and deal the rest out to the clients.
 
@@ -56,6 +57,7 @@ class Classification(Task):
             root_examples: number of training examples that only the server gets.
             copying: clients that are dealt nothing. Each holds a copy of what one of the others holds, drawn at random and
                 no other twice before all are drawn.
+            compute: where it trains and is evaluated; by default on the processor, with the usual memory.
 
         Raises:
             ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
@@ -69,7 +71,7 @@ class Classification(Task):
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
         dealt = _dealt(partition, rest, clients - len(copying), rng.child("split"))
         parts = _parts(rest, _with_copies(dealt, clients, copying, rng.child("copies")))
-        network = _fitting(model, dataset)
+        network = _fitting(model, dataset, compute)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
     @property
@@ -104,10 +106,17 @@ class Classification(Task):
     def _cohort(self) -> Cohort:
         return Cohort(self.network, [*self.parts, *([] if self.root is None else [self.root])])
 
+    @cached_property
+    def _test_inputs(self) -> Tensor:
+        """Where the network computes."""
+        return self.dataset.test.x.to(self.network.compute.device)
+
     def initial_model(self, rng: Rng) -> Tensor:
         return Network(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
 
-    def local_updates(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> Tensor:
+    def local_updates(
+        self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
+    ) -> Tensor:
         if ROOT in clients and self.root is None:
             raise ConfigError("the server has no data of its own. Set server.root_data to a number of examples.")
         self._cohort.train(model, [len(self.parts) if client == ROOT else client for client in clients], plan, rng, out)
@@ -115,7 +124,7 @@ class Classification(Task):
 
     def evaluate(self, model: Tensor) -> Evaluation:
         test = self.dataset.test
-        logits = self.network.logits(model, brought(test.x))
+        logits = self.network.logits(model, self._test_inputs)
         right = logits.argmax(1) == test.y
         counts = torch.bincount(test.y, minlength=self.classes)
         by_class = torch.bincount(test.y, weights=right.double(), minlength=self.classes) / counts
@@ -125,7 +134,7 @@ class Classification(Task):
         return self.network(model, x)
 
     def predictor(self) -> Predictor:
-        return Predictor(self.network.module)
+        return Predictor(self.network)
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
         if target >= self.classes:
@@ -191,7 +200,7 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
     return tuple(examples[torch.from_numpy(part)] for part in dealt)
 
 
-def _fitting(model: Model, dataset: Dataset) -> Network:
+def _fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network:
     """The network, tried on the smallest and the largest input, forward and back.
 
     Raises:
@@ -199,10 +208,12 @@ def _fitting(model: Model, dataset: Dataset) -> Network:
     """
     extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
     try:
-        network = Network(model, dataset.shape, dataset.classes, Rng(0))
+        network = Network(model, dataset.shape, dataset.classes, Rng(0), compute)
         with torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(network.module)  # threads train on copies
+            before = torch.get_rng_state()
             logits, again = module(extremes), module(extremes)
+            draws = not torch.equal(before, torch.get_rng_state())  # Dropout may hit the same units twice
         loss = cross_entropy(logits, torch.arange(2) % dataset.classes)
         torch.autograd.grad(loss, list(module.parameters()))
     except ConfigError:
@@ -213,6 +224,6 @@ def _fitting(model: Model, dataset: Dataset) -> Network:
             f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
-    if not torch.allclose(logits, again, equal_nan=True):
+    if draws or not torch.allclose(logits, again, equal_nan=True):
         raise ConfigError(f"model {model}: expected the same logits for the same input; got others. Leave out Dropout.")
     return network

@@ -5,7 +5,7 @@ One interface, several engines: `engines.dense` batches MLPs over clients, `engi
 loop (``examples/plain_loop.py``).
 `engines.private` trains with differential privacy.
 
-An engine computes where its examples lie. With a CUDA device (`fedguard.tasks.device`) that is there, and here is the
+An engine computes where its examples lie. With a CUDA device (`fedguard.tasks.compute`) that is there, and here is the
 boundary: the examples are brought over once, the model and the plan for each round, and the updates come back.
 """
 
@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
-from fedguard.rng import Rng
-from fedguard.tasks.device import brought, device
+from fedguard.rng import Rng, Streams
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
-from fedguard.tasks.engines.parallel import memory_floats
 from fedguard.tasks.network import Network
 
 if TYPE_CHECKING:
@@ -39,12 +37,16 @@ Schedule = NDArray[np.int64]
 
 
 class Engine(Protocol):
-    """Trains some clients from one model by given schedules."""
+    """Trains some clients by given schedules."""
 
     def train(
         self, model: Tensor, clients: Sequence[int], schedules: Sequence[Schedule], plan: LocalPlan, out: Tensor
     ) -> None:
-        """Write what each client moved by into the rows of ``out``, float32 ``[len(clients), d]``."""
+        """Write what each client moved by into the rows of ``out``, float32 ``[n, d]``.
+
+        Args:
+            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
+        """
 
 
 class Cohort:
@@ -52,14 +54,14 @@ class Cohort:
 
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
         self.sizes = [len(part) for part in parts]
-        self._device = device()
-        parts = [part.replace(x=brought(part.x), y=brought(part.y)) for part in parts]
+        self._device = network.compute.device
+        parts = [part.replace(x=part.x.to(self._device), y=part.y.to(self._device)) for part in parts]
         self._general = ModuleEngine(network, parts)
         self._engine: Engine = self._general
         if network.widths:
-            self._engine = DenseEngine(network.widths, parts)
+            self._engine = DenseEngine(network.widths, parts, network.compute)
         elif shapes := conv_shapes(network.module, network.shape):
-            self._engine = ConvEngine(shapes, parts)
+            self._engine = ConvEngine(shapes, parts, network.compute)
         self._network, self._parts = network, parts
 
     @cached_property
@@ -68,13 +70,24 @@ class Cohort:
 
         return PrivateEngine(self._network, self._parts)
 
-    def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, out: Tensor) -> None:
-        """Train ``clients`` from ``model`` (float32 ``[d]``); client i draws from ``rng.child("client", i)`` alone."""
-        schedules = [schedule(plan, self.sizes[client], rng.child("client", client).numpy()) for client in clients]
+    def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor) -> None:
+        """Train ``clients`` and write what each moved by into ``out``; client i draws from ``rng.child("client", i)`` alone.
+
+        Args:
+            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
+            rng: of all, or one for each.
+        """
+        streams = [
+            one.child("client", client)
+            for one, client in zip([rng] * len(clients) if isinstance(rng, Rng) else rng, clients, strict=True)
+        ]
+        schedules = [
+            schedule(plan, self.sizes[client], one.numpy()) for client, one in zip(clients, streams, strict=True)
+        ]
         if self._device.type == "cpu":
-            self._train(model, clients, schedules, plan, rng, out)
+            self._train(model, clients, schedules, plan, streams, out)
         else:
-            self._train_there(model, clients, schedules, plan, rng, out)
+            self._train_there(model, clients, schedules, plan, streams, out)
 
     def _train_there(
         self,
@@ -82,15 +95,23 @@ class Cohort:
         clients: Sequence[int],
         schedules: Sequence[Schedule],
         plan: LocalPlan,
-        rng: Rng,
+        streams: Sequence[Rng],
         out: Tensor,
     ) -> None:
         """Train on the device, as many clients at a time as the engines may hold updates."""
-        start, together = model.to(self._device), max(1, memory_floats() // len(model))
+        together = max(1, self._network.compute.floats // model.shape[-1])
         for first in range(0, len(clients), together):
             some = slice(first, first + together)
             moved = torch.empty_like(out[some], device=self._device)
-            self._train(start, clients[some], schedules[some], self._brought(plan, clients[some]), rng, moved)
+            start = model if model.dim() == 1 else model[some]
+            self._train(
+                start.to(self._device),
+                clients[some],
+                schedules[some],
+                self._brought(plan, clients[some]),
+                streams[some],
+                moved,
+            )
             out[some].copy_(moved)
 
     def _brought(self, plan: LocalPlan, clients: Sequence[int]) -> LocalPlan:
@@ -112,11 +133,11 @@ class Cohort:
         clients: Sequence[int],
         schedules: Sequence[Schedule],
         plan: LocalPlan,
-        rng: Rng,
+        streams: Sequence[Rng],
         out: Tensor,
     ) -> None:
         if plan.private is not None:
-            self._private.train(model, clients, schedules, plan, out, rng)
+            self._private.train(model, clients, schedules, plan, out, streams)
             return
         engine = self._engine if plan.adjust is None and plan.project is None else self._general
         engine.train(model, clients, schedules, plan, out)

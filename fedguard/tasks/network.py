@@ -11,7 +11,7 @@ from torch.func import functional_call
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
-from fedguard.tasks.device import device
+from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_shapes import dense_widths, plain_layers
 
 
@@ -19,11 +19,15 @@ class Network:
     """Holds a module whose parameters are views of one flat float32 vector, so that loading is one copy.
 
     Attributes:
+        compute: where it computes; by default the processor, with the usual memory.
         flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
         widths: for a plain MLP the widths ``(inputs, hidden ..., classes)``; None for any other network.
     """
 
-    def __init__(self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng) -> None:
+    def __init__(
+        self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng, compute: Compute | None = None
+    ) -> None:
+        self.compute = compute or Compute()
         with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from the global generator
             torch.manual_seed(rng.entropy() % 2**63)
             self.module = model.build(shape, classes)
@@ -62,13 +66,13 @@ class Network:
 
     def __call__(self, model: Tensor, x: Tensor) -> Tensor:
         """``[B, classes]`` for inputs ``[B, *shape]`` under ``model``; gradients flow to both, and nothing is loaded."""
-        where = device()
+        where = self.compute.device
         return apply(self.on(where)[0], model.to(where), x.to(where)).cpu()
 
     @torch.no_grad()
     def logits(self, model: Tensor, x: Tensor, batch: int = 1000) -> Tensor:
         """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
-        module, flat = self.on(device())
+        module, flat = self.on(self.compute.device)
         flat.copy_(model)
         return torch.cat([module(part.to(flat.device)) for part in torch.split(x, batch)]).cpu()
 
@@ -98,14 +102,12 @@ class Predictor:
     Gradients flow to both. No way leads from it to data, nor to parameters that were loaded for a training.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self._copies = {torch.device("cpu"): bare(module)}
+    def __init__(self, network: Network) -> None:
+        self._device = network.compute.device
+        self._module = bare(network.module).to(self._device)
 
     def __call__(self, model: Tensor, x: Tensor) -> Tensor:
-        where = device()
-        if where not in self._copies:
-            self._copies[where] = copy.deepcopy(self._copies[torch.device("cpu")]).to(where)
-        return apply(self._copies[where], model.to(where), x.to(where)).cpu()
+        return apply(self._module, model.to(self._device), x.to(self._device)).cpu()
 
 
 def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor]:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import DPSGD, Examples, LocalPlan, Setup, Training
-from fedguard.privacy.record import private_plan
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.network import Network
@@ -50,7 +49,7 @@ class Shadows:
         """Shadows of a trial's federation."""
         sizes, clients = setup.task.sizes, setup.participation
         usual, together = sum(sizes) / len(sizes), min(clients.expected, len(sizes))
-        return cls(network, initial, setup.training, private_plan(setup), usual, len(sizes), together, noise)
+        return cls(network, initial, setup.training, setup.local_plan, usual, len(sizes), together, noise)
 
     def __call__(self, parts: Sequence[Examples], rng: Rng) -> Tensor:
         """float32 ``[k, d]``: one model for each of k sets of examples."""
@@ -70,10 +69,15 @@ class Shadows:
         local = plan.steps or (plan.epochs or 1) * math.ceil(self.usual / batch)
         if plan.private is not None:
             local = plan.private_steps(plan.private.sample_rate)
-        lr = training.server_step if training.algorithm == "fedsgd" else plan.lr
         share = size * self.together / (self.usual * self.clients)  # of the examples that a round's clients hold
         together = max(1, round(share * batch))
-        whole = replace(plan, lr=lr, epochs=None, steps=training.rounds * local, batch_size=together)
+        whole = replace(
+            plan,
+            lr=training.algorithm.lr_alone(training),
+            epochs=None,
+            steps=training.rounds * local,
+            batch_size=together,
+        )
         if plan.private is not None:
             return replace(whole, private=self._private(plan.private, share))
         if self.noise:

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedguard.bench.explain.settings import prose
-from fedguard.registry import iterate
+from fedguard.bench.docstrings import prose
+from fedguard.registry import installed
 
 SCRIPT = """
     from pathlib import Path
@@ -49,15 +49,28 @@ def texts(test: AppTest) -> str:
 
 
 def test_everything_in_the_registry_is_there(script):
-    kinds = ["attack", "inference", "protocol", "defense", "trigger", "data", "partition", "model"]
-    assert sorted(names(page(script))) == sorted(cls.name for _, cls in iterate(kinds))
+    kinds = [
+        "attack",
+        "inference",
+        "protocol",
+        "defense",
+        "trigger",
+        "data",
+        "partition",
+        "model",
+        "algorithm",
+        "masking",
+        "noise",
+        "availability",
+    ]
+    assert sorted(names(page(script))) == sorted(cls.name for _, cls in installed().classes(kinds))
 
 
 def test_search_looks_at_names_and_at_what_they_do(script):
     found = names(page(script, search="geometric"))
     assert "geometric_median" in found
     for name in found:
-        (cls,) = [cls for _, cls in iterate() if cls.name == name]
+        (cls,) = [cls for _, cls in installed().classes() if cls.name == name]
         assert "geometric" in f"{cls.name} {cls.summary()}".lower()
 
 
@@ -70,7 +83,7 @@ def test_what_full_masking_refuses_is_what_needs_single_updates_or_sums_of_group
 
 def test_filters_add_up(script):
     test = page(script, kind="inference", goal="membership")
-    assert set(names(test)) == {cls.name for _, cls in iterate(["inference"]) if cls.goal == "membership"}
+    assert set(names(test)) == {cls.name for _, cls in installed().classes(["inference"]) if cls.goal == "membership"}
     with_sums = names(page(script, kind="inference", sees=["sum", "model"]))
     assert "spear" in with_sums
     assert "fed_mia" not in with_sums
@@ -106,7 +119,7 @@ def test_parameters_have_defaults_and_meanings(script):
     table = page(script, name="dirichlet").dataframe[1].value
     assert table.to_dict("records")[0] == {
         "parameter": "alpha",
-        "type": "float",
+        "type": "float > 0",
         "default": "0.5",
         "what it means": "concentration; 100 is almost IID, 1 is mild, 0.1 is severe.",
     }
@@ -122,7 +135,7 @@ def test_an_attack_on_data_has_no_picture_and_is_shown_all_the_same(script):
 
 
 def test_prose_ends_where_the_arguments_begin():
-    for _, cls in iterate():
+    for _, cls in installed().classes():
         told = prose(cls.__doc__ or "")
         assert told.startswith(cls.summary())
         assert not [line for line in told.splitlines() if line in ("Args:", "Attributes:", "Raises:")]

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
-from fedguard.app.trends import points
-from fedguard.app.views.gate import _audit_row
 from scipy.special import expit, logit
 from scipy.stats import t
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
+from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
+from fedguard.app.trends import points
+from fedguard.app.views.gate import _audit_row
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
 from fedguard.bench.gate.work import gate, make_baseline

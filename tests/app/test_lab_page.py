@@ -11,22 +11,22 @@ from html import escape
 from os import getpid
 
 import pytest
+from markdown_it import MarkdownIt
+from streamlit.testing.v1 import AppTest
+
+import fedguard as fg
 from fedguard.app.charts.live import MOST, live
 from fedguard.app.lab.composition import Choice, Composition, as_yaml
 from fedguard.app.lab.judged import judged
 from fedguard.app.lab.result import against_clean, corners
 from fedguard.app.words import escaped
-from markdown_it import MarkdownIt
-from streamlit.testing.v1 import AppTest
-
-import fedguard as fg
-from fedguard.bench.explain.settings import MODES, NOISES, SECTIONS, settings, value_of
-from fedguard.bench.progress import Listener
-from fedguard.bench.record import reproducible
+from fedguard.bench.explain.settings import SECTIONS, settings, value_of
+from fedguard.bench.records.record import reproducible
+from fedguard.bench.running.progress import Listener
 from fedguard.config import read_document
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import ConfigError
-from fedguard.registry import iterate
+from fedguard.registry import installed
 
 SCRIPT = """
     from pathlib import Path
@@ -63,6 +63,7 @@ def composition(attack="alie", defense="krum", **more) -> Composition:
             "defense": (Choice("nnm", {}), Choice(defense, {})),
             "mode": Choice("off", {}),
             "noise": Choice("none", {}),
+            "algorithm": Choice("fedavg", {}),
             "sections": {"clients": {"malicious": 4}, "training": {"rounds": 2}},
             "seeds": 2,
             **more,
@@ -73,7 +74,7 @@ def composition(attack="alie", defense="krum", **more) -> Composition:
 def workers() -> list[str]:
     """This process's worker processes."""
     lines = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in lines if "fedguard.bench.worker" in line and line.split()[0] == str(getpid())]
+    return [line for line in lines if "fedguard.bench.running.worker" in line and line.split()[0] == str(getpid())]
 
 
 def test_the_suite_holds_the_four_corners_and_its_yaml_reads_back_the_same(tmp_path):
@@ -92,12 +93,12 @@ def test_parameters_masks_and_noise_stand_in_the_suite_as_a_suite_takes_them():
     ).suite()
     assert suite["matrix"]["attack"] == ["none"]
     assert suite["protocol"] == {
-        "secure_aggregation": {"group_testing": {"tests": 8}},
+        "secure_aggregation": "group_testing(tests=8)",
         "privacy": {"kind": "record", "epsilon": 3.0},
     }
     assert suite["task"]["model"] == "mlp(hidden=[32, 16])"
     groups = composition(mode=Choice("groups", {"groups": 4})).suite()
-    assert groups["protocol"] == {"secure_aggregation": {"groups": 4}}
+    assert groups["protocol"] == {"secure_aggregation": "groups(groups=4)"}
     assert fg.api.lay_out(groups)[1].positions[-1][1].rows == 4
 
 
@@ -107,7 +108,7 @@ def test_another_composition_has_another_name():
 
 
 def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs():
-    for kind, cls in iterate(["attack", "inference", "data", "model", "partition"]):
+    for kind, cls in installed().classes(["attack", "inference", "data", "model", "partition"]):
         key = "attack" if kind == "inference" else kind
         more = {} if key == "attack" else {key: Choice(cls.name, {})}
         suite = composition(attack=cls.name if key == "attack" else "none", defense="mean", **more).suite()
@@ -117,16 +118,13 @@ def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs
                 fg.api.lay_out(suite)
         else:
             fg.api.lay_out(suite)
-    for _, cls in iterate(["defense"]):
+    for _, cls in installed().classes(["defense"]):
         rule = () if issubclass(cls, AggregationRule) else (Choice("mean", {}),)
         fg.api.lay_out(dataclasses.replace(composition(), defense=(Choice(cls.name, {}), *rule)).suite())
 
 
 def test_every_setting_says_what_it_means():
-    described = [cls for _, cls in iterate()] + [
-        *SECTIONS.values(),
-        *(form for form in (*MODES.values(), *NOISES.values()) if form),
-    ]
+    described = [*(cls for _, cls in installed().classes()), *SECTIONS.values()]
     silent = [(cls.__name__, one.name) for cls in described for one in settings(cls) if not one.meaning]
     assert silent == []
 
@@ -167,6 +165,7 @@ def test_too_few_clients_for_a_rule_are_refused_in_the_rule_s_own_words(tmp_path
     [
         ({"clients__malicious": "40"}, "clients: malicious: expected fewer than clients.total = 20; got 40."),
         ({"attack": "alie", "alie__z": "high"}, "alie: z: input should be a valid number"),
+        ({"attack": "ipm", "ipm__tau": "-1"}, "ipm: tau: expected more than 0; got -1.0."),
         ({"noise": "record", "record__noise_multiplier": "1"}, "expected exactly one of noise_multiplier and epsilon; got both."),
     ],
 )  # fmt: skip
@@ -176,10 +175,15 @@ def test_what_cannot_be_laid_out_is_one_line(tmp_path, query, line):
     assert any(line in code.value and "\n" not in code.value for code in test.code)
 
 
+def test_a_field_says_in_which_range_its_value_may_be(tmp_path):
+    field = next(one for one in lab(tmp_path, attack="ipm").text_input if one.label == "tau")
+    assert field.help.endswith(escaped("(float > 0)"))
+
+
 def test_what_is_legal_says_who_sees_what():
     found = judged(composition(attack="alie", defense="krum").suite())
     assert found.legal
-    assert found.words[0].startswith("4 of 20 clients collude from round 1 to the end")
+    assert found.words[0].startswith("4 of 20 clients are malicious from round 1 to the end")
     assert "The attack sees the honest clients' updates." in found.words
     assert any("is told f = 4 of n = 20 rows" in line for line in found.words)
     # {none, silent colluders, alie} x {mean, krum} on two seeds
@@ -267,8 +271,8 @@ def test_a_listener_is_asked_while_nothing_happens(tmp_path):
         def close(self):
             self.closed = True
 
-    from fedguard.bench.runner import Runner
-    from fedguard.bench.store import RunFolder
+    from fedguard.bench.records.store import RunFolder
+    from fedguard.bench.running.runner import Runner
 
     pool = Silent()
     _, plan = fg.api.lay_out({"seeds": 1, "training": {"rounds": 1}})
@@ -282,7 +286,7 @@ def test_a_run_that_another_one_writes_to_is_told_in_one_line(tmp_path):
     name = (
         next(code.value for code in test.code if code.value.startswith("# fedguard run")).split("name: ")[1].split()[0]
     )
-    folder = fg.bench.store.RunFolder(tmp_path / "store" / name)
+    folder = fg.bench.records.store.RunFolder(tmp_path / "store" / name)
     folder.create()
     with folder.lock():
         test.button[0].click().run()

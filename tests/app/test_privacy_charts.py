@@ -8,12 +8,12 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from fedguard.app.charts.privacy import bounds, frontier, roc
 
-from fedguard.bench.audit import CellAudit
-from fedguard.bench.disclosure import Place, Recognised
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.trilemma import Point, Trilemma, Worst
+from fedguard.app.charts.privacy import bounds, frontier, roc
+from fedguard.bench.audits.cells import CellAudit
+from fedguard.bench.results.disclosure import Place, Recognised
+from fedguard.bench.results.trilemma import Point, Trilemma, Worst
+from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.membership import membership
 from fedguard.privacy.audit import Audit, Bound, Check
 from fedguard.rng import Rng

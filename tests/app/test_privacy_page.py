@@ -15,9 +15,9 @@ from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.audits import stored_audit, suite_digest
-from fedguard.bench.disclosure import hidden, picture, promises, rebuilt, recognised
-from fedguard.bench.run import Run
+from fedguard.bench.audits.suites import stored_audit, suite_digest
+from fedguard.bench.results.disclosure import hidden, picture, promises, rebuilt, recognised
+from fedguard.bench.results.run import Run
 from fedguard.commands.audit import audit
 from fedguard.errors import StoreError
 
@@ -113,7 +113,7 @@ def test_promises_are_those_of_the_records(run):
         recorded = [
             record["result"]["privacy"]["epsilon"]
             for record in run.records.values()
-            if record["threat_card"]["attack"] != "dropout"  # silent colluders are no position of the matrix
+            if record["threat_card"]["attack"] != "dropout"  # silent malicious clients are no position of the matrix
             if record["status"] == "ok" and (record["result"]["privacy"] or {}).get("kind") == kind
         ]
         assert found[kind].epsilon == (min(recorded), max(recorded))
@@ -136,7 +136,7 @@ def test_who_gets_no_guarantee_is_told_why(tmp_path):
     assert attacked.epsilon is None
     assert attacked.figure == "no guarantee"
     assert attacked.attacks == ("ipm",)
-    assert attacked.words.startswith("No guarantee: the colluders know how many take part")
+    assert attacked.words.startswith("No guarantee: the malicious clients know how many take part")
 
 
 def test_every_epsilon_stands_on_the_page(run, monkeypatch):
@@ -331,7 +331,7 @@ def test_a_broken_audit_is_one_line_and_no_crash(broken, audited, tmp_path):
     text = path.read_text()
     content = {"changed": text.replace("consistent", "consistant", 1)}.get(broken, broken)
     if broken == "renamed":
-        from fedguard.bench.record import to_text
+        from fedguard.bench.records.record import to_text
 
         inner = json.loads(text)
         inner["audits"][0]["verdict"] = "splendid"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from fedguard.app.charts.colours import COLOURS, GREY
-from fedguard.app.charts.profile import REST, coloured, pieces
-from fedguard.app.charts.profile import profile as drawn
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
-from fedguard.bench.profile import Part, Stage, together
-from fedguard.bench.record import from_text, to_text
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.profile import REST, coloured, pieces
+from fedguard.app.charts.profile import profile as drawn
+from fedguard.bench.records.record import from_text, to_text
+from fedguard.bench.results.profile import Part, Stage, together
 
 SUITE = {
     "name": "timed",

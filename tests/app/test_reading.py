@@ -9,11 +9,11 @@ import shutil
 import time
 
 import pytest
-from fedguard.app import data, words
 
 import fedguard as fg
-from fedguard.bench.record import from_text, to_text
-from fedguard.bench.run import Run
+from fedguard.app import data, words
+from fedguard.bench.records.record import from_text, to_text
+from fedguard.bench.results.run import Run
 
 SUITE = {
     "name": "tiny",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+
 from fedguard.app.charts.breakdown import breakdown, has_gaps
 from fedguard.app.charts.breakdown import points as breakdown_points
-from fedguard.app.charts.curves import class_rows, classes, curves, points
+from fedguard.app.charts.curves import axes, class_rows, classes, curves, points
 from fedguard.app.charts.heatmap import heatmap, positions
-
-from fedguard.bench.breakdown import WORST
-from fedguard.bench.breakdown import breakdown as broken_down
-from fedguard.bench.matrix import matrix
+from fedguard.bench.results.breakdown import WORST
+from fedguard.bench.results.breakdown import breakdown as broken_down
+from fedguard.bench.results.matrix import matrix
 
 
 def row(attack, defense, seed, value, status="ok", **more):
@@ -132,7 +132,7 @@ def test_colours_point_the_same_way_for_every_figure():
 
 def record(seed, accuracy, backdoor=None, classes=(0.5, None), loss=(2.0, 1.0)):
     curve = {"round": [1, 2], "accuracy": accuracy, "backdoor": backdoor or [None, None], "loss": list(loss)}
-    return {"seed": seed, "result": {"curve": curve, "class_accuracy": list(classes)}}
+    return {"seed": seed, "status": "ok", "result": {"curve": curve, "class_accuracy": list(classes)}}
 
 
 def test_curves_hold_every_evaluation_of_every_seed_and_the_clean_ones():
@@ -140,10 +140,18 @@ def test_curves_hold_every_evaluation_of_every_seed_and_the_clean_ones():
     assert sorted(point["accuracy"] for point in datasets(chart)) == pytest.approx([10, 20, 30, 40, 90, 95])
 
 
+def test_a_curve_is_drawn_over_time_where_all_that_are_shown_have_one():
+    timed, untimed = record(0, [0.1, 0.2]), record(1, [0.3, 0.4])
+    timed["result"]["curve"] |= {"updates": [8, 16], "seconds": [1.5, 4.0], "bytes_up": [100, 200]}
+    assert axes([timed]) == ["round", "updates", "seconds", "bytes_up"] and axes([timed, untimed]) == ["round"]
+    assert points(timed, "accuracy", "seconds")[1] == {"seconds": 4.0, "accuracy": 20.0, "seed": "0"}
+    assert [point["seconds"] for point in datasets(curves([timed], over="seconds"))] == [1.5, 4.0]
+
+
 def test_what_was_not_evaluated_is_no_point():
     assert points(record(0, [0.1, 0.2], [None, 0.7]), "backdoor") == [{"round": 2, "backdoor": 70.0, "seed": "0"}]
     assert points(record(0, [0.1, 0.2], loss=(None, 1.5)), "loss") == [{"round": 2, "loss": 1.5, "seed": "0"}]
-    assert points({"seed": 0, "result": None}, "accuracy") == []
+    assert points({"seed": 0, "status": "failed", "result": None}, "accuracy") == []
 
 
 def test_classes_have_means_with_intervals_within_0_and_100():

@@ -6,15 +6,15 @@ import json
 import shutil
 
 import pytest
-from fedguard.app import data, words
-from fedguard.app.charts.answer import spans
-from fedguard.app.views.cell import clean_models
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
-from fedguard.bench.answer import standings
-from fedguard.bench.matrix import FIGURES
-from fedguard.bench.record import from_text, to_text
+from fedguard.app import data, words
+from fedguard.app.charts.answer import spans
+from fedguard.app.views.cell import clean_models
+from fedguard.bench.records.record import from_text, to_text
+from fedguard.bench.results.answer import standings
+from fedguard.metrics.figures import FIGURES
 
 SUITE = {
     "name": "tiny",
@@ -237,7 +237,7 @@ def test_matrix_has_one_heatmap_for_each_setting(swept, page):
 
 
 def test_matrix_opens_where_attacks_have_figures(swept, page, monkeypatch):
-    """Without hostile clients every attack is refused; one who wants to see that wall chooses it."""
+    """Without malicious clients every attack is refused; one who wants to see that wall chooses it."""
     monkeypatch.setattr("fedguard.app.views.matrix._AT_ONCE", 1)
     assert page(swept, "matrix").selectbox(key="menu: setting").value == "clients.malicious = 1"
     asked = page(swept, "matrix", setting="clients.malicious = 0")
@@ -362,7 +362,7 @@ def test_corners_are_those_of_the_records(run):
     four = [record["result"]["corners"] for record in records]
     assert rows["attack"]["defense"].startswith(f"{50 * sum(one['attack_defense'] for one in four):.1f}")
     assert rows["nobody attacks"]["plain mean"].startswith(f"{50 * sum(one['clean_mean'] for one in four):.1f}")
-    silent = rows["the colluders send nothing"]
+    silent = rows["the malicious clients send nothing"]
     assert silent["plain mean"].startswith(f"{50 * sum(one['silent_mean'] for one in four):.1f}")
     assert silent["defense"].startswith(f"{50 * sum(one['silent_defense'] for one in four):.1f}")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedguard.app.charts.secagg import cost, flow
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
-from fedguard.bench.disclosure import hidden
-from fedguard.bench.explain.masks import SETUPS, who_sees_what
+from fedguard.app.charts.secagg import cost, flow
+from fedguard.bench.explain.masks import setups, who_sees_what
 from fedguard.bench.explain.session import MEANING, STEPS, costs, measure, play, traffic
+from fedguard.bench.results.disclosure import hidden
 from fedguard.errors import ConfigError, UnknownName
 
 PAGE = """
@@ -51,7 +51,7 @@ def page(store, run, part, monkeypatch):
 
 
 def test_without_masks_the_server_sees_each_update_and_under_masks_nobody_does(sights):
-    assert set(sights) == set(SETUPS)
+    assert set(sights) == set(setups())
     for name, one in sights.items():
         masked = not name.startswith("off")
         assert ("each client's update" in one.server) is not masked
@@ -166,10 +166,10 @@ def test_the_picture_of_a_step_has_a_line_for_each_message():
 def test_who_sees_what_is_shown_for_each_mode(run, tmp_path, sights, monkeypatch):
     test = page(tmp_path, "", "Who sees what", monkeypatch)
     table = test.dataframe[0].value
-    assert list(table["protocol"]) == list(SETUPS)
+    assert list(table["protocol"]) == list(setups())
     full = sights["full"]
     assert (
-        table["defenses that run"][list(SETUPS).index("full")]
+        table["defenses that run"][list(setups()).index("full")]
         == f"{len(full.runs)} of {len(full.runs) + len(full.refused)}"
     )
     listed = {name for text in test.text for name in text.value.split(", ")}

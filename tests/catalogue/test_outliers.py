@@ -14,13 +14,14 @@ import torch
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.architectures.clients import Clients
+from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
-from fedguard.bench.card import acts_on
-from fedguard.bench.check import refused_cells
+from fedguard.bench.running.card import acts_on
+from fedguard.bench.running.check import refused_cells
 from fedguard.contracts import Examples, Participation, PoisonAttack, RoundReport, Sight, Training
 from fedguard.errors import ConfigError, ContractError
 from fedguard.metrics.minority import minorities
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.table import normal
 from tests.test_attacks import build, data_view, view
@@ -28,7 +29,7 @@ from tests.test_training import deal, set_up
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 ON_DATA = ["label_noise", "dead_pixels", "stuck_sensor", "gain_drift", "wrong_normalization"]
-FEDSGD = Training(algorithm="fedsgd", rounds=4, lr=0.5, batch_size=16)
+FEDSGD = Training(algorithm=FedSGD(), rounds=4, lr=0.5, batch_size=16)
 
 
 def images(count=50, shape=(1, 8, 8), seed=0) -> Examples:
@@ -191,7 +192,7 @@ def test_a_duplicated_client_sends_what_the_next_honest_one_sends():
     honest = normal(4, 6)
     seen = view(honest, f=3, clients=(1, 4, 5, 8))  # the faulty ones are 4, 5 and 6 there; here 2, 6 and 9
     for faulty, doubled in (((2, 6, 9), (4, 8, 1)), ((0, 3, 7), (1, 4, 8))):
-        sent = build("duplicated_client").craft(seen.narrowed("test", Sight.HONEST_UPDATES, hostile=faulty))
+        sent = build("duplicated_client").craft(seen.narrowed("test", Sight.HONEST_UPDATES, malicious=faulty))
         for row, client in zip(sent, doubled, strict=True):
             assert torch.equal(row, honest[(1, 4, 5, 8).index(client)])
     nobody = view(honest[:0], f=2, clients=None).narrowed("test", Sight.HONEST_UPDATES, honest_clients=())
@@ -201,19 +202,19 @@ def test_a_duplicated_client_sends_what_the_next_honest_one_sends():
 @pytest.mark.parametrize("delay", [10, 50])
 def test_stale_sends_what_was_computed_that_many_rounds_ago(delay):
     """Through the clients' own side of the round: what they send in round t is what they computed in round t - delay."""
-    task, rounds, hostile = deal("softmax"), delay + 8, (1, 4)
-    training = Training(algorithm="fedsgd", rounds=rounds, lr=0.5, batch_size=16, worker_momentum=0.9)
+    task, rounds, malicious = deal("softmax"), delay + 8, (1, 4)
+    training = Training(algorithm=FedSGD(), rounds=rounds, lr=0.5, batch_size=16, worker_momentum=0.9)
     clean = Clients(set_up(task, training))
-    late = Clients(set_up(task, training, attack=f"stale(delay={delay})", hostile=hostile, told=2))
+    late = Clients(set_up(task, training, attack=f"stale(delay={delay})", malicious=malicious, told=2))
     models = [task.initial_model(Rng(round)) for round in range(rounds)]
     computed: list[dict[int, torch.Tensor]] = []
     for round, model in enumerate(models, start=1):
         buffer = torch.empty(6, task.dim)
-        wire = clean.send(model, round, range(6), lambda honest, hostile: None, buffer)
+        wire = clean.send(model, round, range(6), lambda honest, malicious: None, buffer)
         computed.append({client: row.clone() for client, row in zip(wire.clients, wire.updates, strict=True)})
-        sent = late.send(model, round, range(6), lambda honest, hostile: None, torch.empty(6, task.dim))
+        sent = late.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
         for client, row in zip(sent.clients, sent.updates, strict=True):
-            due = max(0, round - 1 - delay) if client in hostile else round - 1
+            due = max(0, round - 1 - delay) if client in malicious else round - 1
             assert torch.allclose(row, computed[due][client], atol=1e-6), (round, client)
     assert (computed[0][1] - computed[7][1]).abs().max() > 1e-3  # the rounds differ, so the test can fail
 
@@ -224,11 +225,11 @@ def test_stale_sends_what_was_computed_that_many_rounds_ago(delay):
 def test_a_client_that_drops_out_is_absent_from_the_round():
     """It is as if the others were alone: the same model as in a federation in which they alone were chosen."""
     task, others = deal("softmax", clients=9), (0, 2, 3, 5, 6, 7)
-    setup = set_up(task, FEDSGD, attack="dropout", hostile=(1, 4, 8), told=3, pipeline="trimmed_mean")
+    setup = set_up(task, FEDSGD, attack="dropout", malicious=(1, 4, 8), told=3, pipeline="trimmed_mean")
     reports = list(Server().run(setup))
     for report in reports:
         assert set(report.clients) == set(others)
-        assert (report.received, report.hostile, report.not_finite, report.abandoned) == (6, frozenset(), (), None)
+        assert (report.received, report.malicious, report.not_finite, report.abandoned) == (6, frozenset(), (), None)
         assert report.told == 2  # the assumed share, 3 of 9, of the 6 that sent
 
     class Others(Participation):
@@ -242,14 +243,14 @@ def test_a_client_that_drops_out_is_absent_from_the_round():
 
 def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_comes():
     task = deal("softmax", clients=10)
-    training = Training(algorithm="fedsgd", rounds=150, lr=0.01, batch_size=1)
-    setup = set_up(task, training, attack="dropout(rate=0.3)", hostile=range(5), told=5)
+    training = Training(algorithm=FedSGD(), rounds=150, lr=0.01, batch_size=1)
+    setup = set_up(task, training, attack="dropout(rate=0.3)", malicious=range(5), told=5)
     reports = list(Server().run(setup))
     there = np.array([[client in report.clients for client in range(10)] for report in reports])
     assert there[:, 5:].all()
     away = 1 - there[:, :5].mean()
     assert away == pytest.approx(0.3, abs=5 * math.sqrt(0.3 * 0.7 / 750))
-    assert all(report.hostile == {client for client in report.clients if client < 5} for report in reports)
+    assert all(report.malicious == {client for client in report.clients if client < 5} for report in reports)
     assert all(report.told == math.ceil(5 * report.received / 10) for report in reports)
     together = (there[:, 0] & there[:, 1]).mean()  # each on its own
     assert together == pytest.approx(0.49, abs=5 * math.sqrt(0.49 * 0.51 / 150))
@@ -261,16 +262,16 @@ def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_
 def test_one_that_comes_sends_its_honest_update():
     task = deal("softmax")
     clean, faulty = (
-        Clients(set_up(task, FEDSGD, attack=attack, hostile=(0, 1, 2, 3), told=2))
+        Clients(set_up(task, FEDSGD, attack=attack, malicious=(0, 1, 2, 3), told=2))
         for attack in (None, "dropout(rate=0.5)")
     )
     model, seen = task.initial_model(Rng(0)), set()
     for round in range(1, 9):
-        wire = clean.send(model, round, range(6), lambda honest, hostile: None, torch.empty(6, task.dim))
+        wire = clean.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
         honest = dict(zip(wire.clients, wire.updates, strict=True))
-        wire = faulty.send(model, round, range(6), lambda honest, hostile: None, torch.empty(6, task.dim))
+        wire = faulty.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
         assert len(wire.updates) == len(wire.clients)
-        assert wire.hostile == set(wire.clients) - {4, 5}
+        assert wire.malicious == set(wire.clients) - {4, 5}
         for client, row in zip(wire.clients, wire.updates, strict=True):
             assert torch.allclose(row, honest[client], atol=1e-6)
         seen.add(len(wire.clients))
@@ -279,7 +280,7 @@ def test_one_that_comes_sends_its_honest_update():
 
 def test_if_nobody_answers_the_round_changes_nothing():
     task = deal("softmax")
-    setup = set_up(task, FEDSGD, attack="dropout", hostile=range(6), told=2)
+    setup = set_up(task, FEDSGD, attack="dropout", malicious=range(6), told=2)
     start = task.initial_model(setup.rng.child("model"))
     for report in Server().run(setup):
         assert (report.clients, report.abandoned) == ((), "no update reached the server")
@@ -290,9 +291,9 @@ def test_silence_proves_nothing_while_nan_does():
     """The silent may have been honest, so the share of malicious clients among those who sent is taken for the same."""
     task = deal("softmax")
     for attack, told in (("dropout", 2), ("nan", 0)):
-        setup = set_up(task, FEDSGD, attack=attack, hostile=(1, 4), told=2, pipeline="mean")
+        setup = set_up(task, FEDSGD, attack=attack, malicious=(1, 4), told=2, pipeline="mean")
         assert {report.told for report in Server().run(setup)} == {told}
-    setup = set_up(task, FEDSGD, attack="dropout", hostile=(1, 4), told=2, pipeline="trimmed_mean")
+    setup = set_up(task, FEDSGD, attack="dropout", malicious=(1, 4), told=2, pipeline="trimmed_mean")
     for report in Server().run(setup):  # no rule is told less than may be true: rather the round is given up, openly
         assert report.abandoned is not None
         assert "trimmed_mean needs n >= 2f + 1, with f = 2: 5 updates; got n = 4" in report.abandoned
@@ -305,18 +306,18 @@ def test_what_the_silent_are_shown_cannot_be_changed_and_the_others_stand_in_the
         name, needs = "half", (Sight.OWN_DATA | Sight.MODEL,)
 
         def silent(self, view):
-            seen.append((view.round, view.position, view.hostile, view.model.shape))
+            seen.append((view.round, view.position, view.malicious, view.model.shape))
             return view.position == 0
 
         def craft(self, view):
-            assert view.hostile == (2, 4)
+            assert view.malicious == (2, 4)
             assert (view.f, view.n) == (2, 5)
             return view.own
 
-    setup = set_up(deal("softmax"), Training(rounds=1), attack=Half(), hostile=(1, 2, 4), told=1)
+    setup = set_up(deal("softmax"), Training(rounds=1), attack=Half(), malicious=(1, 2, 4), told=1)
     (report,) = Server().run(setup)
     assert seen == [(1, position, (1, 2, 4), (650,)) for position in range(3)]
-    assert report.hostile == {2, 4}
+    assert report.malicious == {2, 4}
 
     class Tamper(Half):
         def silent(self, view):
@@ -341,11 +342,11 @@ def test_the_server_gets_what_the_fault_makes_of_the_honest_update(name):
     """Round by round the faulty client's update is its honest one on the faulty data, and the honest ones are untouched."""
     task = deal("softmax")
     attack = build(name)
-    setup = set_up(task, Training(rounds=3, lr=0.1), attack=attack, hostile=(2,), told=1)
+    setup = set_up(task, Training(rounds=3, lr=0.1), attack=attack, malicious=(2,), told=1)
     clients, plan = Clients(setup), setup.training.plan()
     model = task.initial_model(Rng(0))
     for round in (1, 2, 3):
-        wire = clients.send(model, round, range(6), lambda honest, hostile: None, torch.empty(6, task.dim))
+        wire = clients.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
         rng = setup.rng.child("round", round)
         clean, wrong = torch.empty(6, task.dim), torch.empty(1, task.dim)
         task.local_updates(model, range(6), plan, rng, clean)
@@ -361,9 +362,9 @@ def test_the_server_gets_what_the_fault_makes_of_the_honest_update(name):
 
 def test_duplicated_clients_reach_the_server_as_exact_copies():
     task = deal("softmax")
-    setup = set_up(task, Training(rounds=1), attack="duplicated_client", hostile=(2, 5), told=2)
+    setup = set_up(task, Training(rounds=1), attack="duplicated_client", malicious=(2, 5), told=2)
     model = task.initial_model(Rng(0))
-    wire = Clients(setup).send(model, 1, range(6), lambda honest, hostile: None, torch.empty(6, task.dim))
+    wire = Clients(setup).send(model, 1, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
     rows = dict(zip(wire.clients, wire.updates, strict=True))
     assert torch.equal(rows[2], rows[3])
     assert torch.equal(rows[5], rows[0])
@@ -374,19 +375,19 @@ def test_duplicated_clients_reach_the_server_as_exact_copies():
     ("attack", "message"),
     [
         ("unit_error(factor=0)", "unit_error: factor: expected more than 0; got 0"),
-        ("label_noise(share=0)", "label_noise: share: expected a probability in .0, 1.; got 0"),
-        ("label_noise(share=1.2)", "expected a probability in .0, 1.; got 1.2"),
+        ("label_noise(share=0)", "label_noise: share: expected a number in .0, 1."),
+        ("label_noise(share=1.2)", "share: expected a number in .0, 1."),
         ("label_noise(noise='odd')", "label_noise: noise: .*'symmetric' or 'asymmetric'"),
-        ("dead_pixels(share=-0.1)", "dead_pixels: share: expected a fraction in .0, 1.; got -0.1"),
-        ("stuck_sensor(share=2)", "stuck_sensor: share: expected a fraction in .0, 1.; got 2"),
-        ("gain_drift(drift=-1)", "gain_drift: drift: expected more than -1 per round; got -1"),
+        ("dead_pixels(share=-0.1)", "dead_pixels: share: expected a number in .0, 1."),
+        ("stuck_sensor(share=2)", "stuck_sensor: share: expected a number in .0, 1."),
+        ("gain_drift(drift=-1)", "gain_drift: drift: expected more than -1"),
         ("wrong_normalization(scale=0)", "wrong_normalization: scale: expected any number but 0; got 0"),
-        ("dropout(rate=0)", "dropout: rate: expected a probability in .0, 1.; got 0"),
+        ("dropout(rate=0)", "dropout: rate: expected a number in .0, 1."),
     ],
 )
 def test_wrong_parameters_are_refused(attack, message):
     with pytest.raises(ConfigError, match=message):
-        registry().build("attack", attack)
+        installed().build("attack", attack)
 
 
 # The honest minority.
@@ -396,7 +397,7 @@ LABELS = np.repeat(np.arange(10), 143)
 
 def shares(spec, clients=20, seed=0, labels=LABELS):
     examples = Examples(torch.zeros(len(labels), 1), torch.from_numpy(labels))
-    return registry().build("partition", spec).split(examples, clients, Rng(seed))
+    return installed().build("partition", spec).split(examples, clients, Rng(seed))
 
 
 @pytest.mark.parametrize("holders", [1, 3])
@@ -436,8 +437,8 @@ def test_the_other_classes_are_dealt_iid():
 @pytest.mark.parametrize(
     ("spec", "clients", "message"),
     [
-        ("rare_class(label=-1)", 20, "rare_class: label: expected a class number; got -1"),
-        ("rare_class(holders=0)", 20, "rare_class: holders: expected at least 1 client; got 0"),
+        ("rare_class(label=-1)", 20, "rare_class: label: expected at least 0"),
+        ("rare_class(holders=0)", 20, "rare_class: holders: expected at least 1"),
         ("rare_class(holders=6)", 5, "rare_class: holders: expected at most clients.total = 5; got 6"),
         ("rare_class(label=10)", 20, "expected an example of class 10 for each of 1 holders; got 0"),
         ("rare_class", 1500, "expected at least one example of another class per client; got 1287 for 1500 clients"),
@@ -454,7 +455,7 @@ def report(clients, excluded, not_finite=()) -> RoundReport:
         round=1,
         model=torch.zeros(1),
         clients=clients,
-        hostile=frozenset(),
+        malicious=frozenset(),
         told=0,
         not_finite=not_finite,
         excluded=excluded,
@@ -486,7 +487,7 @@ def test_minorities_are_honest_clients_with_what_few_have():
         report((2, 3), None),  # a round that was abandoned: no judgement
         report((2, 3), (3,), not_finite=(2,)),
     ]
-    found = minorities(task, reports, hostile={4}, class_accuracy=[1.0, 0.8, 0.25, None])
+    found = minorities(task, reports, malicious={4}, class_accuracy=[1.0, 0.8, 0.25, None])
     assert found == [
         {"client": 2, "classes": [2], "excluded": pytest.approx(3 / 4), "accuracy": 0.25},
         {"client": 3, "classes": [2], "excluded": pytest.approx(1 / 4), "accuracy": 0.25},

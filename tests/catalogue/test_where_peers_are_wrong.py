@@ -10,11 +10,12 @@ import torch
 import fedguard as fg
 from fedguard.aggregation import aggregate
 from fedguard.architectures import wire
+from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.contracts import Gram, Model, Training
 from fedguard.errors import ConfigError, ContractError, InputError
 from fedguard.kernels import gram_matrix
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.network import Network
 from tests.table import context, normal, run
@@ -68,7 +69,7 @@ def test_krum_still_sees_the_outlier_among_long_updates():
 def test_bucketing_uses_each_row_exactly_once(size):
     for n in (*range(1, 14), 50):
         for seed in range(20):
-            stage = registry().build("defense", {"name": "bucketing", "size": size})
+            stage = installed().build("defense", {"name": "bucketing", "size": size})
             matrix = stage.matrix(Gram(lambda: torch.zeros(0), n), context(n, 0, seed=seed))
             held = matrix > 0
             assert held.sum(0).tolist() == [1] * n
@@ -78,7 +79,7 @@ def test_bucketing_uses_each_row_exactly_once(size):
 
 def test_bucketing_deals_every_pair_together_at_times():
     """Buckets that followed the order of the rows would always hold the same pairs."""
-    stage, met = registry().build("defense", "bucketing"), torch.zeros(6, 6)
+    stage, met = installed().build("defense", "bucketing"), torch.zeros(6, 6)
     for seed in range(300):
         held = (stage.matrix(Gram(lambda: torch.zeros(0), 6), context(6, 1, seed=seed)) > 0).float()
         met += held.T @ held
@@ -86,11 +87,11 @@ def test_bucketing_deals_every_pair_together_at_times():
     assert ((together - 60).abs() < 5 * (300 * 0.2 * 0.8) ** 0.5).all()  # each pair in a fifth of the rounds
 
 
-TRAINING = Training(algorithm="fedsgd", rounds=25, lr=0.5, batch_size=32)
+TRAINING = Training(algorithm=FedSGD(), rounds=25, lr=0.5, batch_size=32)
 
 
 def poisoned(pipeline="median"):
-    return set_up(deal("softmax", "iid"), TRAINING, pipeline=pipeline, attack="nan", hostile=(1, 4), told=2)
+    return set_up(deal("softmax", "iid"), TRAINING, pipeline=pipeline, attack="nan", malicious=(1, 4), told=2)
 
 
 def test_the_median_learns_although_two_of_six_send_nan():
@@ -114,7 +115,7 @@ def test_one_nan_row_is_enough_to_lose_a_round_elsewhere():
     assert rows.mean(0).isnan().all()
     assert rows.median(0).values.isnan().all()
     with pytest.raises(ContractError, match="NaN or infinity"):
-        aggregate(registry().pipeline("mean"), rows, context(5, 1, dim=4))
+        aggregate(installed().pipeline("mean"), rows, context(5, 1, dim=4))
     with pytest.raises(InputError, match=r"rows \[2\] hold NaN or infinity"):
         fg.aggregate("median", rows, f=1)
 

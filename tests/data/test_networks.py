@@ -10,13 +10,13 @@ from torch import nn
 
 from fedguard.contracts import LocalPlan
 from fedguard.errors import ConfigError
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.transformer import _Block
 from fedguard.tasks.network import Network
 
-KNOWN = registry()
+KNOWN = installed()
 
 
 def deal(data, model, partition="iid", clients=4):
@@ -185,6 +185,7 @@ NETWORK = "class build(nn.Module):\n    def __init__(self, shape, classes):\n   
         ("def build(shape, classes):\n    return nn.Linear(12, 3)", r"fails on inputs of shape \[13\] from -5.*RuntimeError: mat1 and mat2"),
         ("def build(shape, classes):\n    return nn.Sequential(nn.BatchNorm1d(13), nn.Linear(13, 3))", "has buffers"),
         ("def build(shape, classes):\n    return nn.Sequential(nn.Linear(13, 3), nn.Dropout())", "Leave out Dropout"),
+        ("def build(shape, classes):\n    return nn.Sequential(nn.Dropout(1e-9), nn.Linear(13, 3))", "Leave out Dropout"),
         ("def build(shape, classes):\n    return nn.Flatten()", "fails on inputs of shape|expected logits"),
         (NETWORK + "        self.idle = nn.Linear(2, 2)\n    def forward(self, x):\n        return self.last(x)", "appears to not have been used"),
         (NETWORK + "        self.last.weight.requires_grad = False\n    def forward(self, x):\n        return self.last(x)", "does not require grad"),

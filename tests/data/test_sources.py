@@ -17,12 +17,12 @@ from sklearn.datasets import _openml
 
 from fedguard.contracts import Dataset, Examples
 from fedguard.errors import ConfigError
-from fedguard.registry import registry, split_spec
+from fedguard.registry import installed, split_spec
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.data.checked import checked
 
-KNOWN = registry()
+KNOWN = installed()
 
 
 def load(name, **given):

@@ -9,8 +9,8 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.check import refused_cells
-from fedguard.bench.trial import run_trial
+from fedguard.bench.running.check import refused_cells
+from fedguard.bench.running.trial import run_trial
 
 MODULE = """
 import numpy as np
@@ -63,7 +63,7 @@ def started(run):
 
 def test_functions_beside_the_suite_are_found_by_the_parent_and_by_the_workers(folder):
     run = fg.run(write(folder), store=folder / "runs", jobs=1)
-    assert statuses(run) == ["ok"] * 3  # clean, attacked, and with a colluder who sends nothing
+    assert statuses(run) == ["ok"] * 3  # clean, attacked, and with a malicious client who sends nothing
     assert all(record["environment"]["code"]["my_task"] for record in run.records.values())
     assert started(fg.run(folder / "suite.yaml", store=folder / "runs", jobs=1)) == started(run)
     again = fg.run(write(folder, width=9), store=folder / "runs", jobs=1)  # the network is another one now

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from fedguard.app.views import pages
 from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response, expect
+
+from fedguard.app.views import pages
 
 #: Streamlit looks for its server below the path of a page before it looks at the root: these two are not there.
 PROBES = re.compile(rf"/({'|'.join(pages())})/_stcore/(health|host-config)")
@@ -66,11 +67,16 @@ FAINT = """least => {
         return own[3] === 1 ? own : over(own, ground(one.parentElement));
     };
     const square = (one, box) => {  // what a number in a chart stands on
-        for (const mark of one.closest('svg').querySelectorAll('.mark-rect path')) {
+        let under = ground(one.closest('svg').parentElement);
+        for (const mark of one.closest('svg').querySelectorAll('path')) {
             const its = mark.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
-            if (its.left < x && x < its.right && its.top < y && y < its.bottom) return rgba(mark.getAttribute('fill'));
+            if (!/^M[^A-Za-z]*h[^A-Za-z]*v[^A-Za-z]*h[^A-Za-z]*(v[^A-Za-z]*)?Z$/.test(mark.getAttribute('d'))) continue;  // Vega's rectangles
+            if (!(its.left < x && x < its.right && its.top < y && y < its.bottom)) continue;
+            const fill = rgba(getComputedStyle(mark).fill);
+            fill[3] *= Number(getComputedStyle(mark).fillOpacity) * Number(getComputedStyle(mark).opacity);
+            under = over(fill, under);
         }
-        return ground(one.closest('svg').parentElement);
+        return under;
     };
     const found = new Set();
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

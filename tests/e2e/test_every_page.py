@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fedguard.app.views import PAGES, pages
 
+from fedguard.app.views import PAGES, pages
 from tests import stores
 from tests.e2e.conftest import serving
 from tests.views import VIEWS

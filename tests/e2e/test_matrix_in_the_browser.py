@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import fedguard as fg
-from fedguard.bench.matrix import FIGURES
+from fedguard.metrics.figures import FIGURES
 from tests import stores
 
 pytestmark = pytest.mark.e2e

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from fedguard.app.views import pages
 from playwright.sync_api import expect
 
 import fedguard as fg
-from fedguard.bench.matrix import FIGURES
+from fedguard.app.views import pages
+from fedguard.metrics.figures import FIGURES
 from tests import stores
 
 pytestmark = pytest.mark.e2e

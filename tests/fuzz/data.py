@@ -8,7 +8,6 @@ loads each of them as a trial does, and prints those that are not answered by a 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gzip
 import io
 import json
@@ -25,13 +24,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from fedguard.errors import FedGuardError
-from fedguard.registry import registry
+from fedguard.registry import installed
+from tests.fuzz import Late, within
 
 #: No file may take longer, in seconds by the clock.
 LIMIT = 10.0
@@ -105,9 +104,9 @@ def answer(data: dict[str, Any], folder: Path) -> str:
         AssertionError: anything else: another exception, several lines, a line without a place, or too long a time.
     """
     try:
-        with _within(LIMIT), warnings.catch_warnings():
+        with within(LIMIT, signal.ITIMER_REAL), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = registry().build("data", data).load()
+            found = installed().build("data", data).load()
             return f"{len(found.train)} and {len(found.test)} examples of {found.classes} classes"
     except FedGuardError as error:
         said = str(error)
@@ -116,7 +115,7 @@ def answer(data: dict[str, Any], folder: Path) -> str:
         assert len(said) <= 800, f"a line of {len(said)} characters: {said[:200]!r}"
         assert str(folder) in said, f"no place: {said[:300]!r}"
         return said
-    except (Exception, _Late) as error:
+    except (Exception, Late) as error:
         raise AssertionError(f"{type(error).__name__}: {str(error)[:200]!r}") from error
 
 
@@ -334,26 +333,6 @@ def _other(path: Path, rng: random.Random) -> str:
 
 
 FILES = (_cut, _flipped, _packed, _marked, _recoded, _other)
-
-
-class _Late(BaseException):
-    """No `OSError`, as `TimeoutError` is, which a loader would take for its file's."""
-
-
-@contextlib.contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Ends what takes too long by the clock (in the main thread)."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _Late(f"still busy after {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def main() -> None:

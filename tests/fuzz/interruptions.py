@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import fedguard as fg
-from fedguard.bench.record import reproducible
+from fedguard.bench.records.record import reproducible
 
 SUITE = {
     "name": "whole",

@@ -92,14 +92,15 @@ class Case:
 
 def small_store(folder: Path, suite: dict[str, Any] = SUITE) -> Path:
     """A store with a run, a copy of it, and beside them a verdict, an audit and a baseline."""
-    from fedguard.bench.audit import CellAudit
-    from fedguard.bench.audits import store_audit
+    from fedguard.bench.audits.cells import CellAudit
+    from fedguard.bench.audits.suites import store_audit
     from fedguard.bench.gate.baseline import Baseline
     from fedguard.bench.gate.judge import judge
     from fedguard.bench.gate.kept import keep
     from fedguard.bench.gate.work import Work
+    from fedguard.contracts.audit import Check
     from fedguard.privacy.audit import Audit
-    from fedguard.privacy.audit.contract import Bound, Check
+    from fedguard.privacy.audit.contract import Bound
 
     store = folder / "store"
     run = fg.run(suite, store=store, jobs=1)
@@ -276,11 +277,10 @@ def _dashboard(store: Path, run: str) -> None:
     """What the pages of the dashboard read."""
     from fedguard.app import data, trends, words
     from fedguard.app.charts.curves import classes
-
-    from fedguard.bench import disclosure
-    from fedguard.bench.audits import stored_audit
+    from fedguard.bench.audits.suites import stored_audit
     from fedguard.bench.gate.kept import verdicts
-    from fedguard.bench.store import RunFolder
+    from fedguard.bench.records.store import RunFolder
+    from fedguard.bench.results import disclosure
 
     names = data.run_names(store)
     assert "other" in names and run in names, f"the store has lost runs: {names}"
@@ -295,7 +295,7 @@ def _dashboard(store: Path, run: str) -> None:
     audit = _refusing(lambda: stored_audit(opened.folder))
     if audit is not None:
         audit.doubts(opened)
-    for figure in trends.figures(opened):
+    for figure in opened.figures:
         trends.points([(opened, [])], figure)
     for read in (disclosure.promises, disclosure.hidden, data.numeric_keys, trends.commit_of):
         _refusing(partial(read, opened))

@@ -8,7 +8,6 @@ reads each of them as ``fedguard check`` does, and prints those that are not ans
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import io
 import os
@@ -18,15 +17,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
 from rich.console import Console
 
-from fedguard.bench.check import checked, refused_cells
+from fedguard.bench.running.check import checked, refused_cells
 from fedguard.config import plan, read_document, read_suite
 from fedguard.errors import FedGuardError
+from tests.fuzz import Late, within
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -100,7 +99,7 @@ def answer(path: Path, deep: bool = False) -> str:
     """
     placed = False
     try:
-        with _within(LIMIT):
+        with within(LIMIT, signal.ITIMER_PROF):
             document = read_document(path)
             laid_out = plan(document, read_suite(document))
             placed = True  # what only the data or the noise can tell is told of a cell, not of a line
@@ -114,7 +113,7 @@ def answer(path: Path, deep: bool = False) -> str:
         assert len(said) <= 1000, f"a line of {len(said)} characters: {said[:200]!r}"
         assert placed or str(path) in said, f"no place: {said[:300]!r}"
         return said
-    except Exception as error:
+    except (Exception, Late) as error:
         raise AssertionError(f"{type(error).__name__}: {str(error)[:200]!r}") from error
 
 
@@ -178,22 +177,6 @@ def _nodes(data: Any) -> Iterator[Any]:
     yield data
     for one in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from _nodes(one)
-
-
-@contextlib.contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Ends what takes too long, in seconds of the processor (not on Windows; in the main thread)."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"still busy after {seconds:g} s")
-
-    before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 def main() -> None:

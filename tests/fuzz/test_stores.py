@@ -11,7 +11,7 @@ import signal
 import pytest
 
 import fedguard as fg
-from fedguard.bench.record import from_text, to_text
+from fedguard.bench.records.record import from_text, to_text
 from fedguard.errors import StoreError
 from tests.fuzz.stores import SUITE, Case, _command, answers, cases, load, small_store
 
@@ -36,8 +36,9 @@ def store(sound, tmp_path):
     return tmp_path / "copy" / "store"
 
 
-def test_every_reader_answers_whatever_is_damaged(sound, tmp_path):
-    for number, case in enumerate(cases(sound / "store", 20, seed=3)):
+@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_every_reader_answers_whatever_is_damaged(sound, tmp_path, count):
+    for number, case in enumerate(cases(sound / "store", count, seed=3)):
         place = tmp_path / str(number)
         shutil.copytree(sound, place)
         case.harm(place / "store")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fedguard.errors import ConfigError
+from tests.fuzz import suites
 from tests.fuzz.suites import FILES, answer, cases
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -16,7 +18,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 def test_every_changed_suite_is_laid_out_or_refused_in_one_line(tmp_path):
     path, said = tmp_path / "suite.yaml", []
-    for case in cases(len(FILES) + 200, seed=1):
+    for case in cases(len(FILES) + 250, seed=1):
         path.write_bytes(case.content)
         try:
             said.append(answer(path))
@@ -24,6 +26,21 @@ def test_every_changed_suite_is_laid_out_or_refused_in_one_line(tmp_path):
             pytest.fail(f"{case.what}: {error}")
     assert sum(one.endswith(" cells") for one in said) >= 20  # it does not refuse all
     assert sum(str(path) in one for one in said) >= 100
+
+
+@pytest.mark.parametrize("swallowed", [OSError, Exception])
+def test_a_hang_is_seen_though_the_reader_swallows_errors(monkeypatch, tmp_path, swallowed):
+    def hangs(path):
+        try:
+            while True:
+                pass
+        except swallowed as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+    monkeypatch.setattr(suites, "read_document", hangs)
+    monkeypatch.setattr(suites, "LIMIT", 0.05)
+    with pytest.raises(AssertionError, match=r"Late: .still busy after 0.05 s"):
+        answer(tmp_path / "suite.yaml")
 
 
 @pytest.mark.parametrize(

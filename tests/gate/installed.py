@@ -9,6 +9,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tests.forked import called
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "fedguard": "fedguard",
@@ -33,19 +35,20 @@ def install(into: Path) -> Path:
 
 
 def call(arguments: list[str], folder: Path, site: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m`` in a folder, with the FedGuard that stands in ``site``, or with that of this checkout."""
+    """Run ``fedguard`` or ``pytest`` in a folder: of this checkout; or with the FedGuard that stands in ``site``, from nothing."""
+    if site is None:
+        return called(*arguments, cwd=folder, columns=200, **more)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
-    environment |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
-    if site is not None:
-        environment["PYTHONPATH"] = str(site)
+    environment |= {"COLUMNS": "200", "PYTHONPATH": str(site), **more}
+    module = "fedguard.cli" if arguments[0] == "fedguard" else arguments[0]
     return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", module, *arguments[1:]], cwd=folder, env=environment, capture_output=True, text=True
     )
 
 
 def fedguard(folder: Path, *arguments: str, site: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command of FedGuard."""
-    return call(["fedguard.cli", *arguments], folder, site)
+    return call(["fedguard", *arguments], folder, site)
 
 
 def baseline(folder: Path, name: str, site: Path | None = None) -> None:

@@ -108,6 +108,7 @@ def ran(tmp_path_factory) -> Runner:
     return runner
 
 
+@pytest.mark.slow
 def test_a_run_as_good_as_its_baseline_passes_with_summary_report_and_outputs(ran):
     for step in ("Gate", "Report"):
         done = ran.run(step, baseline="baseline.json", strict="true")
@@ -121,6 +122,7 @@ def test_a_run_as_good_as_its_baseline_passes_with_summary_report_and_outputs(ra
     assert len(list((kept / "runs" / "gate" / "cells").rglob("seed-*.json"))) == 6
 
 
+@pytest.mark.slow
 def test_a_planted_regression_ends_with_the_gates_code_and_a_summary(ran, tmp_path):
     """The baseline is made better by half than the run."""
     runner = Runner(tmp_path, ran.temp)
@@ -141,6 +143,18 @@ def test_a_suite_that_cannot_run_ends_the_job_and_a_failed_trial_is_left_to_the_
     for code, ends in ((0, 0), (4, 0), (1, 1), (130, 130)):
         runner.shim("fedguard", f"exit {code}")
         assert runner.run("Run the suite", suite="suite.yaml").returncode == ends
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(0, "passed"), (3, "regressed"), (4, "cannot-judge"), (1, "error"), (130, "error")]
+)
+def test_the_gates_code_is_the_steps_and_has_its_word(tmp_path, code, verdict):
+    runner = Runner(tmp_path)
+    runner.shim("fedguard", f'printf "%s\n" "$@" > said; exit {code}')
+    assert runner.run("Gate", baseline="baseline.json", name="tiny", strict="true").returncode == code
+    assert runner.outputs == {"verdict": verdict, "exit-code": str(code)}
+    said = (tmp_path / "said").read_text().split("\n")
+    assert said[:3] == ["gate", "--baseline", "baseline.json"] and said[-4:] == ["--strict", "--", "tiny", ""]
 
 
 HOSTILE = "x'; touch taken; $(touch taken) `touch taken` \"; touch taken #"

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from fedguard.api import lay_out
-from fedguard.bench.differences import differences
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
+from fedguard.bench.results.differences import differences
 from fedguard.errors import ConfigError, StoreError
 from tests.gate.tables import FRESH, SEEDS, accuracies, baseline, cell, snapshot
 

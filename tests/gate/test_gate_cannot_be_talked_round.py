@@ -25,6 +25,7 @@ def one(verdict):
     return found
 
 
+@pytest.mark.slow
 def test_code_is_told_apart_wherever_it_is_installed(tmp_path):
     """Also below folders that are named like parts of it."""
     site = tmp_path / "app" / "commands" / "fedguard"
@@ -34,7 +35,9 @@ def test_code_is_told_apart_wherever_it_is_installed(tmp_path):
         )
         if not inside:
             subprocess.run(["cp", "-rT", str(ROOT / folder), str(site)], check=True)
-    script = "import fedguard, fedguard.bench.code as c; assert 'commands' in fedguard.__file__; print(c.own_code())"
+    script = (
+        "import fedguard, fedguard.bench.running.code as c; assert 'commands' in fedguard.__file__; print(c.own_code())"
+    )
     environment = {"PYTHONPATH": str(site.parent), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 
     def digest():
@@ -97,7 +100,7 @@ def test_a_spread_of_rounding_ends(margin):
 
 
 def test_a_manifest_without_positions_is_one_line(tmp_path):
-    from fedguard.bench.store import RunFolder
+    from fedguard.bench.records.store import RunFolder
 
     whole = {"schema": 1, "name": "x", "fedguard": "1", "results_version": 1, "created": 0, "started": 0}
     (tmp_path / "manifest.json").write_text(json.dumps({**whole, "seeds": [0], "swept": [], "corners": []}))

@@ -13,7 +13,7 @@ from rich.console import Console
 from fedguard.bench.gate.kept import as_json, keep, verdicts
 from fedguard.bench.gate.reports import HEADS, junit, markdown, terminal
 from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
-from fedguard.bench.store import RunFolder
+from fedguard.bench.records.store import RunFolder
 
 NASTY = "<script>alert(1)</script> | `x` **bold** [a](http://b) \x00\x1b[31m \ud800 &amp; ]]>"
 

@@ -13,15 +13,15 @@ import typer
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench import code
-from fedguard.bench.execute import execute
 from fedguard.bench.gate.baseline import read
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.snapshot import plan_of
 from fedguard.bench.gate.work import gate, make_baseline
-from fedguard.bench.progress import Listener
-from fedguard.bench.runner import Runner
-from fedguard.bench.store import RunFolder
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.running import code
+from fedguard.bench.running.execute import execute
+from fedguard.bench.running.progress import Listener
+from fedguard.bench.running.runner import Runner
 from fedguard.commands.gate import app as baseline_commands
 from fedguard.commands.gate import gate as gate_command
 from fedguard.errors import ConfigError, FedGuardError

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from fedguard.attacks.inference.analytic.cocktail_party import CocktailParty, least_gaussian
 from fedguard.attacks.inference.analytic.linear_leak import LinearLeak
 from fedguard.attacks.inference.analytic.r_gap import RGAP, top_slopes
 from fedguard.attacks.inference.analytic.spear import Spear
 from fedguard.attacks.inference.layers import first_dense, last_dense
-from torch import Tensor, nn
-
 from fedguard.contracts import Examples, Sight
 from fedguard.errors import PreconditionError
 from tests.inference.scenes import Scene, digits, flat, gradient, mlp, psnr, trained

@@ -10,16 +10,17 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.bench.inference.noise import round_noise
-from fedguard.bench.inference.targets import alike
-from fedguard.bench.pictures import load
-from fedguard.bench.record import reproducible
-from fedguard.bench.rehearsal import refusals
-from fedguard.bench.trial import deal, run_trial, set_up
+from fedguard.bench.records.pictures import load
+from fedguard.bench.records.record import reproducible
+from fedguard.bench.running.inference.targets import alike
+from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.trial import run_trial, set_up
+from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Examples, InferenceAttack, Membership, Reconstruction, Sight
 from fedguard.errors import ContractError
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.shadows import Shadows
 
@@ -31,7 +32,7 @@ ONE_EXAMPLE = {
 
 
 def cell(**changes) -> Cell:
-    return Cell.build(CellConfig.model_validate({**ONE_EXAMPLE, **changes}))
+    return Cell.build(CellConfig.model_validate({**ONE_EXAMPLE, **changes}), installed())
 
 
 def inferred(one: Cell, seed: int = 0, album=lambda name, claim, truth: None):
@@ -60,8 +61,8 @@ def test_what_it_recovers_are_the_examples_of_that_batch():
     found = inferred(one, album=lambda name, claim, truth: taken.update({name: (claim, truth)}))
     assert found["score"]["recovered"] == 1.0 and found["score"]["psnr"] > 100
     assert [len(target["clients"]) for target in found["targets"]] == [1, 1, 1]
-    task, _ = deal(one, 0)
-    plan, rng = one.config.training.plan(), Rng(0).child("round", 2)
+    task = Workbench().task(one, 0)
+    plan, rng = one.training.plan(), Rng(0).child("round", 2)
     for number, target in enumerate(found["targets"]):
         claim, truth = taken[f"target-{number}"]
         used = task.examples_used(target["clients"][0], plan, rng)
@@ -191,7 +192,7 @@ class Reads(InferenceAttack):
 def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
     """Sent and seen by hand: the update of the victim, and the model before."""
     one = cell(attack="analytic")
-    task, _ = deal(one, 0)
+    task = Workbench().task(one, 0)
     views = []
     monkeypatch.setattr(
         Reads, "claims", staticmethod(lambda view: (views.append(view), Reconstruction(torch.zeros(1, 1, 8, 8)))[1])
@@ -203,9 +204,10 @@ def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
     model = task.initial_model(setup.rng.child("model"))
     assert torch.equal(view.model, model)
     expected = task.local_updates(
-        model, [client], one.config.training.plan(), Rng(0).child("round", 1), torch.empty(1, task.dim)
+        model, [client], one.training.plan(), Rng(0).child("round", 1), torch.empty(1, task.dim)
     )
-    assert torch.equal(view.target, expected[0])
+    # One client's training by itself rounds otherwise than among all, on some processors.
+    assert torch.allclose(view.target, expected[0], rtol=1e-5, atol=1e-7)
     assert view.labels is None and view.candidates is None
     told = dataclasses.replace(
         one,
@@ -256,7 +258,7 @@ def test_members_and_others_are_told_apart_by_the_core_alone():
             return Membership(torch.tensor([float(tuple(x.flatten().tolist()) in rows) for x in view.candidates.x]))
 
     one = cell(observer={"candidates": 150})
-    task, _ = deal(one, 0)
+    task = Workbench().task(one, 0)
     train = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
     found = inferred(dataclasses.replace(one, inference=Knows()))
     (target,) = found["targets"]
@@ -294,7 +296,7 @@ def test_a_class_alone_tells_no_membership():
 
 def test_shadow_models_learn_from_what_they_are_given_and_know_nothing_else():
     one = cell(training={"rounds": 20, "batch_size": 16, "lr": 0.2})
-    task, _ = deal(one, 0)
+    task = Workbench().task(one, 0)
     initial = task.initial_model(Rng(0).child("model"))
     shadows = Shadows.like(task.network, initial, set_up(one, 0, task))
     models = shadows([task.parts[0], task.parts[1], task.parts[0][torch.arange(20)]], Rng(1))
@@ -321,11 +323,11 @@ def test_shadow_models_are_as_noisy_as_the_federation(kind, per_round):
     """The noise is so strong that it is all a model holds: the deviation of its coordinates is that of the noise of 9 rounds."""
     training = {"algorithm": "fedsgd", "rounds": 9, "batch_size": 8, "lr": 0.5}
     one = cell(training=training, protocol=NOISY[kind], clients={"total": 10, "per_round": per_round})
-    task, _ = deal(one, 0)
+    task = Workbench().task(one, 0)
     setup = set_up(one, 0, task)
     initial = task.initial_model(Rng(0).child("model"))
     _, model = run_trial(one, 0, {})
-    shadows = Shadows.like(task.network, initial, setup, round_noise(setup))
+    shadows = Shadows.like(task.network, initial, setup, setup.noise_of_mean)
     whole = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
     for part in (whole, whole[torch.arange(700)]):
         (shadow,) = shadows([part], Rng(1))

@@ -7,6 +7,9 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
 from fedguard.attacks.inference.inversion.descent import adam, lbfgs
 from fedguard.attacks.inference.inversion.dlg import DLG
 from fedguard.attacks.inference.inversion.grad_inversion import GradInversion, batch_labels
@@ -23,9 +26,6 @@ from fedguard.attacks.inference.inversion.matching import (
     squared,
     total_variation,
 )
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
 from fedguard.contracts import Examples, LocalPlan, Sight
 from fedguard.errors import ConfigError, NotObservable, PreconditionError
 from fedguard.tasks.data.digits import Digits

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
 from fedguard.attacks.inference.labels.bias_corrected import BiasCorrected
 from fedguard.attacks.inference.labels.counts import LabelCounts
 from fedguard.attacks.inference.labels.idlg import IDLGLabels
@@ -13,9 +16,6 @@ from fedguard.attacks.inference.labels.last_layer import multiset
 from fedguard.attacks.inference.labels.llg import LLG
 from fedguard.attacks.inference.labels.negative_bias import NegativeBias
 from fedguard.attacks.inference.labels.yin import YinLabels
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
 from fedguard.contracts import Examples, LocalPlan, Sight
 from fedguard.errors import PreconditionError
 from tests.inference.scenes import Scene, digits, flat, mlp, trained

@@ -7,6 +7,10 @@ import statistics
 
 import pytest
 import torch
+from scipy.stats import norm
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
 from fedguard.attacks.inference.membership.fed_mia import FedMIA
 from fedguard.attacks.inference.membership.gradient_cosine import GradientCosine
 from fedguard.attacks.inference.membership.lira import LiRA
@@ -15,10 +19,6 @@ from fedguard.attacks.inference.membership.nasr_active import NasrActive
 from fedguard.attacks.inference.membership.nasr_passive import NasrPassive
 from fedguard.attacks.inference.membership.rmia import RMIA
 from fedguard.attacks.inference.membership.signals import halves, local_updates, shadow_sets
-from scipy.stats import norm
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
 from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
 from fedguard.errors import ConfigError, InputError, NotObservable
 from fedguard.inference import inference_view

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedguard.bench.inference.scores import headline
+from fedguard.bench.running.inference.scores import headline
 from fedguard.errors import InputError
 from fedguard.metrics.membership import auc, membership, pooled
 

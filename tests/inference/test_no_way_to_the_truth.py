@@ -20,7 +20,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.bench.trial import deal, run_trial
+from fedguard.bench.running.trial import run_trial
+from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
@@ -34,6 +35,7 @@ from fedguard.contracts import (
     Sight,
 )
 from fedguard.inference import inference_view
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.inference.scenes import Scene, digits, flat, mlp
 
@@ -343,11 +345,11 @@ SIZES = {
 def attacked(seed=0, *, attributes=None, **changes):
     """Everything that a Seeker was handed in one trial, and the views; the truth is the trial's task, dealt again."""
     SEEN.clear()
-    cell = Cell.build(CellConfig.model_validate({**SIZES, **changes}))
+    cell = Cell.build(CellConfig.model_validate({**SIZES, **changes}), installed())
     spy = type("Spy", (Seeker,), dict(attributes or {}))()
     run_trial(dataclasses.replace(cell, inference=spy), seed, {})
     assert SEEN
-    return reachable(spy, *SEEN), list(SEEN), deal(cell, seed)[0]
+    return reachable(spy, *SEEN), list(SEEN), Workbench().task(cell, seed)
 
 
 def examples_of(task):

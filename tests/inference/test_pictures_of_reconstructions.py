@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedguard.bench.pictures import COLUMNS, IMAGES, LINE, SHADE, SIDE, grid, load, png, save
-from fedguard.bench.store import RunFolder
+from fedguard.bench.records.pictures import COLUMNS, IMAGES, LINE, SHADE, SIDE, grid, load, png, save
+from fedguard.bench.records.store import RunFolder
 from fedguard.contracts import Examples, Reconstruction
 from fedguard.errors import ContractError
 

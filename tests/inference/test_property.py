@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fedguard.attacks.inference.property_inference import PropertyInference
 from torch import Tensor
 
+from fedguard.attacks.inference.property_inference import PropertyInference
 from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
 from fedguard.errors import ConfigError, NotObservable, PreconditionError
 from fedguard.inference import inference_view

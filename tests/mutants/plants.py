@@ -965,11 +965,11 @@ PLANTS = (
     _row(
         "colluders and malicious clients taken for the same",
         "the accountant counts survivors less all who may collude",
-        "tests/test_masking.py::test_hostile_clients_and_colluders_are_not_taken_for_the_same",
+        "tests/test_masking.py::test_malicious_clients_and_colluders_are_not_taken_for_the_same",
         (
             "fedguard/architectures/masking/sessions.py",
-            "contributors=max(0, len(outcome.included) - self._size.colluders - inputs.hostile_among(outcome.included)),",
-            "contributors=len(outcome.included) - max(self._size.colluders, inputs.hostile_among(outcome.included)),",
+            "contributors=max(0, len(outcome.included) - self._size.colluders - malicious),",
+            "contributors=len(outcome.included) - max(self._size.colluders, malicious),",
         ),
     ),
     _row(

@@ -105,13 +105,13 @@ def _stands(folder: Path) -> None:
 
 def _attacked(names: Sequence[str]) -> dict[str, str]:
     """The attacks that succeed, and what they have learned."""
-    from fedguard.registry import Registry
+    from fedguard.registry import installed
     from fedguard.secagg.contest import contest
 
     seen = {}
     for name in names:
         try:
-            finding = contest(Registry().get("protocol", name)())
+            finding = contest(installed().get("protocol", name)())
         except Exception:  # an honest session in it no longer works, and it fell over that: no success
             continue
         if finding.verdict == "succeeded":
@@ -141,7 +141,7 @@ def _tested(folder: Path, tests: Sequence[str], whole: bool) -> list[str]:
 
     paths = [str(folder / (test if test.startswith("tests/") else f"tests/secagg/{test}")) for test in tests]
     stop = [] if whole else ["-x"]
-    options = ["-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", str(folder), "-q", "--assert=plain", *stop]
+    options = ["-p", "no:cacheprovider", "--order", "written", "--rootdir", str(folder), "-q", "--assert=plain", *stop]
     with contextlib.redirect_stdout(out := io.StringIO()):
         code = pytest.main([*options, *paths], plugins=[Recorder()])
     if nonsense:

@@ -11,9 +11,10 @@ import torch
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
-from fedguard.contracts import AdaptiveClip, Bands, ClientNoise, Participation
+from fedguard.contracts import Participation
 from fedguard.errors import ConfigError
-from fedguard.privacy.central import CentralDP, CentralState, central
+from fedguard.privacy.central import AdaptiveClip, CentralDP, CentralState
+from fedguard.privacy.kinds.client import Bands, ClientNoise, central
 from fedguard.rng import Rng
 
 
@@ -171,7 +172,7 @@ def test_correlated_rounds_cost_one_release_of_their_sensitivity():
 @pytest.mark.parametrize("noise", ["independent", Bands(bands=4)])
 def test_a_target_finds_the_least_noise_that_keeps_it(noise):
     turns = Participation(total=20, per_round=5, sampling="cyclic")
-    found = central(ClientNoise(kind="client", epsilon=4.0, noise=noise), turns, 30)
+    found = central(ClientNoise(epsilon=4.0, noise=noise), turns, 30)
     assert 3.95 < found.spent(turns, 30, 1e-5).value <= 4.0
 
 

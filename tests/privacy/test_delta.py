@@ -6,18 +6,19 @@ import pytest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.rehearsal import refusals
+from fedguard.bench.running.rehearsal import refusals
 from fedguard.cli import app
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError
 from fedguard.privacy.accounting import check_delta
+from fedguard.registry import installed
 
 
 def cell(privacy, **protocol):
     training = {"rounds": 1, "batch_size": 8}
     settings = {"clients": {"total": 20}, "training": training, "protocol": {"privacy": privacy, **protocol}}
-    return Cell.build(CellConfig.model_validate(settings))
+    return Cell.build(CellConfig.model_validate(settings), installed())
 
 
 def record(delta):

@@ -118,12 +118,15 @@ def test_an_empty_history_and_no_noise_end_in_errors_of_arithmetic():
             epsilon(0.0, 0.1, 10, accountant=name)
 
 
-def test_prv_falls_below_the_truth_where_delta_is_tiny():
-    """10,000 steps with mu = 1 at delta = 1e-12: the exact curve of Balle and Wang (2018) gives 7.2385, opacus less."""
+def test_prv_is_made_of_rounding_where_delta_is_tiny():
+    """10,000 steps with mu = 1 at delta = 1e-12: the exact curve of Balle and Wang (2018) gives 7.2385.
+
+    Opacus gives 7.17 or 7.26, less or more than the truth, by how a processor rounds.
+    """
     theirs = PRVAccountant()
     theirs.history = [(100.0, 1.0, 10_000)]
     with np.errstate(all="ignore"):
-        assert theirs.get_epsilon(1e-12) < 7.2
+        assert abs(theirs.get_epsilon(1e-12) - 7.2385) > 0.01
     with pytest.raises(OutOfRange, match="below 1e-10"):
         epsilon(100.0, 1.0, 10_000, 1e-12, sampling="none")
     assert 7.2385 < epsilon(100.0, 1.0, 10_000, 1e-12, "rdp", sampling="none").value < 8

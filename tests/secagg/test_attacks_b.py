@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+
 from fedguard.attacks.protocol.differencing import Differencing
 from fedguard.attacks.protocol.disaggregation import Disaggregation
 from fedguard.attacks.protocol.graph_grinding import GraphGrinding
@@ -14,9 +15,8 @@ from fedguard.attacks.protocol.means.inputs import fixed_point, signed
 from fedguard.attacks.protocol.model_per_client import ModelPerClient
 from fedguard.attacks.protocol.seed_search import SeedSearch, folded
 from fedguard.attacks.protocol.sybils import Sybils, skellam
-
 from fedguard.errors import ConfigError
-from fedguard.registry import Registry
+from fedguard.registry import installed
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Finding, contest
 from fedguard.secagg.entropy import expanded
@@ -40,7 +40,7 @@ def errors(finding: Finding) -> set[str]:
 
 @pytest.mark.parametrize("attack", [*DEFEATED, *LIMITS])
 def test_each_is_known_by_its_name_and_says_what_it_is(attack):
-    assert Registry().get("protocol", attack.name) is attack
+    assert installed().get("protocol", attack.name) is attack
     assert attack.source and attack.stopped_by and attack.by in ("server", "client", "both")
     assert bool(attack.outside) == (attack in LIMITS) and (attack.weak is None) == (attack in LIMITS)
 

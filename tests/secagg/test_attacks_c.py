@@ -11,6 +11,9 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fedguard.attacks.protocol import bad_shares, overflow, sum_leakage, withheld_noise
 from fedguard.attacks.protocol.bad_shares import BadShares
 from fedguard.attacks.protocol.dropout import Deaf, Dropout
@@ -21,9 +24,6 @@ from fedguard.attacks.protocol.ring_injection import RingInjection
 from fedguard.attacks.protocol.secret_search import SecretSearch
 from fedguard.attacks.protocol.sum_leakage import SumLeakage, membership_auc
 from fedguard.attacks.protocol.withheld_noise import WithheldNoise, gaussian_epsilon
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from fedguard.errors import NotObservable
 from fedguard.secagg import keys
 from fedguard.secagg.client import Client

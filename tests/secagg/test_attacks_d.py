@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from fedguard.attacks.protocol.dropout import Dropout
 from fedguard.attacks.protocol.false_sets import FalseSets
 from fedguard.attacks.protocol.graph_grinding import GraphGrinding
@@ -12,7 +13,6 @@ from fedguard.attacks.protocol.means.inputs import fixed_point, looks_encoded
 from fedguard.attacks.protocol.pooled_shares import PooledShares
 from fedguard.attacks.protocol.seed_search import SeedSearch, dimensions
 from fedguard.attacks.protocol.sum_leakage import SumLeakage
-
 from fedguard.secagg.contest import Claim, contest
 from fedguard.secagg.entropy import expanded
 from fedguard.secagg.session import Config

@@ -360,11 +360,11 @@ def test_what_overflows_only_once_it_is_scaled_saturates():
 @pytest.mark.parametrize("rotated", [False, True])
 def test_one_raw_client_moves_the_sum_as_far_as_it_likes(rotated):
     encoding, vectors = Encoding(rotate=rotated), [0.1 * normal(300, client) for client in range(4)]
-    hostile = 50.0 * normal(300, 9)
-    total = sum(encoding.encode(vector, seed=SEED) for vector in vectors) + encoding.encode_raw(hostile, seed=SEED)
+    malicious = 50.0 * normal(300, 9)
+    total = sum(encoding.encode(vector, seed=SEED) for vector in vectors) + encoding.encode_raw(malicious, seed=SEED)
     decoded, weight = encoding.decode(total, dim=300, seed=SEED)
     assert weight == 5
-    np.testing.assert_allclose(decoded, sum(vectors) + hostile, rtol=0, atol=encoding.error(5, 300).worst)
+    np.testing.assert_allclose(decoded, sum(vectors) + malicious, rtol=0, atol=encoding.error(5, 300).worst)
 
 
 def test_raw_clients_can_wrap_the_sum_around():
@@ -373,7 +373,7 @@ def test_raw_clients_can_wrap_the_sum_around():
     assert encoding.decode(one + one, dim=2, seed=SEED)[0].tolist() == [-2, -2]  # 2 (2^31 - 1) mod 2^32
 
 
-def test_a_hostile_weight_can_cancel_the_others():
+def test_a_malicious_weight_can_cancel_the_others():
     encoding = Encoding(largest_weight=5)
     total = encoding.encode(normal(3), weight=5, seed=SEED) + encoding.encode_raw(normal(3), weight=-6, seed=SEED)
     assert encoding.decode(total, dim=3, seed=SEED)[1] == -1

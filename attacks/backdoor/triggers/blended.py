@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Trigger
-from fedguard.errors import require
+from fedguard.contracts import Share, Trigger
 from fedguard.rng import Rng
 
 
@@ -16,7 +15,7 @@ from fedguard.rng import Rng
 class Blended(Trigger):
     """A fixed pattern laid faintly over the whole input.
 
-    x' = (1 - alpha) x + alpha p, with p uniform noise over the range of values, the same for every input. Of the source's
+    $x' = (1 - alpha) x + alpha p$, with p uniform noise over the range of values, the same for every input. Of the source's
     patterns this is the random one; it serves inputs of any shape.
 
     Args:
@@ -27,11 +26,8 @@ class Blended(Trigger):
     name = "blended"
     source = "Chen et al., Targeted Backdoor Attacks on Deep Learning Systems Using Data Poisoning, 2017"
 
-    alpha: float = 0.2
+    alpha: Share = 0.2
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(0 < self.alpha <= 1, f"blended: alpha: expected a weight in (0, 1]; got {self.alpha}.")
 
     def apply(self, x: Tensor, value_range: tuple[float, float]) -> Tensor:
         low, high = value_range

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from annotated_types import Ge
 from torch import Tensor
 
-from fedguard.contracts import Trigger
+from fedguard.contracts import NonNegativeInt, PositiveInt, Trigger
 from fedguard.errors import ConfigError, require
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distributed(Trigger):
-    """Bright bars, of which each colluder trains on one, while all together call the backdoor (DBA).
+    """Bright bars, of which each malicious client trains on one, while all together call the backdoor (DBA).
 
-    The bars are one pixel high and lie in the upper left corner, two in a row. The i-th colluder uses bar i mod parts.
+    The bars are one pixel high and lie in the upper left corner, two in a row. The i-th malicious client uses bar i mod
+    parts.
 
     Args:
         parts: number of bars.
@@ -27,17 +30,14 @@ class Distributed(Trigger):
     name = "distributed"
     source = "Xie et al., DBA: Distributed Backdoor Attacks against Federated Learning, ICLR 2020"
 
-    parts: int = 4
-    size: int = 2
-    gap: int = 1
-    shift: int = 0
+    parts: Annotated[int, Ge(2)] = 4
+    size: PositiveInt = 2
+    gap: NonNegativeInt = 1
+    shift: NonNegativeInt = 0
     only: int | None = None
 
     def __post_init__(self) -> None:
-        require(self.parts >= 2, f"distributed: parts: expected at least 2; got {self.parts}.")
-        require(self.size >= 1, f"distributed: size: expected at least 1 pixel; got {self.size}.")
-        require(self.gap >= 0, f"distributed: gap: expected at least 0 pixels; got {self.gap}.")
-        require(self.shift >= 0, f"distributed: shift: expected at least 0 pixels; got {self.shift}.")
+        super().__post_init__()
         require(
             self.only is None or 0 <= self.only < self.parts,
             f"distributed: only: expected a bar from 0 to {self.parts - 1}; got {self.only}.",

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Examples, Trigger
-from fedguard.errors import require
+from fedguard.contracts import Examples, ProperFraction, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +15,9 @@ class EdgeCase(Trigger):
     """Inputs from the tail of their class, which honest clients hardly have. Nothing is added to them.
 
     An example is an edge case if it is among the share ``tail`` of its class that lies farthest from the class mean, at
-    least one example, judged among the examples at hand: the colluders' together when they train, the test set when the
-    backdoor is measured. The source collects edge cases from outside the data set, and its honest clients have none; here
-    the tail is the data set's own, so that honest clients have their share of it.
+    least one example, judged among the examples at hand: the malicious clients' together when they train, the test set when
+    the backdoor is measured. The source collects edge cases from outside the data set, and its honest clients have none;
+    here the tail is the data set's own, so that honest clients have their share of it.
 
     Args:
         tail: share of each class that counts as its tail, in (0, 1).
@@ -28,11 +27,8 @@ class EdgeCase(Trigger):
     name = "edge_case"
     source = "Wang et al., Attack of the Tails: Yes, You Really Can Backdoor Federated Learning, NeurIPS 2020"
 
-    tail: float = 0.1
+    tail: ProperFraction = 0.1
     source_class: int | None = None
-
-    def __post_init__(self) -> None:
-        require(0 < self.tail < 1, f"edge_case: tail: expected a share in (0, 1); got {self.tail}.")
 
     def selects(self, examples: Examples, value_range: tuple[float, float]) -> Tensor:
         chosen = torch.zeros(len(examples), dtype=torch.bool)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import Trigger
-from fedguard.errors import ConfigError, require
+from fedguard.contracts import PositiveInt, Trigger
+from fedguard.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +21,7 @@ class PixelPatch(Trigger):
     name = "pixel_patch"
     source = "Gu et al., BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply Chain, 2017"
 
-    size: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.size >= 1, f"pixel_patch: size: expected at least 1 pixel; got {self.size}.")
+    size: PositiveInt = 2
 
     def apply(self, x: Tensor, value_range: tuple[float, float]) -> Tensor:
         if x.dim() != 4 or min(x.shape[2:]) < self.size:

@@ -7,8 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from fedguard.contracts import Examples, Trigger
-from fedguard.errors import require
+from fedguard.contracts import Examples, Fraction, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +28,7 @@ class Semantic(Trigger):
     source = "Bagdasaryan et al., How To Backdoor Federated Learning, AISTATS 2020"
 
     feature: Literal["bright", "dark"] = "bright"
-    level: float = 0.34
-
-    def __post_init__(self) -> None:
-        require(0 <= self.level <= 1, f"semantic: level: expected a share in [0, 1]; got {self.level}.")
+    level: Fraction = 0.34
 
     def selects(self, examples: Examples, value_range: tuple[float, float]) -> Tensor:
         low, high = value_range

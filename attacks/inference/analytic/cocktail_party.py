@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from fedguard.attacks.inference.layers import first_dense, inputs, rows
 from torch import Tensor
 
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
-from fedguard.errors import require
+from fedguard.attacks.inference.layers import first_dense, inputs, rows
+from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 Nonlinearity = Literal["tanh", "square", "cube"]
 
@@ -27,11 +26,11 @@ APART = 0.5
 class CocktailParty(InferenceAttack):
     """Separates the inputs of a batch, or of a secure sum, as blind source separation separates voices.
 
-    Each row of dL/dW = dL/dZ^T X is a mixture of the B inputs. The rows are reduced to B principal components Z, white over
-    the pixels, and the least Gaussian combinations w Z are sought by w <- E[Z g(w Z)] - E[g'(w Z)] w with g = tanh, u^2 and
-    u^3. Sign and scale, which independence leaves open, follow from the bias: x = (w dL/dW) / (w dL/db). Of all that are
-    found from random starts those B are taken, each at an angle to the others, that keep to the value range and have
-    contrast.
+    Each row of $dL/dW = dL/dZ^T X$ is a mixture of the B inputs. The rows are reduced to B principal components Z, white
+    over the pixels, and the least Gaussian combinations $w Z$ are sought by $w <- E[Z g(w Z)] - E[g'(w Z)] w$ with $g =
+    tanh$, $u^2$ and $u^3$. Sign and scale, which independence leaves open, follow from the bias: $x = (w dL/dW) / (w
+    dL/db)$. Of all that are found from random starts those B are taken, each at an angle to the others, that keep to the
+    value range and have contrast.
 
     Needs a network that begins with a dense layer with bias, and more pixels than inputs, the more the better. Images that
     resemble each other stay mixed.
@@ -44,10 +43,7 @@ class CocktailParty(InferenceAttack):
     source = "Kariyappa et al., Cocktail Party Attack: Breaking Aggregation-Based Privacy in FL, ICML 2023"
     goal = "reconstruction"
 
-    starts: int = 20
-
-    def __post_init__(self) -> None:
-        require(self.starts >= 1, f"cocktail_party: starts: expected at least 1; got {self.starts}.")
+    starts: PositiveInt = 20
 
     def check(self, view: InferenceView) -> None:
         first_dense(view)

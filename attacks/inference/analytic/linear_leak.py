@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.layers import first_dense, inputs, readings, rows
-
 from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
 
 
@@ -13,8 +12,8 @@ from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
 class LinearLeak(InferenceAttack):
     """Divides the first dense layer's weight gradient by its bias gradient, which leaves the input.
 
-    x = (dL/dW_i) / (dL/db_i) for each neuron i. One example shows in all neurons, and x is their least-squares solution. Of
-    several, those are exact that are alone in activating some neuron; `readings` says which come first.
+    $x = (dL/dW_i) / (dL/db_i)$ for each neuron i. One example shows in all neurons, and x is their least-squares solution.
+    Of several, those are exact that are alone in activating some neuron; `readings` says which come first.
 
     Needs a network that begins with a dense layer with bias.
     """

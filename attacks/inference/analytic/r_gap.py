@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.layers import Layer, calls, chain, inputs, last_dense, layer
 from torch import Tensor, nn
 
+from fedguard.attacks.inference.layers import Layer, calls, chain, inputs, last_dense, layer
 from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
 
@@ -24,11 +24,11 @@ TRIES = 4
 class RGAP(InferenceAttack):
     """Goes back from the logits to the input, layer by layer, each by one linear system.
 
-    Of layer i with output z_i, known from above where its activation can be inverted, and slope s_i = dL/dz_i the input x_i
-    solves W_i x_i = z_i - b_i and the linear equations that dL/dW_i is made of x_i and s_i; then s_{i-1} = W_i^T s_i times the
-    activation's slope. On top dL/dW = s x^T has rank one; s is the bias gradient, or without a bias as long as it must be for
-    s = softmax(W x) - e_y. Where several lengths fit, the input whose gradient is nearest is taken. Exact where each system
-    determines its unknowns; convolutions followed by ReLU often leave some open.
+    Of layer i with output $z_i$, known from above where its activation can be inverted, and slope $s_i = dL/dz_i$ the input
+    $x_i$ solves $W_i x_i = z_i - b_i$ and the linear equations that $dL/dW_i$ is made of $x_i$ and $s_i$; then $s_{i-1} =
+    W_i^T s_i$ times the activation's slope. On top $dL/dW = s x^T$ has rank one; s is the bias gradient, or without a bias
+    as long as it must be for $s = softmax(W x) - e_y$. Where several lengths fit, the input whose gradient is nearest is
+    taken. Exact where each system determines its unknowns; convolutions followed by ReLU often leave some open.
 
     Needs one example, and a plain row of dense and convolution layers, with or without biases, ReLU, LeakyReLU, Sigmoid, Tanh
     or Flatten between them. Unknowns and equations are written out: meant for small networks.

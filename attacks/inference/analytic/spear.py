@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.layers import first_relu, inputs
 from torch import Tensor
 
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
-from fedguard.errors import PreconditionError, require
+from fedguard.attacks.inference.layers import first_relu, inputs
+from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
+from fedguard.errors import PreconditionError
 
 #: Sets of rows that are tried at once, and the share of the largest singular value below which one is rounding.
 SETS, ROUNDING = 2048, 1e-6
@@ -19,14 +19,14 @@ SETS, ROUNDING = 2048, 1e-6
 class Spear(InferenceAttack):
     """Takes the first layer's gradient apart into the inputs, by the zeros that ReLU leaves in it.
 
-    [dL/dW | dL/db] = dL/dZ^T [X | 1] has rank B, so it is U D with U orthonormal ``[o, B]``; then dL/dZ^T = U Q and
-    [X | 1] = Q^-1 D for one unknown Q. A column q of Q is orthogonal to the rows of U of all neurons that its example leaves
-    silent. So B - 1 random rows are all silent for one of the examples with probability of about B / 2^(B - 1), and then q
-    is their kernel, told by the many other zeros in U q. The B independent directions with the most zeros make Q, and its
-    scale follows from the ones. What the inputs found so far leave silent in the model are further guesses, and when these
-    are the zeros, it is done. Exact; the work more than doubles with each example more.
+    $[dL/dW | dL/db] = dL/dZ^T [X | 1]$ has rank B, so it is $U D$ with U orthonormal ``[o, B]``; then $dL/dZ^T = U Q$ and
+    $[X | 1] = Q^-1 D$ for one unknown Q. A column q of Q is orthogonal to the rows of U of all neurons that its example
+    leaves silent. So B - 1 random rows are all silent for one of the examples with probability of about $B / 2^(B - 1)$,
+    and then q is their kernel, told by the many other zeros in U q. The B independent directions with the most zeros make
+    Q, and its scale follows from the ones. What the inputs found so far leave silent in the model are further guesses, and
+    when these are the zeros, it is done. Exact; the work more than doubles with each example more.
 
-    Needs a network that begins with a dense layer with bias and a ReLU, with B <= min(o, i).
+    Needs a network that begins with a dense layer with bias and a ReLU, with $B <= min(o, i)$.
 
     Args:
         samples: sets of rows that are tried at most; what then has been found is returned.
@@ -36,10 +36,7 @@ class Spear(InferenceAttack):
     source = "Dimitrov et al., SPEAR: Exact Gradient Inversion of Batches in Federated Learning, NeurIPS 2024"
     goal = "reconstruction"
 
-    samples: int = 200_000
-
-    def __post_init__(self) -> None:
-        require(self.samples >= 1, f"spear: samples: expected at least 1; got {self.samples}.")
+    samples: PositiveInt = 200_000
 
     def check(self, view: InferenceView) -> None:
         first, _ = first_relu(view)

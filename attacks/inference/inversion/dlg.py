@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.inversion.descent import lbfgs
-from fedguard.attacks.inference.inversion.matching import claim, dummies, matching, one_gradient, squared
 from torch import Tensor
 
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
-from fedguard.errors import require
+from fedguard.attacks.inference.inversion.descent import lbfgs
+from fedguard.attacks.inference.inversion.matching import claim, dummies, matching, one_gradient, squared
+from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 
 @dataclass(frozen=True, kw_only=True)
 class DLG(InferenceAttack):
     """Fits dummy inputs and soft labels together, until their gradient is the client's.
 
-    min over x, y of |grad L(x, softmax y) - g|^2, by L-BFGS with step size 1. It differentiates the gradient once more, so
-    that smooth networks suit it (sigmoid or tanh, average pooling); ReLU in deep networks and max pooling spoil it. It asks
-    for no labels, and makes no use of those that the server is told.
+    min over x, y of $|grad L(x, softmax y) - g|^2$, by L-BFGS with step size 1. It differentiates the gradient once more,
+    so that smooth networks suit it (sigmoid or tanh, average pooling); ReLU in deep networks and max pooling spoil it. It
+    asks for no labels, and makes no use of those that the server is told.
 
     Args:
         iterations: steps of L-BFGS.
@@ -30,12 +29,8 @@ class DLG(InferenceAttack):
     source = "Zhu et al., Deep Leakage from Gradients, NeurIPS 2019"
     goal = "reconstruction"
 
-    iterations: int = 300
-    restarts: int = 4
-
-    def __post_init__(self) -> None:
-        require(self.iterations >= 1, f"dlg: iterations: expected at least 1; got {self.iterations}.")
-        require(self.restarts >= 1, f"dlg: restarts: expected at least 1; got {self.restarts}.")
+    iterations: PositiveInt = 300
+    restarts: PositiveInt = 4
 
     def infer(self, view: InferenceView) -> Reconstruction:
         match = matching(view, one_gradient(view), squared)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from fedguard.attacks.inference.inversion.descent import adam
 from fedguard.attacks.inference.inversion.matching import (
     as_targets,
@@ -17,22 +19,26 @@ from fedguard.attacks.inference.inversion.matching import (
     total_variation,
 )
 from fedguard.attacks.inference.layers import last_dense
-from torch import Tensor
-
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
-from fedguard.errors import require
+from fedguard.contracts import (
+    InferenceAttack,
+    InferenceView,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Reconstruction,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradInversion(InferenceAttack):
     """Several restarts fit images to the gradient and pull each other towards their mean.
 
-    min over x_1 ... x_R of the sum over r of |grad L(x_r, y) - g|^2 / |g|^2 + tv * TV(x_r) + l2 * mean(x_r^2)
-    + group * mean((x_r - mean_s x_s)^2), by Adam with the step decays of Inverting Gradients. Labels that the server is not
-    told are the B classes with the least entry in their row of the last layer's gradient, which takes a batch without
-    repeated labels, behind features that are not negative; of more examples than classes they are counted. The paper's prior
-    on BatchNorm statistics has no place here, since such models are refused; its noise in the steps and the registration of
-    the restarts before they are averaged are left out.
+    min over $x_1, ..., x_R$ of the sum over r of $|grad L(x_r, y) - g|^2 / |g|^2 + tv * TV(x_r) + l2 * mean(x_r^2)
+    + group * mean((x_r - mean_s x_s)^2)$, by Adam with the step decays of Inverting Gradients. Labels that the server is
+    not told are the B classes with the least entry in their row of the last layer's gradient, which takes a batch without
+    repeated labels, behind features that are not negative; of more examples than classes they are counted. The paper's
+    prior on BatchNorm statistics has no place here, since such models are refused; its noise in the steps and the
+    registration of the restarts before they are averaged are left out.
 
     Args:
         tv: weight of the total variation.
@@ -47,20 +53,12 @@ class GradInversion(InferenceAttack):
     source = "Yin et al., See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021"
     goal = "reconstruction"
 
-    tv: float = 1e-3
-    l2: float = 1e-4
-    group: float = 1e-2
-    lr: float = 0.1
-    iterations: int = 1000
-    restarts: int = 4
-
-    def __post_init__(self) -> None:
-        for weight in ("tv", "l2", "group"):
-            value = getattr(self, weight)
-            require(value >= 0, f"grad_inversion: {weight}: expected at least 0; got {value:g}.")
-        require(self.lr > 0, f"grad_inversion: lr: expected more than 0; got {self.lr:g}.")
-        require(self.iterations >= 1, f"grad_inversion: iterations: expected at least 1; got {self.iterations}.")
-        require(self.restarts >= 1, f"grad_inversion: restarts: expected at least 1; got {self.restarts}.")
+    tv: NonNegativeFloat = 1e-3
+    l2: NonNegativeFloat = 1e-4
+    group: NonNegativeFloat = 1e-2
+    lr: PositiveFloat = 0.1
+    iterations: PositiveInt = 1000
+    restarts: PositiveInt = 4
 
     def check(self, view: InferenceView) -> None:
         check_labels(view)

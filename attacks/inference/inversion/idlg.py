@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from fedguard.attacks.inference.inversion.descent import lbfgs
 from fedguard.attacks.inference.inversion.matching import (
     as_targets,
@@ -15,10 +17,7 @@ from fedguard.attacks.inference.inversion.matching import (
     one_gradient,
     squared,
 )
-from torch import Tensor
-
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
-from fedguard.errors import require
+from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +25,8 @@ class IDLG(InferenceAttack):
     """Reads the label off the last layer's signs, then fits the inputs alone.
 
     With one example the bias gradient is p - onehot(y), negative at y only; so are the row sums of the weight where
-    features are not negative. Then min over x of |grad L(x, y) - g|^2 by L-BFGS with step size 1; smooth networks suit it,
-    as they do DLG. Of a batch the labels are counted; see `known_labels`.
+    features are not negative. Then min over x of $|grad L(x, y) - g|^2$ by L-BFGS with step size 1; smooth networks suit
+    it, as they do DLG. Of a batch the labels are counted; see `known_labels`.
 
     Args:
         iterations: steps of L-BFGS.
@@ -38,12 +37,8 @@ class IDLG(InferenceAttack):
     source = "Zhao et al., iDLG: Improved Deep Leakage from Gradients, 2020"
     goal = "reconstruction"
 
-    iterations: int = 300
-    restarts: int = 4
-
-    def __post_init__(self) -> None:
-        require(self.iterations >= 1, f"idlg: iterations: expected at least 1; got {self.iterations}.")
-        require(self.restarts >= 1, f"idlg: restarts: expected at least 1; got {self.restarts}.")
+    iterations: PositiveInt = 300
+    restarts: PositiveInt = 4
 
     def check(self, view: InferenceView) -> None:
         check_labels(view)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import MinLen
+from torch import Tensor
+
 from fedguard.attacks.inference.inversion.descent import adam
 from fedguard.attacks.inference.inversion.matching import (
     Update,
@@ -18,20 +22,24 @@ from fedguard.attacks.inference.inversion.matching import (
     one_gradient,
     total_variation,
 )
-from torch import Tensor
-
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
-from fedguard.errors import require
+from fedguard.contracts import (
+    InferenceAttack,
+    InferenceView,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Reconstruction,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InvertingGradients(InferenceAttack):
     """Fits images to the direction of the client's gradient, smooth ones preferred.
 
-    min over x of 1 - cos(grad L(x, y), g) + tv * TV(x), by Adam on the sign of the gradient, within the value range; the
-    step size falls tenfold after 3/8, 5/8 and 7/8 of the iterations. The length of g plays no part, so clipping changes
-    nothing. Labels that the server is not told are counted from the last layer. An update of several local steps is read
-    as one gradient; `local_simulation` does better there.
+    min over x of $1 - cos(grad L(x, y), g) + tv * TV(x)$, by Adam on the sign of the gradient, within the value range; the
+    step size falls tenfold after $3/8$, $5/8$ and $7/8$ of the iterations. The length of g plays no part, so clipping
+    changes nothing. Labels that the server is not told are counted from the last layer. An update of several local steps is
+    read as one gradient; `local_simulation` does better there.
 
     Args:
         tv: weights of the total variation (mean absolute difference of neighbouring pixels), tried side by side. The
@@ -45,19 +53,10 @@ class InvertingGradients(InferenceAttack):
     source = "Geiping et al., Inverting Gradients: How Easy Is It to Break Privacy, NeurIPS 2020"
     goal = "reconstruction"
 
-    tv: tuple[float, ...] = (1e-3, 1e-2, 1e-1)
-    lr: float = 0.1
-    iterations: int = 1000
-    restarts: int = 4
-
-    def __post_init__(self) -> None:
-        require(
-            len(self.tv) >= 1 and min(self.tv) >= 0,
-            f"{self.name}: tv: expected one weight or more, none negative; got {list(self.tv)}.",
-        )
-        require(self.lr > 0, f"{self.name}: lr: expected more than 0; got {self.lr:g}.")
-        require(self.iterations >= 1, f"{self.name}: iterations: expected at least 1; got {self.iterations}.")
-        require(self.restarts >= 1, f"{self.name}: restarts: expected at least 1; got {self.restarts}.")
+    tv: Annotated[tuple[NonNegativeFloat, ...], MinLen(1)] = (1e-3, 1e-2, 1e-1)
+    lr: PositiveFloat = 0.1
+    iterations: PositiveInt = 1000
+    restarts: PositiveInt = 4
 
     def update(self, view: InferenceView) -> Update:
         """What the client is taken to have computed."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 import torch
-from fedguard.attacks.inference.inversion.inverting_gradients import InvertingGradients
-from fedguard.attacks.inference.inversion.matching import Update, mean_loss
 from torch import Tensor
 from torch.func import grad, vmap
 
+from fedguard.attacks.inference.inversion.inverting_gradients import InvertingGradients
+from fedguard.attacks.inference.inversion.matching import Update, mean_loss
 from fedguard.contracts import InferenceView
 
 
@@ -18,10 +18,10 @@ from fedguard.contracts import InferenceView
 class LocalSimulation(InvertingGradients):
     """Inverting Gradients for updates of several steps: the dummy images are trained on, and what comes out is compared.
 
-    min over x of 1 - cos(theta_K(x) - theta_0, update) + tv * TV(x), theta_k+1 = theta_k - lr * grad L(theta_k, batch k),
-    differentiated through all K local steps. Epochs, batch size, step size and momentum are those of the plan. In which
-    order a client drew its examples nobody knows: each epoch takes them in the same order, so that batches are right up to
-    the mixing of examples between them. With one local step it is Inverting Gradients.
+    min over x of $1 - cos(theta_K(x) - theta_0, update) + tv * TV(x)$, $theta_(k+1) = theta_k - lr * grad L(theta_k,
+    batch_k)$, differentiated through all K local steps. Epochs, batch size, step size and momentum are those of the plan.
+    In which order a client drew its examples nobody knows: each epoch takes them in the same order, so that batches are
+    right up to the mixing of examples between them. With one local step it is Inverting Gradients.
     """
 
     name = "local_simulation"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from fedguard.attacks.inference.layers import last_dense
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
 

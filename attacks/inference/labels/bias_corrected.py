@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, seen_by
-
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
@@ -13,8 +12,8 @@ from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceVi
 class BiasCorrected(InferenceAttack):
     """How often each class occurs, from the bias gradient and what the model predicts on average.
 
-    dL/db_c = mean p_c - N_c / B, so N_c = B (mean p_c - dL/db_c), duplicates included. The mean prediction is taken on the
-    server's root data, else on noise; it is off by as much as the batch differs from these.
+    $dL/db_c = mean p_c - N_c / B$, so $N_c = B (mean p_c - dL/db_c)$, duplicates included. The mean prediction is taken on
+    the server's root data, else on noise; it is off by as much as the batch differs from these.
     """
 
     name = "labels_bias_corrected"

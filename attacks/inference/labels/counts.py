@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, seen_by
-
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
@@ -13,10 +12,10 @@ from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceVi
 class LabelCounts(InferenceAttack):
     """How often each class occurs among the examples of a client that has taken several local steps.
 
-    The update over lr and steps is the mean over the T steps of mean p_c - N_c / B, and over these the prediction moves from
-    that of the model that was sent towards that of the model that came back: N_c = B (mean p_c - dL/db_c) with mean p_c =
-    (1 - w) p_c before + w p_c after, w = (T - 1) / 2T, as for equal steps. The predictions are taken on the server's root data,
-    else on noise. For T = 1 this is labels_bias_corrected.
+    The update over lr and steps is the mean over the T steps of $mean p_c - N_c / B$, and over these the prediction moves
+    from that of the model that was sent towards that of the model that came back: $N_c = B (mean p_c - dL/db_c)$ with $mean
+    p_c = (1 - w) p_c^before + w p_c^after$, $w = (T - 1) / (2T)$, as for equal steps. The predictions are taken on the
+    server's root data, else on noise. For $T = 1$ this is labels_bias_corrected.
     """
 
     name = "labels_counts"

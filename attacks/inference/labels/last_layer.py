@@ -6,9 +6,9 @@ With the mean over a batch, dL/db_c = mean p_c - N_c / B, and dL/dW_c the same w
 from __future__ import annotations
 
 import torch
-from fedguard.attacks.inference.layers import calls, last_dense
 from torch import Tensor
 
+from fedguard.attacks.inference.layers import calls, last_dense
 from fedguard.contracts import InferenceView, Sight
 from fedguard.errors import PreconditionError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
 from fedguard.attacks.inference.labels.last_layer import seen_by, weight_gradient
 from fedguard.attacks.inference.layers import last_dense
-
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
@@ -15,10 +15,10 @@ from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceVi
 class LLG(InferenceAttack):
     """Labels one after the other, each taking from its class's gradient what one example adds to it.
 
-    g_c = sum_m dL/dW_{c, m}. The classes with g_c < 0 occur for certain. Then, B times in all, the class with the smallest
-    g_c - s_c is claimed, and m taken from it. The impact m = (1 + 1/C) mean_c g_c / B on batches of class c alone, and the
-    offset s_c, the mean of g_c on batches without c, are computed on the server's root data (LLG+), else on noise (LLG*).
-    Assumes features that are not negative.
+    $g_c = sum_m dL/dW_{c, m}$. The classes with $g_c < 0$ occur for certain. Then, B times in all, the class with the
+    smallest $g_c - s_c$ is claimed, and m taken from it. The impact $m = (1 + 1/C) mean_c g_c / B$ on batches of class c
+    alone, and the offset $s_c$, the mean of $g_c$ on batches without c, are computed on the server's root data (LLG+), else
+    on noise (LLG*). Assumes features that are not negative.
     """
 
     name = "labels_llg"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import bias_gradient, needs_bias, repeated
-
 from fedguard.contracts import InferenceAttack, InferenceView, Labels
 
 
@@ -13,8 +12,8 @@ from fedguard.contracts import InferenceAttack, InferenceView, Labels
 class NegativeBias(InferenceAttack):
     """The classes whose bias gradient is negative, which occur for certain.
 
-    dL/db_c = mean p_c - N_c / B is negative only where N_c > 0. The converse holds while mean p_c < 1 / B. The most negative
-    come first, and are repeated where there are fewer than B.
+    $dL/db_c = mean p_c - N_c / B$ is negative only where $N_c > 0$. The converse holds while $mean p_c < 1 / B$. The most
+    negative come first, and are repeated where there are fewer than B.
     """
 
     name = "labels_negative_bias"

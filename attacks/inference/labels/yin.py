@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import repeated, weight_gradient
 from fedguard.attacks.inference.layers import last_dense
-
 from fedguard.contracts import InferenceAttack, InferenceView, Labels
 
 
@@ -14,7 +13,7 @@ from fedguard.contracts import InferenceAttack, InferenceView, Labels
 class YinLabels(InferenceAttack):
     """The B classes with the most negative entry in their row of the last layer's gradient.
 
-    y = the B smallest of min_m dL/dW_{c, m}. Each class counts once, so duplicate labels are missed; beyond C labels it
+    y = the B smallest of $min_m dL/dW_{c, m}$. Each class counts once, so duplicate labels are missed; beyond C labels it
     starts again. Assumes features that are not negative.
     """
 

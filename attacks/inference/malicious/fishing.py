@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.layers import Layer, first_dense, last_dense, readings, rows
 from torch import Tensor
 
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+from fedguard.attacks.inference.layers import Layer, first_dense, last_dense, readings, rows
+from fedguard.contracts import InferenceAttack, InferenceView, NonNegativeInt, PositiveFloat, Reconstruction
 from fedguard.errors import PreconditionError, require
 
 
@@ -16,9 +16,10 @@ from fedguard.errors import PreconditionError, require
 class Fishing(InferenceAttack):
     """Silences all examples but those of one class, and reads these from the first layer.
 
-    Of the last layer only the row of class c is left, with a bias so low that p_c is about 0: W_j = 0 and b_j = 0 for other j,
-    b_c = -margin. The gradient that goes down from there is (p_c - [y = c]) W_c, so about 0 for all other classes, and what
-    arrives at the first layer is from the examples of class c alone. A single one is exact in every neuron.
+    Of the last layer only the row of class c is left, with a bias so low that $p_c$ is about 0: $W_j = 0$ and $b_j = 0$ for
+    other j, $b_c = -margin$. The gradient that goes down from there is $(p_c - [y = c]) W_c$, so about 0 for all other
+    classes, and what arrives at the first layer is from the examples of class c alone. A single one is exact in every
+    neuron.
 
     Needs a network that begins with a dense layer with bias, and has another one that gives the logits.
 
@@ -32,14 +33,8 @@ class Fishing(InferenceAttack):
     goal = "reconstruction"
     active = True
 
-    target: int | None = None
-    margin: float = 100.0
-
-    def __post_init__(self) -> None:
-        require(
-            self.target is None or self.target >= 0, f"fishing: target: expected a class from 0; got {self.target}."
-        )
-        require(self.margin > 0, f"fishing: margin: expected more than 0; got {self.margin}.")
+    target: NonNegativeInt | None = None
+    margin: PositiveFloat = 100.0
 
     def check(self, view: InferenceView) -> None:
         ends(view)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.layers import first_relu, readings, rows
 from torch import Tensor
 
-from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Reconstruction, Sight
-from fedguard.errors import require
+from fedguard.attacks.inference.layers import first_relu, readings, rows
+from fedguard.contracts import (
+    ONE_VECTOR_AND_ROOT,
+    InferenceAttack,
+    InferenceView,
+    ProperFraction,
+    Reconstruction,
+    Sight,
+)
 
 #: How many inputs of the root data are used, or stand-ins where the server has none.
 DUMMIES = 1000
@@ -22,8 +28,9 @@ class TrapWeights(InferenceAttack):
     """Makes each neuron of the first layer answer to few inputs, so that many answer to one alone.
 
     Of each row's weights a random half is negative. With P and N the weighted sums of an input (less the smallest value)
-    over the two halves, the neuron is active where s P > N, and s is chosen such that a share 1/B of the inputs activates it.
-    Then it shows one input alone with probability (1/B) (1 - 1/B)^(B - 1) for each: x = (dL/dW_i) / (dL/db_i).
+    over the two halves, the neuron is active where $s P > N$, and s is chosen such that a share $1/B$ of the inputs
+    activates it. Then it shows one input alone with probability $(1/B) (1 - 1/B)^(B - 1)$ for each: $x = (dL/dW_i) /
+    (dL/db_i)$.
 
     In the paper s is one constant for all rows, and the positive half has the negative half's sizes at other places.
 
@@ -41,13 +48,7 @@ class TrapWeights(InferenceAttack):
     needs = ONE_VECTOR_AND_ROOT
     active = True
 
-    factor: float | None = None
-
-    def __post_init__(self) -> None:
-        require(
-            self.factor is None or 0 < self.factor < 1,
-            f"trap_weights: factor: expected more than 0 and less than 1, or none to fit it; got {self.factor}.",
-        )
+    factor: ProperFraction | None = None
 
     def check(self, view: InferenceView) -> None:
         first_relu(view)

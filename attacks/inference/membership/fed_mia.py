@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from fedguard.attacks.inference.membership.signals import cosines, losses
 from torch import Tensor
 
+from fedguard.attacks.inference.membership.signals import cosines, losses
 from fedguard.contracts import InferenceAttack, InferenceView, Membership, Sight
 from fedguard.errors import InputError
 
@@ -17,10 +17,10 @@ from fedguard.errors import InputError
 class FedMIA(InferenceAttack):
     """Holds the victim's update beside those of the other clients, who did not train on the candidate.
 
-    score(x) = mean over the watched rounds of Pr[N(mu_t, sigma_t) < s_t]
+    $score(x) = "mean over the watched rounds of" Pr[N(mu_t, sigma_t) < s_t]$
 
-    s_t measures the candidate on the victim's update, mu_t and sigma_t are mean and deviation of the same measure over the
-    other clients' updates. It needs each update of three clients or more, and the models.
+    $s_t$ measures the candidate on the victim's update, $mu_t$ and $sigma_t$ are mean and deviation of the same measure
+    over the other clients' updates. It needs each update of three clients or more, and the models.
 
     Args:
         measure: ``cosine``: of the candidate's gradient at the model sent with the update (FedMIA-II); ``loss``: minus its

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.membership.signals import cosines, observed
 
+from fedguard.attacks.inference.membership.signals import cosines, observed
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
 
 
@@ -14,9 +14,9 @@ from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membe
 class GradientCosine(InferenceAttack):
     """What a client trained on pulls the way its update goes.
 
-    score(x) = mean over the watched rounds of cos(-grad loss(x, theta_t), u_t)
+    $score(x) = "mean over the watched rounds of" cos(-grad loss(x, theta_t), u_t)$
 
-    u_t is the victim's update, or the mean that hides it; theta_t the model that was sent. It needs updates and models.
+    $u_t$ is the victim's update, or the mean that hides it; $theta_t$ the model that was sent. It needs updates and models.
     """
 
     name = "gradient_cosine"

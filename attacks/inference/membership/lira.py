@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from fedguard.attacks.inference.membership.signals import confidences, shadow_models
+from annotated_types import Ge, MultipleOf
 from torch import Tensor
 
+from fedguard.attacks.inference.membership.signals import confidences, shadow_models
 from fedguard.contracts import InferenceAttack, InferenceView, Membership, Sight
-from fedguard.errors import require
 
 #: From this many shadow models on, each candidate has variances of its own.
 OWN_VARIANCE_FROM = 64
@@ -19,21 +19,21 @@ OWN_VARIANCE_FROM = 64
 class LiRA(InferenceAttack):
     """Compares the model's confidence in a candidate with that of shadow models with and without it.
 
-    With phi = log p_y - log(1 - p_y), and the centre and deviation of phi over the shadow models that were trained on x (in)
-    and that were not (out):
+    With $phi = log p_y - log(1 - p_y)$, and the centre and deviation of $phi$ over the shadow models that were trained on x
+    (in) and that were not (out):
 
-        online    score(x) = log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out)
-        offline   score(x) = (phi - mu_out) / sigma_out
+        online    $score(x) = log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out)$
+        offline   $score(x) = (phi - mu_out) / sigma_out$
 
-    The offline score orders candidates as the paper's Pr[N(mu_out, sigma_out) < phi] does, and does not round to 1. Shadow
-    models train on random sets of candidates of about the size that the model under attack was trained on, each candidate
-    in as many models as any other; below 64 models the variances are the means over all candidates. It needs the final
-    model, and the federation's training for the shadow models.
+    The offline score orders candidates as the paper's $Pr[N(mu_out, sigma_out) < phi]$ does, and does not round to 1.
+    Shadow models train on random sets of candidates of about the size that the model under attack was trained on, each
+    candidate in as many models as any other; below 64 models the variances are the means over all candidates. It needs the
+    final model, and the federation's training for the shadow models.
 
     Args:
         shadows: number of shadow models, even, 4 and more.
         online: whether the shadow models with the candidate are used, too.
-        centre: mu is the mean, as in the text of the paper, or the median, as in the authors' program.
+        centre: $mu$ is the mean, as in the text of the paper, or the median, as in the authors' program.
     """
 
     name = "lira"
@@ -42,15 +42,9 @@ class LiRA(InferenceAttack):
     needs = (Sight.MODEL,)
     watches = "model"
 
-    shadows: int = 64
+    shadows: Annotated[int, Ge(4), MultipleOf(2)] = 64
     online: bool = True
     centre: Literal["mean", "median"] = "median"
-
-    def __post_init__(self) -> None:
-        require(
-            self.shadows >= 4 and self.shadows % 2 == 0,
-            f"shadows: expected an even number, 4 or more, for a deviation on either side; got {self.shadows}.",
-        )
 
     def infer(self, view: InferenceView) -> Membership:
         models, inside = shadow_models(view, self.shadows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.membership.signals import losses
-
 from fedguard.contracts import InferenceAttack, InferenceView, Membership, Sight
 
 
@@ -13,7 +12,7 @@ from fedguard.contracts import InferenceAttack, InferenceView, Membership, Sight
 class LossThreshold(InferenceAttack):
     """What the final model knows well it was trained on.
 
-    score(x) = -loss(x) = log p_y(x), at the final model. It needs the model alone.
+    $score(x) = -loss(x) = log p_y(x)$, at the final model. It needs the model alone.
     """
 
     name = "loss"

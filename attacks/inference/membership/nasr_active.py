@@ -5,23 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from fedguard.attacks.inference.membership.signals import asked, losses, observed
 from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
-from fedguard.errors import require
+from fedguard.attacks.inference.membership.signals import asked, losses, observed
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
 class NasrActive(InferenceAttack):
     """Raises the candidates' losses on the model that it sends; a client that trains on one lowers it again.
 
-    theta' = theta + ascent * g, ``steps`` times, with g the gradient of the candidates' mean loss. Whoever trains lowers
-    the losses of all of them, so what is scored is by how much more than along g at theta', u being the update:
+    $theta' = theta + ascent * g$, ``steps`` times, with g the gradient of the candidates' mean loss. Whoever trains lowers
+    the losses of all of them, so what is scored is by how much more than along g at $theta'$, u being the update:
 
-        score(x) = loss(x, theta' - s g) - loss(x, theta' + u),   s = -<u, g> / <g, g>
+        $score(x) = loss(x, theta' - s g) - loss(x, theta' + u)$,   $s = -<u, g> / <g, g>$
 
     It needs an update, or a sum, of the round in which it sends its own model.
 
@@ -36,12 +35,8 @@ class NasrActive(InferenceAttack):
     needs = ONE_VECTOR
     active = True
 
-    ascent: float = 0.1
-    steps: int = 3
-
-    def __post_init__(self) -> None:
-        require(self.ascent > 0, f"ascent: expected more than 0; got {self.ascent}.")
-        require(self.steps >= 1, f"steps: expected 1 or more; got {self.steps}.")
+    ascent: PositiveFloat = 0.1
+    steps: PositiveInt = 3
 
     def tamper(self, view: InferenceView) -> Tensor:
         model = view.models[-1]

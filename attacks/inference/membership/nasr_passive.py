@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, MultipleOf
+from torch import Tensor
+
 from fedguard.attacks.inference.membership.signals import (
     asked,
     cosines,
@@ -14,21 +18,18 @@ from fedguard.attacks.inference.membership.signals import (
     losses,
     observed,
 )
-from torch import Tensor
-
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
-from fedguard.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class NasrPassive(InferenceAttack):
     """A classifier of what a candidate's loss and gradient look like beside an update that did or did not train on it.
 
-    Features of candidate x in a round, averaged over the watched rounds: its loss l at the model sent; log |g| of its
-    gradient there; c = cos(-g, u) with the update u; c |g| |u|, what u takes off the loss to first order; and what u really
-    takes off it. In the paper the attacker knows some of the members. Here it knows none: in each watched round it simulates
-    clients that hold random halves of the candidates, by the federation's local plan, and a logistic regression learns on
-    them. So it learns what one update betrays, and the loss at the model sent only says how hard a candidate is.
+    Features of candidate x in a round, averaged over the watched rounds: its loss l at the model sent; $log |g|$ of its
+    gradient there; $c = cos(-g, u)$ with the update u; $c |g| |u|$, what u takes off the loss to first order; and what u
+    really takes off it. In the paper the attacker knows some of the members. Here it knows none: in each watched round it
+    simulates clients that hold random halves of the candidates, by the federation's local plan, and a logistic regression
+    learns on them. So it learns what one update betrays, and the loss at the model sent only says how hard a candidate is.
     It needs updates and models.
 
     Args:
@@ -41,13 +42,7 @@ class NasrPassive(InferenceAttack):
     needs = ONE_VECTOR
     watches = "training"
 
-    simulated: int = 4
-
-    def __post_init__(self) -> None:
-        require(
-            self.simulated >= 2 and self.simulated % 2 == 0,
-            f"simulated: expected an even number, 2 or more, half of them with each candidate; got {self.simulated}.",
-        )
+    simulated: Annotated[int, Ge(2), MultipleOf(2)] = 4
 
     def infer(self, view: InferenceView) -> Membership:
         from sklearn.linear_model import LogisticRegression

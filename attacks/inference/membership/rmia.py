@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
-from fedguard.attacks.inference.membership.signals import losses, shadow_models
+from annotated_types import Ge, MultipleOf
 
-from fedguard.contracts import InferenceAttack, InferenceView, Membership, Sight
-from fedguard.errors import require
+from fedguard.attacks.inference.membership.signals import losses, shadow_models
+from fedguard.contracts import Fraction, InferenceAttack, InferenceView, Membership, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
 class RMIA(InferenceAttack):
     """Counts the examples beside which this model, rather than another, favours a candidate.
 
-    score(x) = Pr_z[(p(x) / pbar(x)) / (p(z) / pbar(z)) >= 1]
+    $score(x) = Pr_z[(p(x) / pbar(x)) / (p(z) / pbar(z)) >= 1]$
 
-    p is the final model's probability of the true label; z runs over the other candidates. Online, pbar is the mean of p over
-    shadow models with and without x. Offline it is ((1 + a) mean_out + 1 - a) / 2, from the mean over those without x, which
-    guesses what training on x would do. The paper asks for a ratio of gamma >= 1; the score never falls as p(x) / pbar(x)
-    rises, so a gamma above 1 only adds ties. It needs the final model, and the federation's training for the shadow models.
+    p is the final model's probability of the true label; z runs over the other candidates. Online, $pbar$ is the mean of p
+    over shadow models with and without x. Offline it is $((1 + a) mean_out + 1 - a) / 2$, from the mean over those without
+    x, which guesses what training on x would do. The paper asks for a ratio of $gamma >= 1$; the score never falls as $p(x)
+    / pbar(x)$ rises, so a $gamma$ above 1 only adds ties. It needs the final model, and the federation's training for the
+    shadow models.
 
     Args:
         shadows: number of shadow models, even.
@@ -35,16 +37,9 @@ class RMIA(InferenceAttack):
     needs = (Sight.MODEL,)
     watches = "model"
 
-    shadows: int = 8
+    shadows: Annotated[int, Ge(2), MultipleOf(2)] = 8
     online: bool = True
-    a: float = 0.3
-
-    def __post_init__(self) -> None:
-        require(
-            self.shadows >= 2 and self.shadows % 2 == 0,
-            f"shadows: expected an even number, 2 or more, half of them with each candidate; got {self.shadows}.",
-        )
-        require(0 <= self.a <= 1, f"a: expected a number from 0 to 1; got {self.a}.")
+    a: Fraction = 0.3
 
     def infer(self, view: InferenceView) -> Membership:
         models, inside = shadow_models(view, self.shadows)

@@ -1,30 +1,27 @@
-"""What an algorithm adds to FedAvg, at the clients and at the server: one file each, and one row in the table."""
+"""Federated algorithms, one file each; what they have in common is told in `fedguard.contracts.federated`."""
 
 from __future__ import annotations
 
-from fedguard.architectures.local.contract import LocalAlgorithm
-from fedguard.architectures.local.feddyn import FedDyn
-from fedguard.architectures.local.fednova import FedNova
-from fedguard.architectures.local.fedper import FedPer
-from fedguard.architectures.local.scaffold import Scaffold
-from fedguard.contracts import Setup
+from fedguard.architectures.local.kept import check_kept
+from fedguard.contracts import RunningAlgorithm, Setup
 
-#: FedAvg and FedSGD are their `LocalPlan`, and so is FedProx (Li et al., Federated Optimization in Heterogeneous Networks,
-#: MLSys 2020), whose mu (w - start) is the plan's ``prox``.
-ALGORITHMS: dict[str, type[LocalAlgorithm]] = {
-    "fedsgd": LocalAlgorithm,
-    "fedavg": LocalAlgorithm,
-    "fedprox": LocalAlgorithm,
-    "scaffold": Scaffold,
-    "fednova": FedNova,
-    "feddyn": FedDyn,
-    "fedper": FedPer,
+ALGORITHMS = {
+    "fedavg": "fedguard.contracts.federated:FedAvg",
+    "fedsgd": "fedguard.architectures.local.fedsgd:FedSGD",
+    "fedprox": "fedguard.architectures.local.fedprox:FedProx",
+    "scaffold": "fedguard.architectures.local.scaffold:Scaffold",
+    "fednova": "fedguard.architectures.local.fednova:FedNova",
+    "feddyn": "fedguard.architectures.local.feddyn:FedDyn",
+    "fedper": "fedguard.architectures.local.fedper:FedPer",
 }
 
 
-def local_algorithm(setup: Setup) -> LocalAlgorithm:
-    """The algorithm of a training, before its first round."""
-    return ALGORITHMS[setup.training.algorithm](setup)
+def started(setup: Setup) -> RunningAlgorithm:
+    """The algorithm of a training, before its first round.
 
-
-__all__ = ["ALGORITHMS", "LocalAlgorithm", "local_algorithm"]
+    Raises:
+        ConfigError: it cannot be run on this task, or there is no memory for what its clients keep.
+    """
+    algorithm = setup.training.algorithm
+    check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))
+    return algorithm.start(setup)

@@ -3,29 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.contract import LocalAlgorithm
-from fedguard.architectures.local.kept import check_kept
-from fedguard.contracts import LocalPlan, Setup, Task
-from fedguard.rng import Rng
+from fedguard.architectures.local.kept import check_single
+from fedguard.contracts import FederatedAlgorithm, LocalPlan, PositiveFloat, RunningAlgorithm, Setup, Task, Training
+from fedguard.errors import require
+from fedguard.rng import Streams
 
 
-class FedDyn(LocalAlgorithm):
-    """Client i descends its loss ``L_i(w) - <g_i, w> + alpha/2 |w - start|^2``; g_i and the server's h are 0 at first.
+@dataclass(frozen=True, kw_only=True)
+class FedDyn(FederatedAlgorithm):
+    """A regulariser grows until the clients' optima are the global one.
 
-    A client that moved by u_i sets ``g_i <- g_i - alpha u_i``. Of n of N clients with aggregate R, the server sets
-    ``h <- h - alpha (n / N) R`` and moves by ``R - h / alpha``. It reads h off the aggregate, so no second vector travels, and
+    Client i descends its loss $L_i(w) - <g_i, w> + alpha/2 |w - start|^2$; $g_i$ and the server's h are 0 at first.
+
+    A client that moved by $u_i$ sets $g_i <- g_i - alpha u_i$. Of n of N clients with aggregate R, the server sets
+    $h <- h - alpha (n / N) R$ and moves by $R - h / alpha$. It reads h off the aggregate, so no second vector travels, and
     a robust rule, masks and what attackers see cover h as they do updates.
+
+    Args:
+        alpha: the weight of the regulariser.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    name = "feddyn"
+    source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021"
+    keeps_account = True
+    keeps = "its g_i, of d floats"
+
+    alpha: PositiveFloat = 0.1
+
+    def check(self, training: Training) -> None:
+        check_single(self, training)
+        require(
+            training.server_lr == 1 and not training.server_momentum and training.server_optimizer is None,
+            "feddyn has a server step of its own; leave out server_lr, server_momentum and server_optimizer.",
+        )
+
+    def plan(self, training: Training) -> LocalPlan:
+        return replace(super().plan(training), prox=self.alpha)
+
+    def floats_kept(self, task: Task) -> int:
+        return task.dim
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Running(setup, self.alpha)
+
+
+class _Running(RunningAlgorithm):
+    def __init__(self, setup: Setup, alpha: float) -> None:
         super().__init__(setup)
-        check_kept(setup, "feddyn", setup.task.dim)
-        self._alpha = setup.training.own["alpha"]
+        self._alpha = alpha
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}
         self._new: dict[int, Tensor] = {}
@@ -33,7 +63,9 @@ class FedDyn(LocalAlgorithm):
     def begin(self, chosen: Sequence[int]) -> None:
         self._new = {}
 
-    def train(self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, rows: Tensor) -> None:
+    def train(
+        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+    ) -> None:
         corrections = {client: -self._own[client] for client in clients if client in self._own}
         task.local_updates(model, clients, replace(plan, corrections=corrections), rng, rows)
 

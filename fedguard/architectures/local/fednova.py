@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.architectures.local.contract import LocalAlgorithm
-from fedguard.contracts import LocalPlan, Task
-from fedguard.rng import Rng
+from fedguard.contracts import FederatedAlgorithm, LocalPlan, RunningAlgorithm, Setup, Task
+from fedguard.rng import Streams
 
 
-class FedNova(LocalAlgorithm):
-    """A client that moved by u_i sends ``tau u_i / a_i``, with tau = sum_i p_i a_i over the round's clients.
+@dataclass(frozen=True, kw_only=True)
+class FedNova(FederatedAlgorithm):
+    """Updates are made alike in length before they are averaged, however many steps each client took.
 
-    a_i is how often its gradients count: its number of steps k; with momentum b, ``(k - b (1 - b^k) / (1 - b)) / (1 - b)``.
-    p_i is 1/n, or its share of the round's examples where the rule weighs by these. The source lets the server multiply
+    A client that moved by $u_i$ sends $tau u_i / a_i$, with $tau = sum_i p_i a_i$ over the round's clients.
+
+    $a_i$ is how often its gradients count: its number of steps k; with momentum b, $(k - b (1 - b^k) / (1 - b)) / (1 - b)$.
+    $p_i$ is 1/n, or its share of the round's examples where the rule weighs by these. The source lets the server multiply
     by tau; here each client does, which is the same, and rules and attacks see updates on the scale at which they count.
 
-    The server tells tau, so it is told everybody's number of steps before the round, under masks too. A colluder tells that of
-    honest training, whatever it does, so what it trains for longer is not taken back.
+    The server tells tau, so it is told everybody's number of steps before the round, under masks too. A malicious client
+    tells that of honest training, whatever it does, so what it trains for longer is not taken back.
     """
 
+    name = "fednova"
+    source = "Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020"
+    tells = "the server is told each client's number of steps before the round, and tells all of them tau"
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Running(setup)
+
+
+class _Running(RunningAlgorithm):
     _tau: float
 
     def begin(self, chosen: Sequence[int]) -> None:
@@ -30,7 +42,9 @@ class FedNova(LocalAlgorithm):
         counted = sum(share * self._counted(client) for share, client in zip(shares, chosen, strict=True))
         self._tau = counted / sum(shares) if chosen else 0.0
 
-    def train(self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, rows: Tensor) -> None:
+    def train(
+        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+    ) -> None:
         task.local_updates(model, clients, plan, rng, rows)
         for client, update in zip(clients, rows, strict=True):
             update.mul_(self._tau / self._counted(client))

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from fedguard.architectures.local.contract import LocalAlgorithm
-from fedguard.architectures.local.kept import check_kept
-from fedguard.contracts import Evaluation, LocalPlan, Setup, Task
-from fedguard.errors import ConfigError
-from fedguard.rng import Rng
+from fedguard.contracts import (
+    Combination,
+    Evaluation,
+    FederatedAlgorithm,
+    LocalPlan,
+    PoisonAttack,
+    RunningAlgorithm,
+    Setup,
+    Sight,
+    Task,
+)
+from fedguard.errors import ConfigError, require
+from fedguard.rng import Streams
 
 
-class FedPer(LocalAlgorithm):
+@dataclass(frozen=True, kw_only=True)
+class FedPer(FederatedAlgorithm):
     """Each client trains the shared layers and a last layer of its own, and sends what the shared ones moved by.
 
     Updates keep their length d; the last layer's part is 0, whoever sends them. The global model keeps the last layer that it
@@ -27,21 +37,51 @@ class FedPer(LocalAlgorithm):
     loss is over all test examples alike.
     """
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self._size = last_layer(setup.task.module, setup.task.shape)
-        if self._size == setup.task.dim:
-            raise ConfigError(
-                "fedper: expected a model with layers below the last, which are shared; got one layer. Use mlp, or fedavg."
+    name = "fedper"
+    source = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
+    keeps = "its last layer"
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        """Whoever needs the whole model has none: the last layer is at the clients."""
+        yield from super().reasons(cell)
+        looking = cell.pipeline.looking_at_data
+        looking += [one.name for one in cell.pipeline.stages if any(Sight.MODEL in way for way in one.needs)]
+        if looking:
+            yield (
+                f"{' and '.join(looking)} works with the whole model, and under fedper each client has a last layer of its "
+                "own. Use fedavg."
             )
-        check_kept(setup, "fedper", self._size)
+        if isinstance(cell.adversary, PoisonAttack) and cell.adversary.goal == "backdoor":
+            yield (
+                f"{cell.adversary.name}'s backdoor is measured on one model, and under fedper there is one for each client. "
+                "Use fedavg."
+            )
+
+    def floats_kept(self, task: Task) -> int:
+        size = last_layer(task.module, task.shape)
+        require(
+            size < task.dim,
+            "fedper: expected a model with layers below the last, which are shared; got one layer. Use mlp, or fedavg.",
+        )
+        return size
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Running(setup, self.floats_kept(setup.task))
+
+
+class _Running(RunningAlgorithm):
+    def __init__(self, setup: Setup, size: int) -> None:
+        super().__init__(setup)
+        self._size = size
         self._heads: dict[int, Tensor] = {}
         self._new: dict[int, Tensor] = {}
 
     def begin(self, chosen: Sequence[int]) -> None:
         self._new = {}
 
-    def train(self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, rows: Tensor) -> None:
+    def train(
+        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+    ) -> None:
         for client, row in zip(clients, rows, strict=True):
             start = self._of(client, model)
             task.local_updates(start, [client], plan, rng, row[None])
@@ -84,7 +124,7 @@ class FedPer(LocalAlgorithm):
 
     @cached_property
     def _honest(self) -> tuple[int, ...]:
-        return tuple(client for client in range(len(self.setup.task.sizes)) if client not in self.setup.hostile)
+        return tuple(client for client in range(len(self.setup.task.sizes)) if client not in self.setup.malicious)
 
     @cached_property
     def _shares(self) -> Tensor:

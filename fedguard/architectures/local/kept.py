@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from fedguard.contracts import Setup
-from fedguard.errors import ConfigError
+from fedguard.contracts import FederatedAlgorithm, Setup, Training
+from fedguard.errors import ConfigError, require
 
 
 def check_kept(setup: Setup, what: str, floats: int) -> None:
@@ -21,6 +21,14 @@ def check_kept(setup: Setup, what: str, floats: int) -> None:
             f"{what}: each client that takes part keeps {floats:,} floats, about {kept:,.0f} clients in {rounds} rounds: "
             f"{needed:.1f}G, more than this machine's {memory:.1f}G. Take a smaller model, fewer clients or fedavg."
         )
+
+
+def check_single(algorithm: FederatedAlgorithm, training: Training) -> None:
+    """Raise `ConfigError` where clients send anything but the round's own update, of which the algorithm keeps account."""
+    require(
+        not training.worker_momentum,
+        f"{algorithm.name} keeps account of single updates, and worker_momentum sends a mean over rounds; leave it out.",
+    )
 
 
 def physical_memory() -> float:

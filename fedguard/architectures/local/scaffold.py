@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.contract import LocalAlgorithm
-from fedguard.architectures.local.kept import check_kept
-from fedguard.contracts import LocalPlan, Setup, Task
-from fedguard.rng import Rng
+from fedguard.architectures.local.kept import check_single
+from fedguard.contracts import FederatedAlgorithm, LocalPlan, RunningAlgorithm, Setup, Task, Training
+from fedguard.errors import require
+from fedguard.rng import Streams
 
 
-class Scaffold(LocalAlgorithm):
-    """Client i adds c - c_i to each of its gradients; c_i is its own variate, c the server's, both 0 at first.
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(FederatedAlgorithm):
+    """Variates take the clients' drift out of their gradients.
 
-    A client that moved by u_i in K steps of size lr sets ``c_i <- c_i - c - u_i / (K lr)`` (option II), and the server
-    ``c <- c + (n / N) mean_i (c_i's change)``, for n of N clients. All take the same K steps, as in the paper, so the mean
-    change is ``-c - R / (K lr)`` with R the mean of the updates: the server reads it off the aggregate, and no second
+    Client i adds $c - c_i$ to each of its gradients; $c_i$ is its own variate, c the server's, both 0 at first.
+
+    A client that moved by $u_i$ in K steps of size lr sets $c_i <- c_i - c - u_i / (K lr)$ (option II), and the server
+    adds n / N times the mean change of the $c_i$ to c, for n of N clients. All take the same K steps, as in the paper, so the
+    mean change is $-c - R / (K lr)$ with R the mean of the updates: the server reads it off the aggregate, and no second
     vector travels up. So a robust rule, masks and what attackers see cover the variates as they cover the updates, and a
-    colluder cannot lie in one apart from the other. Down travels c beside the model: 2 d floats.
+    malicious client cannot lie in one apart from the other. Down travels c beside the model: 2 d floats.
 
-    With the mean c stays the mean of all c_i. With another rule it is that rule's estimate of it, and may drift off.
+    With the mean c stays the mean of all $c_i$. With another rule it is that rule's estimate of it, and may drift off.
     """
 
+    name = "scaffold"
+    source = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
+    keeps_account = True
+    keeps = "its variate, of d floats"
+    tells = "the server's variate goes to the clients beside the model"
+
+    def check(self, training: Training) -> None:
+        require(
+            training.local_steps is not None,
+            "scaffold lets all clients take the same number of steps; got epochs. Set local_steps, such as local_steps: 10.",
+        )
+        require(
+            not training.momentum,
+            "scaffold takes what a client moved by for its mean gradient, which it is not with momentum; set momentum: 0.",
+        )
+        check_single(self, training)
+
+    def floats_kept(self, task: Task) -> int:
+        return task.dim
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Running(setup)
+
+
+class _Running(RunningAlgorithm):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         steps = setup.training.local_steps
-        assert steps is not None  # `Training.faults`
-        check_kept(setup, "scaffold", setup.task.dim)
+        assert steps is not None  # `Scaffold.check`
         self._scale = -1 / (steps * setup.training.lr)
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}
@@ -39,7 +66,9 @@ class Scaffold(LocalAlgorithm):
     def begin(self, chosen: Sequence[int]) -> None:
         self._new = {}
 
-    def train(self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Rng, rows: Tensor) -> None:
+    def train(
+        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+    ) -> None:
         corrections = {client: self._server - self._own.get(client, 0) for client in clients}
         task.local_updates(model, clients, replace(plan, corrections=corrections), rng, rows)
 

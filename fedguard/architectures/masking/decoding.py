@@ -73,9 +73,9 @@ def posterior(matrix: Matrix, positive: NDArray[np.bool_], prevalence: float) ->
         forward[i + 1] = (1 - p) * forward[i] + p * np.bincount(states | column, forward[i], len(states))
     backward, found = likely.prod(axis=1), np.empty(clients)
     for i in reversed(range(clients)):
-        hostile = p * float(forward[i] @ backward[states | columns[i]])
+        malicious = p * float(forward[i] @ backward[states | columns[i]])
         honest = (1 - p) * float(forward[i] @ backward)
-        found[i] = hostile / (hostile + honest)
+        found[i] = malicious / (malicious + honest)
         backward = (1 - p) * backward + p * backward[states | columns[i]]
     return found
 

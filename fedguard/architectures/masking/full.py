@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from fedguard.architectures.masking.contract import Masking, Received
+from dataclasses import dataclass
+
 from fedguard.architectures.masking.sessions import Sessions, received
-from fedguard.architectures.wire import Sent
-from fedguard.contracts import Setup
+from fedguard.contracts import Masking, Received, Receiver, Sent, Setup
 
 
+@dataclass(frozen=True, kw_only=True)
 class Full(Masking):
+    """One session of all clients: the server sees one sum.
+
+    The rule gets one row: the mean of those whose update is in the sum.
+    """
+
+    name = "full"
+    source = "Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS 2020"
+    words = "The server sees one sum of all updates, and its rule gets their mean; nobody sees another's update."
+    cost = "O(log n) keys and shares and one masked vector for each client"
+
+    def receiver(self, setup: Setup) -> Receiver:
+        return FullReceiver(setup)
+
+
+class FullReceiver(Receiver):
     """One session of all clients; the only row is the mean of those whose update is in the sum."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        clients = setup.participation
-        self._sessions = Sessions(setup, setup.protocol.session(clients.expected, clients.most, len(setup.hostile)))
+        self._sessions = Sessions(setup, setup.federation.size)
 
     def receive(self, sent: Sent) -> Received:
         return received(self.setup, sent, [self._sessions.run(sent, sent.clients, "all")])

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Lt
 
-from fedguard.architectures.masking.contract import Masking, Received
 from fedguard.architectures.masking.decoding import Matrix, design, posterior, smallest_combination, smallest_of_design
+from fedguard.architectures.masking.full import Full
 from fedguard.architectures.masking.sessions import Session, Sessions, joined, received
 from fedguard.architectures.root import root_loss
-from fedguard.architectures.wire import Sent
-from fedguard.contracts import GroupTesting, SessionSize, Setup
+from fedguard.contracts import (
+    MASKED_SUM,
+    SINGLE_UPDATES,
+    Federation,
+    Masking,
+    Received,
+    Receiver,
+    Sent,
+    SessionSize,
+    Setup,
+    Sight,
+)
+from fedguard.contracts.ranges import PositiveInt, ProperFraction
 from fedguard.errors import require
 
 
-class GroupTester(Masking):
-    """One session for each overlapping group in the round of the test, and in each other round one of those not suspected.
+@dataclass(frozen=True, kw_only=True)
+class GroupTesting(Masking):
+    """In one round the server scores overlapping groups, and from then on leaves out whom it takes to be malicious.
 
     A group's score is how much its mean lowers the loss on the server's clean data; it is suspected if that is less than
     ``margin`` times what the best group's does. A client is left out, from the next round on, if it is more likely malicious
@@ -26,6 +41,63 @@ class GroupTester(Masking):
 
     The source scores by accuracy, designs its groups by codes, and chooses its rule for clients by an error rate.
 
+    Args:
+        tests: T, the number of overlapping groups.
+        memberships: in how many of them each client is.
+        round: the round (from 1) in which the clients are tested.
+        margin: a group is suspected whose step gains less than this share of the best group's, on the server's clean data.
+    """
+
+    name = "group_testing"
+    source = "Xhemrishi et al., FedGT: Identification of Malicious Clients in Federated Learning, IEEE TIFS 2025"
+    needs = (Sight.ROOT_DATA,)
+    hides = SINGLE_UPDATES
+    shows = MASKED_SUM | Sight.GROUP_SUMS
+    kept_from_rules = Sight.GROUP_SUMS
+    overlapping = True
+    words = (
+        "The server sees the sums of overlapping groups in one round, scores them on its clean data, and from then on sees one "
+        "sum without those whom it suspects; its rule gets one mean; nobody sees another's update."
+    )
+    cost = "in the round of the test, as many masked vectors as each client is in groups; else as full"
+
+    tests: Annotated[int, Ge(2), Lt(15)] = 10
+    memberships: PositiveInt = 2
+    round: PositiveInt = 1
+    margin: ProperFraction = 0.6
+
+    @property
+    def undefended(self) -> Masking:
+        return Full()
+
+    def check(self, federation: Federation) -> None:
+        clients, rounds = federation.clients, federation.training.rounds
+        require(
+            self.memberships < self.tests,
+            f"memberships: expected fewer than tests = {self.tests}, for a client in every group tells nothing; "
+            f"got {self.memberships}.",
+        )
+        require(self.round <= rounds, f"round: expected at most training.rounds = {rounds}; got {self.round}.")
+        require(
+            clients.expected == clients.total,
+            f"group_testing: each client is tested once, so all take part in each round; got {clients.expected} of "
+            f"{clients.total}. Set clients.per_round: 1.0.",
+        )
+
+    def reasons(self, server: Sight) -> Iterator[str]:
+        if Sight.ROOT_DATA not in server:
+            yield "group_testing scores groups on clean data at the server: give it some with server.root_data."
+
+    def smallest_sum(self, federation: Federation) -> int:
+        return smallest_of_design(federation.clients.total, self.tests, self.memberships)
+
+    def receiver(self, setup: Setup) -> Receiver:
+        return GroupTester(setup, self)
+
+
+class GroupTester(Receiver):
+    """One session for each overlapping group in the round of the test, and in each other round one of those not suspected.
+
     Raises:
         ConfigError: the sums of the groups can be combined into one over too few clients.
     """
@@ -34,18 +106,18 @@ class GroupTester(Masking):
         super().__init__(setup)
         self._plan, self._suspects = plan, frozenset[int]()
         n, colluders = setup.participation.total, setup.protocol.colluders(setup.participation.total)
-        groups = design(n, plan.tests, plan.memberships)
-        hidden_among = smallest_of_design(n, plan.tests, plan.memberships) - colluders
+        hidden_among = plan.smallest_sum(setup.federation) - colluders
         require(
             hidden_among >= 2,
             f"group_testing: the sums of {plan.tests} groups, each of {n} clients in {plan.memberships} of them, can be "
             f"combined into one over {hidden_among + colluders} clients, of whom {colluders} may collude with the server; "
             "expected at least 2 others. Lower tests or colluding.",
         )
+        groups = design(n, plan.tests, plan.memberships)
         self._groups = groups[:, setup.rng.child("groups").numpy().permutation(n)]
         sizes = groups.sum(axis=1)
         self._tests = Sessions(setup, SessionSize(int(sizes.min()), int(sizes.max()), colluders, honest=0))
-        self._rest = Sessions(setup, setup.protocol.session(n, n, len(setup.hostile)))
+        self._rest = Sessions(setup, setup.protocol.session(n, n, len(setup.malicious)))
 
     def receive(self, sent: Sent) -> Received:
         if sent.round == self._plan.round:

@@ -2,26 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
-from fedguard.architectures.masking.contract import Masking, Received
+from fedguard.architectures.masking.full import Full
 from fedguard.architectures.masking.sessions import Sessions, received
-from fedguard.architectures.wire import Sent
-from fedguard.contracts import Groups, Setup
+from fedguard.contracts import MASKED_SUM, SINGLE_UPDATES, Federation, Masking, Received, Receiver, Sent, Setup, Sight
+from fedguard.errors import require
 
 
-class Grouped(Masking):
-    """One session for each group; one row for each whose session came about, the mean of those in its sum.
+@dataclass(frozen=True, kw_only=True)
+class Groups(Masking):
+    """The clients of a round are dealt into groups, and the server sees the sum of each.
 
     All colluders of a round may sit in one group, so each session withstands as many among its own clients.
+
+    Args:
+        groups: G, their number; sizes differ by one at most.
+        redraw: whether they are dealt anew in each round; otherwise once, which takes all clients in each round.
     """
+
+    name = "groups"
+    hides = SINGLE_UPDATES
+    shows = MASKED_SUM | Sight.GROUP_SUMS
+    words = (
+        "The server sees the sum of each group of clients, and its rule gets their means; nobody sees another's update."
+    )
+    cost = "O(log(n / G)) keys and shares and one masked vector for each client"
+    mend = "Use a rule that takes means of groups, such as median, or switch masking off."
+    more_rows = "Here n counts groups: raise their number."
+    example: ClassVar[Mapping[str, Any]] = {"groups": 8}
+
+    groups: Annotated[int, Ge(2)]
+    redraw: bool = True
+
+    @property
+    def of_larger_sums(self) -> Masking:
+        return Full()
+
+    def sessions(self, clients: int) -> int:
+        return self.groups
+
+    def check(self, federation: Federation) -> None:
+        size, clients = federation.size, federation.clients
+        require(
+            size.expected >= size.fewest,
+            f"groups: {self.groups} groups of {clients.expected} clients have {size.expected}, of whom {size.colluders} may "
+            f"collude with the server; expected at least {size.fewest} in each. "
+            f"Mend: take at most {clients.expected // size.fewest} groups, or lower colluding.",
+        )
+        require(
+            self.redraw or clients.expected == clients.total,
+            f"redraw: groups that stay the same take all clients in each round; got {clients.expected} of {clients.total}. "
+            "Set redraw: true, or clients.per_round: 1.0.",
+        )
+
+    def receiver(self, setup: Setup) -> GroupsReceiver:
+        return GroupsReceiver(setup, self)
+
+
+class GroupsReceiver(Receiver):
+    """One session for each group; one row for each whose session came about, the mean of those in its sum."""
 
     def __init__(self, setup: Setup, plan: Groups) -> None:
         super().__init__(setup)
-        self._plan, clients = plan, setup.participation
-        self._sessions = Sessions(setup, setup.protocol.session(clients.expected, clients.most, len(setup.hostile)))
+        self._plan, self._sessions = plan, Sessions(setup, setup.federation.size)
 
     def receive(self, sent: Sent) -> Received:
         groups = self.deal(sent.clients, sent.round)

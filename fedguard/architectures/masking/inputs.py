@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.architectures.wire import Sent
+from fedguard.contracts import Sent, SumNoise
 from fedguard.mapped import let_go
-from fedguard.privacy.distributed import NoisyRound
 from fedguard.rng import Rng
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.entropy import expanded
@@ -29,7 +28,7 @@ class Inputs:
     """
 
     def __init__(
-        self, sent: Sent, encoding: Encoding, noise: NoisyRound | None, weights: Sequence[int], rng: Rng, name: str
+        self, sent: Sent, encoding: Encoding, noise: SumNoise | None, weights: Sequence[int], rng: Rng, name: str
     ) -> None:
         self._wire, self._encoding, self._noise, self._weights = sent.wire, encoding, noise, weights
         self._row = {client: row for row, client in enumerate(sent.wire.clients)}
@@ -39,7 +38,7 @@ class Inputs:
     def encoded(self, client: int) -> RingVector:
         """An honest client clips; a malicious one puts in whatever the ring takes, since nobody sees it, and no noise."""
         update, bits = self._update(client).numpy(), expanded(_bytes(self._rng.child(client)))
-        if client in self._wire.hostile:
+        if client in self._wire.malicious:
             return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
         if self._noise is None:
             return self._encoding.encode(update, weight=self._weights[client], seed=self.seed, entropy=bits)
@@ -58,16 +57,16 @@ class Inputs:
 
         With noise whole updates are shortened, and it is the share of those.
         """
-        honest = [self._update(client) for client in clients if client not in self._wire.hostile]
+        honest = [self._update(client) for client in clients if client not in self._wire.malicious]
         if self._noise is not None:
             shares = [float(update.double().norm() > self._noise.clip) for update in honest]
         else:
             shares = [self._encoding.clipped(update.numpy(), seed=self.seed) for update in honest]
         return sum(shares) / len(shares) if shares else 0.0
 
-    def hostile_among(self, clients: Sequence[int]) -> int:
+    def malicious_among(self, clients: Sequence[int]) -> int:
         """How many of them are malicious, and so add no noise."""
-        return len(self._wire.hostile & set(clients))
+        return len(self._wire.malicious & set(clients))
 
     def _update(self, client: int) -> Tensor:
         let_go(self._wire.updates)  # of the client before

@@ -10,13 +10,9 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import Tensor
 
-from fedguard.architectures.masking.contract import Received
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.wire import Sent
-from fedguard.contracts import DistributedNoise, MaskedRound, SessionSize, Setup
+from fedguard.contracts import MaskedRound, Received, Sent, SessionSize, Setup
 from fedguard.errors import ConfigError
-from fedguard.privacy.calibration import minimum
-from fedguard.privacy.planned import distributed
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.simulation import Federation, Outcome, Settings
@@ -67,14 +63,10 @@ class Sessions:
         weighted = setup.pipeline.rule.by_samples
         self._weights = setup.task.sizes if weighted else (1,) * len(setup.task.sizes)
         self._encoding = Encoding(**asdict(protocol.fixed_point), largest_weight=max(self._weights))
-        self._noise, fewest = None, 0
-        if isinstance(protocol.privacy, DistributedNoise):
-            rounds, dim, scale = setup.training.rounds, setup.task.dim, self._encoding.scale
-            plan = distributed(protocol.privacy, rounds=rounds, contributors=size.honest, dim=dim, scale=scale)
-            self._noise = plan.for_round(contributors=size.honest, dim=dim, scale=scale)
-            if (bound := protocol.privacy.epsilon) is not None:
-                least = minimum(plan, epsilon=bound, rounds=rounds, expected=size.honest, dim=dim, scale=scale)
-                fewest = least + size.withholding
+        dim, scale = setup.task.dim, self._encoding.scale
+        self._noise = protocol.privacy.in_sums(setup.federation, size, dim, scale)
+        fewest = self._noise.fewest if self._noise else 0
+        fewest += size.withholding if fewest else 0
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)
         self._context = hashlib.sha256(repr((protocol, self._encoding)).encode()).digest()
         rate = protocol.dropout.rate
@@ -126,12 +118,13 @@ class Sessions:
         if weight <= 0:
             return dataclasses.replace(traffic, aborted=f"the weights that the clients claim add up to {weight}")
         mean, true = torch.from_numpy(total / weight), inputs.mean(outcome.included)
+        malicious = inputs.malicious_among(outcome.included)
         return dataclasses.replace(
             traffic,
             included=outcome.included,
             mean=mean.float(),
             weight=float(weight),
-            contributors=max(0, len(outcome.included) - self._size.colluders - inputs.hostile_among(outcome.included)),
+            contributors=max(0, len(outcome.included) - self._size.colluders - malicious),
             off=float((mean - true).square().sum()),
             length=float(true.square().sum()),
             clipped=inputs.clipped(outcome.included),

@@ -12,14 +12,17 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from fedguard.bench.docstrings import plain
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
-from fedguard.bench.printed import lines
+from fedguard.bench.terminal.printed import lines
 from fedguard.contracts import (
     Algorithm,
     Architecture,
     Defense,
+    FederatedAlgorithm,
     InferenceAttack,
+    Masking,
     PoisonAttack,
     Sight,
     first_met,
@@ -27,9 +30,9 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
-from fedguard.registry import KINDS, iterate, registry
+from fedguard.registry import KINDS, Registry, installed
 from fedguard.secagg.contest import ProtocolAttack
-from fedguard.visibility import PROTOCOLS, exposed
+from fedguard.visibility import exposed
 
 #: The kinds that need to see something of a training.
 SEEING = ("attack", "inference", "defense")
@@ -49,62 +52,57 @@ def kinds_named(kind: str | None) -> list[str]:
     return [name]
 
 
-def entries(kinds: Sequence[str]) -> list[dict[str, Any]]:
+def entries(known: Registry, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Every algorithm of these kinds, for machines."""
-    return [_entry(kind, cls) for kind, cls in iterate(kinds)]
+    return [_entry(known, kind, cls) for kind, cls in known.classes(kinds)]
 
 
-def listing(kinds: Sequence[str]) -> RenderableType:
+def listing(known: Registry, kinds: Sequence[str]) -> RenderableType:
     """Every algorithm of these kinds, for people: a line for each."""
-    parts = (part for kind in kinds for part in _listed(kind))
+    parts = (part for kind in kinds for part in _listed(known, kind))
     return Group(
         *parts, Text("`fedguard explain NAME` tells what one needs to see, its formula and its source.", "dim")
     )
 
 
-def explanation(name: str) -> RenderableType:
+def explanation(known: Registry, name: str) -> RenderableType:
     """All that an algorithm says of itself.
-
-    A mode of secure aggregation has a name too.
 
     Raises:
         UnknownName: nothing has this name.
     """
-    if name in PROTOCOLS:
-        return Group(Text(f"secure_aggregation: {name}", "bold"), Text(f"\n{PROTOCOLS[name].words}"))
-    found = algorithms(name)
+    found = algorithms(known, name)
     if not found:
         raise UnknownName(
             "name",
             name,
-            [*PROTOCOLS, *(cls.name for _, cls in iterate())],
+            [cls.name for _, cls in known.classes()],
             mend=" One of a module of yours: add --plugin MODULE.",
         )
     return Group(*(part for cls in found for part in _explained(cls)))
 
 
-def algorithms(name: str) -> list[type[Algorithm]]:
+def algorithms(known: Registry, name: str) -> list[type[Algorithm]]:
     """Those of this name; a name may stand for several kinds."""
-    known = registry()
     return [known.get(kind, name) for kind in KINDS if name in known.names(kind)]
 
 
 def parameters(cls: type[Algorithm]) -> list[dict[str, str]]:
-    """Name, type, default and meaning of each parameter."""
+    """Name, type, default and meaning of each parameter, formulae between ``$``."""
     return [
         {"name": one.name, "type": one.type, "default": one.default, "meaning": one.meaning} for one in settings(cls)
     ]
 
 
-def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
+def _entry(known: Registry, kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": cls.name,
         "kind": kind,
         "summary": cls.summary(),
         "needs": [alternative.names() for alternative in cls.needs],
         "source": cls.source,
-        "origin": registry().origin(kind, cls.name),
-        "parameters": parameters(cls),
+        "origin": known.origin(kind, cls.name),
+        "parameters": [row | {"meaning": plain(row["meaning"])} for row in parameters(cls)],
     }
     if issubclass(cls, Defense):
         slope, offset = cls.min_rows
@@ -116,6 +114,8 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
         }
     if kind in SEEING:
         entry["runs_under"] = list(runs_under(cls))
+    if issubclass(cls, Masking):
+        entry |= {"words": cls.words, "masked": cls.masked, "cost": cls.cost}
     if issubclass(cls, PoisonAttack | InferenceAttack):
         entry["goal"] = cls.goal
     if issubclass(cls, InferenceAttack):
@@ -123,33 +123,40 @@ def _entry(kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     return entry
 
 
-def _listed(kind: str) -> Iterator[RenderableType]:
-    origins = {cls.name: registry().origin(kind, cls.name) for _, cls in iterate([kind])}
+def _listed(known: Registry, kind: str) -> Iterator[RenderableType]:
+    origins = {cls.name: known.origin(kind, cls.name) for _, cls in known.classes([kind])}
     brought = {name: "" if origin == "built in" else f"({origin}) " for name, origin in origins.items()}
     yield Text(f"{kind}, {len(origins)}", "bold")
-    yield lines({cls.name: brought[cls.name] + cls.summary() for _, cls in iterate([kind])})
+    yield lines({cls.name: brought[cls.name] + cls.summary() for _, cls in known.classes([kind])})
 
 
 def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
     yield Text(f"{cls.name} ({cls.kind})", "bold")
     yield Text("")
-    yield Text(_reflowed(inspect.getdoc(cls) or ""))
+    yield Text(_reflowed(plain(inspect.getdoc(cls) or "")))
     yield Text("")
     known = Table(box=None, show_header=False, pad_edge=False)
     known.add_column(style="bold", no_wrap=True)
     known.add_column()
     for name, value in facts(cls):
-        known.add_row(name, value)
+        known.add_row(name, Text(value))
     yield known
     if rows := parameters(cls):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("parameter", "type", "default"):
             table.add_column(heading)
         for row in rows:
-            table.add_row(row["name"], row["type"], row["default"])
+            table.add_row(*(Text(row[key]) for key in ("name", "type", "default")))
         yield table
     if picture := picture_of(cls):
         yield from (Text(""), picture, Text(""))
+    if cls.kind == "noise":
+        yield Markdown(f"In a suite: `protocol.privacy: {{kind: {cls.name}, ...}}`")
+    if cls.kind == "masking":
+        yield Markdown(f"In a suite: `protocol.secure_aggregation: {{name: {cls.name}, ...}}`")
+    if cls.kind == "algorithm":
+        beside = "".join(f", {field.name}: ..." for field in cls.fields())
+        yield Markdown(f"In a suite: `training: {{algorithm: {cls.name}{beside}}}`")
     if cls.kind in SEEING:
         yield Markdown(f"In a suite: `{'attack' if cls.kind == 'inference' else cls.kind}: {cls.name}`")
 
@@ -173,6 +180,13 @@ def facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
     if cls.kind in SEEING:
         yield "needs to see", needs_in_words(cls.needs)
         yield "under masks", _under_masks(cls)
+    if issubclass(cls, Masking):
+        yield "who sees what", cls.words
+        yield "hides", cls.hides.words()
+        yield "cost", cls.cost
+    if issubclass(cls, FederatedAlgorithm):
+        yield "clients keep", cls.keeps
+        yield "told beside updates", cls.tells
     if issubclass(cls, PoisonAttack | InferenceAttack):
         yield "goal", cls.goal
     if issubclass(cls, InferenceAttack):
@@ -202,18 +216,21 @@ def facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
 
 def runs_under(cls: type[Algorithm]) -> dict[str, Sight]:
     """The modes of secure aggregation in which it can run, and what of its needs it then sees."""
-    server = registry().get("architecture", "server")
+    server = installed().get("architecture", "server")
     assert issubclass(server, Architecture)
     runs = {}
-    for mode in PROTOCOLS:
+    for mode in modes().values():
         exposure = exposed(server.exposes, mode, root_data=True)
-        shown = (
-            exposure.clients if issubclass(cls, PoisonAttack) else exposure.server & ~PROTOCOLS[mode].kept_from_rules
-        )
+        shown = exposure.clients if issubclass(cls, PoisonAttack) else exposure.server & ~mode.kept_from_rules
         sees = first_met(cls.needs, shown)
         if sees is not None:
-            runs[mode] = sees
+            runs[mode.name] = sees
     return runs
+
+
+def modes() -> dict[str, type[Masking]]:
+    """The modes of secure aggregation, by name."""
+    return {cls.name: cls for _, cls in installed().classes(["masking"]) if issubclass(cls, Masking)}
 
 
 def works_with(needs: Sequence[Sequence[str]], sees: Sequence[str]) -> bool:
@@ -223,7 +240,7 @@ def works_with(needs: Sequence[Sequence[str]], sees: Sequence[str]) -> bool:
 
 def _under_masks(cls: type[Algorithm]) -> str:
     """In which modes of secure aggregation it can run, and what an attack then sees."""
-    runs = {mode: sees for mode, sees in runs_under(cls).items() if mode != "off"}
+    runs = {mode: sees for mode, sees in runs_under(cls).items() if modes()[mode].masked}
     if not runs:
         return "refused: they hide what it needs"
     attack = issubclass(cls, PoisonAttack | InferenceAttack)

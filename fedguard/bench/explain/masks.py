@@ -7,26 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedguard.bench.protocol import noise_in_words
+from fedguard.bench.explain.catalogue import modes
+from fedguard.bench.running.protocol import noise_in_words
 from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.contracts import Defense, InferenceAttack, Sight
 from fedguard.contracts.rules import AggregationRule
-from fedguard.registry import iterate, registry
-from fedguard.visibility import PROTOCOLS, exposed
+from fedguard.registry import installed
+from fedguard.visibility import exposed
 
 #: So many clients, of whom only one is malicious, that no rule is refused for their numbers.
 _CLIENTS = {"total": 100, "malicious": 1}
 
-#: What is asked about, by name.
-SETUPS: dict[str, dict[str, Any]] = {
-    "off": {},
+#: What is asked about beside each mode by itself, by name.
+NOISY: dict[str, dict[str, Any]] = {
     "off, noise of each client on its records": {
         "privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.1}
     },
     "off, noise of a trusted server": {"privacy": {"kind": "client", "noise_multiplier": 1.0}},
-    "groups": {"secure_aggregation": {"groups": 8}},
-    "group_testing": {"secure_aggregation": {"group_testing": {"tests": 10}}},
-    "full": {"secure_aggregation": "full"},
     "full, noise shared out among the clients": {
         "secure_aggregation": "full",
         "privacy": {"kind": "distributed", "noise_multiplier": 1.0},
@@ -56,36 +53,40 @@ class Sees:
     infer: tuple[str, ...]
 
 
+def setups() -> dict[str, dict[str, Any]]:
+    """What is asked about, by name: each mode by itself, and some with noise."""
+    return {name: {"secure_aggregation": {"name": name, **mode.example}} for name, mode in modes().items()} | NOISY
+
+
 def who_sees_what() -> list[Sees]:
-    """Each of `SETUPS`: 100 clients, a server with clean data of its own that may be malicious."""
+    """Each of `setups`: 100 clients, a server with clean data of its own that may be malicious."""
     suite = {
         "schema": 1,
         "name": "setups",
         "clients": _CLIENTS,
         "server": {"root_data": 100},
         "observer": {"server": "malicious"},
-        "matrix": {"protocol": list(SETUPS.values())},
+        "matrix": {"protocol": list(setups().values())},
     }
     document = Document(suite)
     positions = plan(document, read_suite(document)).positions
-    return [_sees(name, cell) for name, (_, cell) in zip(SETUPS, positions, strict=True)]
+    return [_sees(name, cell) for name, (_, cell) in zip(setups(), positions, strict=True)]
 
 
 def _sees(name: str, cell: Cell) -> Sees:
-    mode = cell.config.protocol.mode
-    exposure = exposed(cell.architecture.exposes, mode, root_data=True)
+    exposure = exposed(cell.architecture.exposes, cell.mode, root_data=True)
     defenses = {
-        defense: dataclasses.replace(cell, pipeline=registry().pipeline(spec)).verdict.reasons
+        defense: dataclasses.replace(cell, pipeline=installed().pipeline(spec)).verdict.reasons
         for defense, spec in _defenses()
     }
     attacks = {
-        cls.name: dataclasses.replace(cell, inference=registry().build("inference", cls.name)).verdict.reasons
-        for _, cls in iterate(["inference"])
+        cls.name: dataclasses.replace(cell, inference=installed().build("inference", cls.name)).verdict.reasons
+        for _, cls in installed().classes(["inference"])
         if issubclass(cls, InferenceAttack)
     }
     return Sees(
         name=name,
-        words=PROTOCOLS[mode].words,
+        words=cell.mode.words,
         noise=" ".join(noise_in_words(cell)),
         server=_words(exposure.server.with_implied()),
         colluders=_words(exposure.clients),
@@ -98,7 +99,7 @@ def _sees(name: str, cell: Cell) -> Sees:
 
 def _defenses() -> Iterator[tuple[str, str]]:
     """Each defense by its name, and the shortest pipeline of it: what is no rule by itself goes before the mean."""
-    for _, cls in iterate(["defense"]):
+    for _, cls in installed().classes(["defense"]):
         if issubclass(cls, Defense):
             yield cls.name, cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
 

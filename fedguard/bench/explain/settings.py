@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from fedguard.bench.docstrings import meaning
 from fedguard.config.document import parse_yaml
-from fedguard.config.schema import ClientsSection, EvaluationSection, ObserverSection, ServerSection, ThreatSection
-from fedguard.contracts import (
-    Algorithm,
-    ClientNoise,
-    DistributedNoise,
-    Dropout,
-    FixedPoint,
-    Groups,
-    GroupTesting,
-    Protocol,
-    RecordNoise,
-    Training,
+from fedguard.config.sections import (
+    ClientsSection,
+    EvaluationSection,
+    ObserverSection,
+    ProtocolSection,
+    ServerSection,
+    ThreatSection,
+    TrainingSection,
 )
+from fedguard.contracts import Algorithm, Dropout, FixedPoint
+from fedguard.contracts.ranges import type_in_words, without_ranges
 from fedguard.errors import ConfigError
-from fedguard.registry import registry
+from fedguard.registry import installed
 
 #: The sections of a suite whose keys are plain values.
 SECTIONS: dict[str, type] = {
     "clients": ClientsSection,
-    "training": Training,
+    "training": TrainingSection,
     "threat": ThreatSection,
     "observer": ObserverSection,
     "server": ServerSection,
     "evaluation": EvaluationSection,
-    "protocol": Protocol,
+    "protocol": ProtocolSection,
     "protocol.dropout": Dropout,
     "protocol.encoding": FixedPoint,
-}
-#: The forms of ``protocol.secure_aggregation`` and of ``protocol.privacy``, with what each takes.
-MODES: dict[str, type | None] = {"off": None, "full": None, "groups": Groups, "group_testing": GroupTesting}
-NOISES: dict[str, type | None] = {
-    "none": None,
-    "record": RecordNoise,
-    "client": ClientNoise,
-    "distributed": DistributedNoise,
 }
 
 
@@ -73,26 +62,12 @@ class Setting:
 
 
 def settings(of: type) -> list[Setting]:
-    """What may be set in an algorithm or a section, in its order. The ``kind`` that names a form is left out."""
-    hints = typing.get_type_hints(of)
+    """What may be set in an algorithm or a section, in its order."""
+    hints = typing.get_type_hints(of, include_extras=True)
     return [
-        Setting(name, _type(hints[name]), default, meaning(of, name), *_choices(hints[name]))
+        Setting(name, type_in_words(hints[name]), default, meaning(of, name), *_choices(without_ranges(hints[name])))
         for name, default in _fields(of)
-        if name != "kind"
     ]
-
-
-def prose(docstring: str) -> str:
-    """A docstring without its sections of arguments and attributes."""
-    return re.split(r"^(?:Args|Attributes|Raises|Returns):$", inspect.cleandoc(docstring), maxsplit=1, flags=re.M)[
-        0
-    ].strip()
-
-
-def meaning(of: type, name: str) -> str:
-    """What the docstring of a class, or of the base that brought the name, says of it."""
-    said = (_meanings(base.__dict__.get("__doc__") or "").get(name) for base in of.__mro__)
-    return next((text for text in said if text), "")
 
 
 def value_of(text: str) -> Any:
@@ -111,14 +86,6 @@ def _fields(of: type) -> Iterator[tuple[str, str]]:
         yield from ((field.name, _default(field)) for field in dataclasses.fields(of))
 
 
-def _type(hint: Any) -> str:
-    if inspect.isclass(hint):
-        return "None" if hint is NoneType else hint.__name__
-    if typing.get_origin(hint) in (typing.Union, UnionType):
-        return " | ".join(_type(one) for one in typing.get_args(hint))
-    return str(hint).replace("typing.", "")
-
-
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.default_factory is not dataclasses.MISSING:
         return str(field.default_factory())
@@ -128,21 +95,10 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def _choices(hint: Any) -> tuple[tuple[str, ...], bool]:
     """The values that a hint allows, and whether several may be chosen."""
     if inspect.isclass(hint) and issubclass(hint, Algorithm):
-        return tuple(registry().names(hint.kind)), False
+        return tuple(installed().names(hint.kind)), False
     if typing.get_origin(hint) is Literal:
         return tuple(str(choice) for choice in typing.get_args(hint)), False
     inner: Sequence[Any] = typing.get_args(hint)
     if typing.get_origin(hint) is tuple and inner and typing.get_origin(inner[0]) is Literal:
         return tuple(str(choice) for choice in typing.get_args(inner[0])), True
     return (), False
-
-
-def _meanings(docstring: str) -> dict[str, str]:
-    """By name, what stands under ``Args:`` or ``Attributes:``."""
-    found: dict[str, str] = {}
-    sections = re.split(r"^(\w+):$", inspect.cleandoc(docstring), flags=re.M)
-    for heading, body in zip(sections[1::2], sections[2::2], strict=True):
-        if heading in ("Args", "Attributes"):
-            for names, said in re.findall(r"^    ([\w, ]+): (.*(?:\n {5,}.*)*)", body, flags=re.M):
-                found |= {name.strip(): " ".join(said.split()) for name in names.split(",")}
-    return found

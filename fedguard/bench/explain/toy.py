@@ -33,7 +33,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import NotAllowed, NotObservable, PreconditionError
-from fedguard.registry import registry
+from fedguard.registry import installed
 from fedguard.rng import Rng
 
 H, F = 16, 4
@@ -67,7 +67,7 @@ def _honest() -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def _hostile() -> Tensor:
+def _malicious() -> Tensor:
     return _cloud("hostile", F, 0.3, (-6.0, -2.0))
 
 
@@ -99,19 +99,19 @@ def _context(n: int, sees: Sight = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_
 
 
 def _rule(rule: AggregationRule) -> Group:
-    updates = torch.cat([_honest(), _hostile()])
+    updates = torch.cat([_honest(), _malicious()])
     result = aggregate(Pipeline((rule,)), updates, _context(len(updates)))
-    honest, hostile = _points(_honest()), _points(_hostile())
+    honest, malicious = _points(_honest()), _points(_malicious())
     notes = []
     if result.weights is None:
-        layers = [Layer(honest, "o", "honest", "green"), Layer(hostile, "x", "hostile", "red")]
+        layers = [Layer(honest, "o", "honest", "green"), Layer(malicious, "x", "malicious", "red")]
     else:
         counts = (result.weights.abs() > 1e-3).numpy()
         layers = [
             Layer(honest[~counts[:H]], "o", "honest, without weight", "green"),
-            Layer(hostile[~counts[H:]], "x", "malicious, without weight", "red"),
+            Layer(malicious[~counts[H:]], "x", "malicious, without weight", "red"),
             Layer(honest[counts[:H]], "O", "honest, with weight", "bold green"),
-            Layer(hostile[counts[H:]], "X", "malicious, with weight", "bold red"),
+            Layer(malicious[counts[H:]], "X", "malicious, with weight", "bold red"),
         ]
         total = float(result.weights.abs().sum())
         if total > 0:
@@ -143,7 +143,7 @@ class _OneRow(WeightRule):
 
 
 def _mixing(mixing: Mixing) -> Group:
-    updates = torch.cat([_honest(), _hostile()])
+    updates = torch.cat([_honest(), _malicious()])
     mixed = [
         aggregate(Pipeline((mixing, _OneRow(row=row))), updates, _context(len(updates)))
         for row in range(mixing.rows_out(len(updates)))
@@ -153,7 +153,7 @@ def _mixing(mixing: Mixing) -> Group:
     return _drawn(
         [
             Layer(_points(_honest()), "o", "honest, before", "green"),
-            Layer(_points(_hostile()), "x", "malicious, before", "red"),
+            Layer(_points(_malicious()), "x", "malicious, before", "red"),
             ORIGIN,
             Layer(rows[~touched], "O", "handed on: made of honest updates alone", "bold green"),
             Layer(rows[touched], "X", "handed on: made of malicious updates too", "bold red"),
@@ -201,7 +201,7 @@ def _attack(attack: PoisonAttack) -> Group | None:
         round=1,
         n=H + F,
         dim=2,
-        hostile=tuple(range(H, H + F)),
+        malicious=tuple(range(H, H + F)),
         layers=(2,),
         server_lr=1.0,
         rng=Rng(0).child("toy", "attack"),
@@ -218,17 +218,17 @@ def _attack(attack: PoisonAttack) -> Group | None:
             Layer(_points(_honest()), "o", "honest", "green"),
             ORIGIN,
             Layer(_points(_honest().mean(0)), "m", "the mean of the honest updates", "bold yellow"),
-            Layer(sent, "x", f"what the {F} colluders send", "bold red"),
+            Layer(sent, "x", f"what the {F} malicious clients send", "bold red"),
         ],
         f"What {attack.name} sends in a toy first round, beside {H} honest updates:",
-        ["The colluders know the rule: here the trimmed mean."] if Sight.RULE in sees else [],
+        ["The malicious clients know the rule: here the trimmed mean."] if Sight.RULE in sees else [],
     )
 
 
 def _known_rule() -> KnownPipeline:
-    """The colluders' copy of a trimmed mean."""
+    """The malicious clients' copy of a trimmed mean."""
     return KnownPipeline(
-        registry().pipeline("trimmed_mean"), lambda n, updates: _context(n, Sight.EACH_UPDATE | Sight.ROOT_DATA)
+        installed().pipeline("trimmed_mean"), lambda n, updates: _context(n, Sight.EACH_UPDATE | Sight.ROOT_DATA)
     )
 
 

@@ -15,13 +15,13 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
-from fedguard.bench.differences import differences
 from fedguard.bench.gate.snapshot import Measured, Part, Snapshot
-from fedguard.bench.gate.watch import figure_of, shown
-from fedguard.bench.reading import content, escaped_within
-from fedguard.bench.store import write_atomically
+from fedguard.bench.records.reading import content, escaped_within
+from fedguard.bench.records.store import write_atomically
+from fedguard.bench.results.differences import differences
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, StoreError
+from fedguard.metrics.figures import FIGURES
 
 #: Where the seeds begin that confirm a drop: after those of tuning, and before those on which worst cases are chosen.
 FIRST_SEED = 20_000
@@ -163,8 +163,8 @@ def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
         means = [[_mean(list(one[side].values())) for one in pairs] for side in (0, 1)]
         differ = sum(one != two for one, two in pairs)
         if differ:
-            was, now = (shown(figure, _mean(side)) for side in means)
-            title = figure_of(figure).title
+            was, now = (FIGURES[figure].quantity(_mean(side)) for side in means)
+            title = FIGURES[figure].title
             lines.append(f"{title}: {was} before, {now} now, on average; {differ} of {len(pairs)} cells differ")
     return tuple(lines)
 

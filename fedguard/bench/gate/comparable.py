@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedguard.bench.differences import differences
 from fedguard.bench.gate.snapshot import COMPARED, Measured, Position, Snapshot
 from fedguard.bench.gate.watch import watched
+from fedguard.bench.results.differences import differences
 
 
 def incompatible(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from fedguard.bench.gate.reasoning import bound, said
 from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
 from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, mean, screened, shared
 from fedguard.bench.gate.verdict import Broad, Judgement, Verdict, Word
-from fedguard.bench.gate.watch import Watched, difference, watched
+from fedguard.bench.gate.watch import Watched, watched
+from fedguard.metrics.figures import FIGURES
 
 #: Runs cells (by their hashes) on seeds, with the code that is installed.
 Confirm = Callable[[Sequence[str], Sequence[int]], Snapshot]
@@ -150,7 +151,7 @@ class Comparison:
         found = []
         for figure, one in shared(drops, margins).items():
             p = "" if one.p_value is None else f", p = {one.p_value:.2g}"
-            why = f"worse by {difference(figure, one.drop)} on average over {len(drops[figure])} cells{p}."
+            why = f"worse by {FIGURES[figure].difference(one.drop)} on average over {len(drops[figure])} cells{p}."
             if one.verdict == "identical":
                 why = "the same in every cell."
             found.append(
@@ -248,7 +249,7 @@ class Comparison:
             "gate.confirm and a baseline with as many.",
             "pass": "not confirmed.",
         }[one.verdict]
-        why = f"{said(first)}; by {difference(figure, one.drop)} on {count} fresh seeds: {ending}"
+        why = f"{said(first)}; by {FIGURES[figure].difference(one.drop)} on {count} fresh seeds: {ending}"
         return fresh.judgement(
             one.verdict,
             why,

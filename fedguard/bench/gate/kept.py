@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedguard.bench.gate.verdict import Verdict
-from fedguard.bench.reading import Damaged, content, json_of
-from fedguard.bench.store import RunFolder, write_atomically
+from fedguard.bench.records.reading import Damaged, content, json_of
+from fedguard.bench.records.store import RunFolder, write_atomically
 from fedguard.errors import StoreError
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedguard.bench.gate.verdict import Judgement
-from fedguard.bench.gate.watch import MARGINS, MARGINS_ON_REQUEST, difference
+from fedguard.bench.gate.watch import usual_margin
+from fedguard.metrics.figures import FIGURES
 
 #: A seed is ruined where it alone is worse by more than so many margins; a margin below the usual one counts as that.
 MARGINS_OF_ONE = 5.0
@@ -23,12 +24,12 @@ def told(one: Judgement, drops: Mapping[int, float], forbidden: bool) -> Judgeme
         return one
     seed = max(drops, key=drops.__getitem__)
     found = replace(one, worst_seed=seed, worst_seed_drop=drops[seed])
-    limit = MARGINS_OF_ONE * max(one.margin or 0.0, (MARGINS | MARGINS_ON_REQUEST)[one.figure])
+    limit = MARGINS_OF_ONE * max(one.margin or 0.0, usual_margin(one.figure))
     ruined = [drop for drop in drops.values() if drop > limit]
     if not ruined or one.verdict in ("regressed", "missing"):
         return found
     many = "one seed" if len(ruined) == 1 else f"{len(ruined)} of {len(drops)} seeds"
-    size = f"lost {'' if len(ruined) == 1 else 'up to '}{difference(one.figure, drops[seed])} (seed {seed})"
+    size = f"lost {'' if len(ruined) == 1 else 'up to '}{FIGURES[one.figure].difference(drops[seed])} (seed {seed})"
     proof = "not confirmed on fresh ones" if one.confirmed_on else "while the mean stayed within its margin"
     said = f"{many} {size}, {proof}"
     if forbidden:

@@ -15,8 +15,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Judgement, Verdict, Word
-from fedguard.bench.gate.watch import difference, figure_of, shown
-from fedguard.bench.parted import parted
+from fedguard.bench.terminal.parted import parted
+from fedguard.metrics.figures import FIGURES
 
 #: What somebody must look at, worst first; of the rest there is a count.
 TROUBLE: tuple[Word, ...] = ("regressed", "missing", "inconclusive")
@@ -81,7 +81,7 @@ def junit(verdict: Verdict) -> str:
     for number, line in enumerate(verdict.warnings, start=1):
         known[f"warning_{number}"] = line
     for number, one in enumerate(verdict.lost_seeds, start=1):
-        known[f"lost_seed_{number}"] = f"{one.label}, {figure_of(one.figure).title}: {one.lost_seed}"
+        known[f"lost_seed_{number}"] = f"{one.label}, {FIGURES[one.figure].title}: {one.lost_seed}"
     for name, value in known.items():
         SubElement(properties, "property", name=name, value=_clean(str(value or "")))
     for one in verdict.judgements:
@@ -111,13 +111,15 @@ def junit(verdict: Verdict) -> str:
 def row(one: Judgement) -> list[str]:
     """One line of a table, under `HEADS`."""
 
+    known = FIGURES[one.figure]
+
     def value(number: float | None, difference_: bool = False) -> str:
-        return "" if number is None else (difference if difference_ else shown)(one.figure, number)
+        return "" if number is None else (known.difference if difference_ else known.quantity)(number)
 
     return [
         one.verdict,
         one.label,
-        figure_of(one.figure).title,
+        known.title,
         value(one.before),
         value(one.after),
         value(one.drop, True),
@@ -150,7 +152,7 @@ def _trouble(verdict: Verdict) -> list[Judgement]:
 
 
 def _sentences(verdict: Verdict) -> list[str]:
-    return [f"{one.label}, {figure_of(one.figure).title}: {one.why}" for one in _trouble(verdict)]
+    return [f"{one.label}, {FIGURES[one.figure].title}: {one.why}" for one in _trouble(verdict)]
 
 
 def _with(verdict: Verdict, *words: Word) -> list[Judgement]:
@@ -174,7 +176,7 @@ def _table(judgements: Sequence[Judgement]) -> list[str]:
 def _broad_lines(verdict: Verdict) -> Iterator[str]:
     for one in verdict.broad:
         if one.verdict in TROUBLE:
-            yield f"over the whole suite, {figure_of(one.figure).title}: {one.verdict}: {one.why}"
+            yield f"over the whole suite, {FIGURES[one.figure].title}: {one.verdict}: {one.why}"
 
 
 def _audit_lines(verdict: Verdict) -> Iterator[str]:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.gate.baseline import Baseline
-from fedguard.bench.gate.watch import difference, figure_of, shown, watched
+from fedguard.bench.gate.watch import watched
+from fedguard.metrics.figures import FIGURES
 
 
 def terminal(baseline: Baseline) -> RenderableType:
@@ -27,11 +28,13 @@ def terminal(baseline: Baseline) -> RenderableType:
         for watch in watching:
             values = list(cell.values.get(watch.figure, {}).values())
             if values:
-                known = figure_of(watch.figure)
+                known = FIGURES[watch.figure]
                 found = known.estimate(values)
                 half = known.interval(found)
-                fields = (known.title, shown(watch.figure, found.mean), half, str(found.seeds))
-                table.add_row(Text(position.words), *map(Text, (*fields, difference(watch.figure, watch.margin))))
+                fields = (known.title, FIGURES[watch.figure].quantity(found.mean), half, str(found.seeds))
+                table.add_row(
+                    Text(position.words), *map(Text, (*fields, FIGURES[watch.figure].difference(watch.margin)))
+                )
     head = (
         f"{run.suite}, FedGuard {run.fedguard} ({run.commit or 'unknown commit'}), {_date(baseline.created)}; "
         f"{len(run.seeds)} seeds, {len(baseline.confirmation)} more to confirm drops"

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fedguard.bench.code import code_of
-from fedguard.bench.places import label
-from fedguard.bench.run import PATHS, Run
+from fedguard.bench.results.places import label
+from fedguard.bench.results.run import Run
+from fedguard.bench.running.code import code_of
 from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.config.schema import GateSection
+from fedguard.metrics.figures import FIGURES
 
 #: What of an environment may move figures a little: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
@@ -143,10 +144,10 @@ def _installed(cell: Cell) -> dict[str, str]:
 def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]]) -> Measured:
     rows = list(rows) or [{"status": "missing", "reason": "not run as it is laid out now"}]
     bad = next((row for status in _WORST for row in rows if row["status"] == status), None)
-    data = _all((run.records.get((cell.id, seed)) or {}).get("environment", {}).get("data") for seed in run.seeds)
+    records = [run.records[cell.id, seed] for seed in run.seeds if (cell.id, seed) in run.records]
+    data = _all(record["environment"].get("data") for record in records)
     values = {
-        figure: {row["seed"]: float(row[figure]) for row in rows if row.get(figure) is not None}
-        for figure in (*PATHS, "epsilon")
+        figure: {row["seed"]: float(row[figure]) for row in rows if row.get(figure) is not None} for figure in FIGURES
     }
     return Measured(
         config=cell.canonical,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.bench.gate.verdict import Word
-from fedguard.bench.stats import holm, paired
+from fedguard.metrics.stats import holm, paired
 
 Key = TypeVar("Key")
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedguard.bench.places import label
-from fedguard.bench.reading import said_of
-from fedguard.bench.schema.types import Time
+from fedguard.bench.records.reading import said_of
+from fedguard.bench.records.schema.types import Time
+from fedguard.bench.results.places import label
 from fedguard.config.schema import METRICS
 
 #: From the best to the worst. ``missing`` is what cannot be judged: no record, a failed or refused cell, another configuration.
@@ -176,7 +176,7 @@ class Verdict:
         except ValidationError as error:
             raise ValueError(f"not a verdict: {said_of(error)}") from None
         figures = {one.figure for one in found.judgements} | {one.figure for one in found.broad}
-        unknown = figures - {*METRICS, "epsilon"}
+        unknown = figures - set(METRICS)
         if unknown:
             raise ValueError(f"not a verdict: no figure is called {', '.join(sorted(unknown))}")
         if not all(isinstance(one.get("verdict"), str) for one in found.audits):

@@ -11,16 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedguard.bench.audit import audit_suite
-from fedguard.bench.execute import execute
+from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
 from fedguard.bench.gate.judge import judge
 from fedguard.bench.gate.kept import keep
 from fedguard.bench.gate.snapshot import Snapshot, plan_of, stale
 from fedguard.bench.gate.verdict import Verdict
-from fedguard.bench.progress import Listener
-from fedguard.bench.run import Run
-from fedguard.bench.store import RunFolder
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.run import Run
+from fedguard.bench.running.execute import execute
+from fedguard.bench.running.progress import Listener
 from fedguard.config import Plan
 from fedguard.errors import ConfigError
 
@@ -143,7 +143,7 @@ class Work:
                 installed code has stored is not run again.
         """
         suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds)})
-        wanted = Plan(suite, self.plan.positions, self.plan.corners, self.plan.folder).only(cells)
+        wanted = Plan(suite, self.plan.positions, self.plan.corners, self.plan.known).only(cells)
         folder = RunFolder(self.run.folder.path / "confirmation")
         done = execute(
             wanted, folder, jobs=self.jobs, listener=self.listener, retry_failed=True, same_code=True, fresh=fresh

@@ -16,7 +16,6 @@ from typing import Any
 
 from fedguard.contracts import Algorithm, Defense, Pipeline
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.registry import registry
 
 #: Combinations looked at in search of valid ones.
 _LOOK_AT = 10_000
@@ -68,23 +67,31 @@ class Candidates:
 
 def as_text(known: Algorithm | Pipeline) -> str:
     """``nnm >> krum(m=2)``: an attack or a defense as a suite can say it, to the last digit."""
-    label = str(known)
-    try:
-        again = registry().pipeline(label) if isinstance(known, Pipeline) else registry().build(known.kind, label)
-        if identity(again) == identity(known):
-            return label
-    except ConfigError:  # a label may be shorter than what can be read back
-        pass
-    return " >> ".join(_literal(stage) for stage in (known.stages if isinstance(known, Pipeline) else (known,)))
+    stages = known.stages if isinstance(known, Pipeline) else (known,)
+    if all(_read_back(getattr(stage, name)) for stage in stages for name in _given(stage)):
+        return str(known)
+    return " >> ".join(_literal(stage) for stage in stages)
+
+
+def _read_back(value: Any) -> bool:
+    """Whether a label, which may be shorter than its values, says all of this one."""
+    if isinstance(value, float):
+        return float(f"{value:g}") == value
+    return value is None or isinstance(value, int | tuple | list)
+
+
+def _given(algorithm: Algorithm) -> list[str]:
+    """The parameters that differ from their defaults."""
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in algorithm.fields()
+    }
+    return [name for name, default in defaults.items() if getattr(algorithm, name) != default]
 
 
 def _literal(algorithm: Algorithm) -> str:
     spec = algorithm.spec()
-    given = []
-    for field in algorithm.fields():
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        if getattr(algorithm, field.name) != default:
-            given.append(f"{field.name}={spec[field.name]!r}")
+    given = [f"{name}={spec[name]!r}" for name in _given(algorithm)]
     return f"{algorithm.name}({', '.join(given)})" if given else algorithm.name
 
 
@@ -148,5 +155,5 @@ def _changed(pipeline: Pipeline, axes: Sequence[Axis], setting: Sequence[int]) -
             if axis.stage == number and index
         }
         if changes:
-            stages[number] = registry().build("defense", {**stage.spec(), **changes})
+            stages[number] = type(stage)(**{**stage.parameters(), **changes})
     return Pipeline(tuple(stages))

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from fedguard.bench.printed import Printed
+from fedguard.bench.terminal.printed import Printed
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,14 @@ from typing import Any
 
 import yaml
 
-from fedguard.bench.run import Run
-from fedguard.bench.store import write_atomically
+from fedguard.bench.records.store import write_atomically
+from fedguard.bench.results.run import Run
 from fedguard.bench.tuning.candidates import Candidates, as_text, identity
 from fedguard.bench.tuning.outcome import Tried, TunedDefense, Tuning
 from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.contracts import Algorithm, Ensemble
 from fedguard.errors import ConfigError
-from fedguard.registry import registry, split_spec
+from fedguard.registry import Registry, split_spec
 
 #: Where tuning seeds begin, and how far a fixed partition seed is moved.
 FIRST_SEED = 10_000
@@ -53,6 +53,7 @@ class Proposal:
     """What is to be tried, and on what.
 
     Attributes:
+        known: the algorithms that the suite may name.
         document: the suite of the tuning, to be run.
         source: the suite to be tuned, settings of the command line included.
         name: of that suite.
@@ -62,6 +63,7 @@ class Proposal:
     """
 
     document: Document
+    known: Registry
     source: Mapping[str, Any]
     name: str
     defenses: tuple[tuple[Any, Candidates], ...]
@@ -84,9 +86,9 @@ class Proposal:
         _require_no_epsilon(document, laid_out)
         if budget < 1:
             raise ConfigError(f"budget: expected at least 1 setting of each defense; got {budget}.")
-        tuned_on, held_out = _split(document, matrix["attack"], attacks)
+        tuned_on, held_out = _split(laid_out.known, document, matrix["attack"], attacks)
         tuning_seeds = _seeds(seeds, laid_out.suite.seeds)
-        defenses = tuple((spec, Candidates.of(registry().pipeline(spec), budget)) for spec in matrix["defense"])
+        defenses = tuple((spec, Candidates.of(laid_out.known.pipeline(spec), budget)) for spec in matrix["defense"])
         settings = [as_text(pipeline) for _, candidates in defenses for pipeline in candidates.pipelines]
         data = copy.deepcopy(document.data)
         data.pop("tuning", None)
@@ -96,7 +98,17 @@ class Proposal:
         # Places in the file would be those of other attacks and defenses.
         lines = {key: line for key, line in document.lines.items() if key[0] not in ("name", "seeds", "matrix")}
         tuning = dataclasses.replace(document, data=data, lines=lines, settings=frozenset())
-        return cls(tuning, document.data, laid_out.suite.name, defenses, tuned_on, held_out, tuning_seeds, budget)
+        return cls(
+            tuning,
+            laid_out.known,
+            document.data,
+            laid_out.suite.name,
+            defenses,
+            tuned_on,
+            held_out,
+            tuning_seeds,
+            budget,
+        )
 
     def judged(self, run: Run, file: Path) -> Tuning:
         """The scores and the winners, from the finished run of ``document``."""
@@ -112,7 +124,7 @@ class Proposal:
             self.budget,
             self.seeds,
             self.attacks,
-            tuple(as_text(registry().build("attack", spec)) for spec in self.held_out),
+            tuple(as_text(self.known.build("attack", spec)) for spec in self.held_out),
             tuple(
                 judge.defense(candidates, [cells[identity(one)] for one in candidates.pipelines])
                 for _, candidates in self.defenses
@@ -178,7 +190,7 @@ class _Judge:
         worst: dict[tuple[tuple[str, ...], int], float] = {}
         for (block, _), cell in cells.items():
             for seed in self.seeds:
-                final = float(self.run.records[cell.id, seed]["result"]["final_accuracy"])
+                final = self.run.ran[cell.id, seed]["result"]["final_accuracy"]
                 worst[block, seed] = min(final, worst.get((block, seed), 1.0))
         return Tried(setting, math.fsum(worst.values()) / len(worst))
 
@@ -209,7 +221,7 @@ def _unwritable(file: Path, why: str) -> ConfigError:
 
 
 def _require_no_epsilon(document: Document, laid_out: Plan) -> None:
-    if any(cell.config.protocol.privacy != "none" for _, cell in laid_out.positions):
+    if any(cell.protocol.private for _, cell in laid_out.positions):
         raise ConfigError(
             f"{document.where(('protocol',))}: each setting that is tried is one more training on the clients' records, and "
             "the epsilon of protocol.privacy counts one alone. Tune on public data without it (--set protocol.privacy=none), "
@@ -232,23 +244,21 @@ def _require_axes(document: Document, matrix: Mapping[str, Any]) -> None:
 
 
 def _split(
-    document: Document, listed: Sequence[Any], given: Sequence[str] | None
+    known: Registry, document: Document, listed: Sequence[Any], given: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """The attacks to tune on, and those held out as they are written in the suite."""
     where = document.where(("matrix", "attack"))
-    known = [
-        (spec, registry().build("attack", spec, where))
-        for spec in listed
-        if split_spec("attack", spec, where)[0] != "none"
+    built: list[tuple[Any, Algorithm]] = [
+        (spec, known.build("attack", spec, where)) for spec in listed if split_spec("attack", spec, where)[0] != "none"
     ]
     if given is None:
-        chosen = list(_every_second([attack for _, attack in known]))
+        chosen = list(_every_second([attack for _, attack in built]))
     else:
-        chosen = [attack for text in given for attack in _named(text, [attack for _, attack in known])]
+        chosen = [attack for text in given for attack in _named(known, text, [attack for _, attack in built])]
     names = {name for attack in chosen for name in _names(attack)}
-    held_out = tuple(spec for spec, attack in known if attack.name not in names)
+    held_out = tuple(spec for spec, attack in built if attack.name not in names)
     if not chosen or not held_out:
-        there = ", ".join(str(attack) for _, attack in known) or "none"
+        there = ", ".join(str(attack) for _, attack in built) or "none"
         tuned_on = f" while tuning on {', '.join(map(str, chosen))}" if given is not None else ""
         raise ConfigError(
             f"{where}: expected attacks of at least two names, some to tune on and some to hold out for the report; "
@@ -265,13 +275,13 @@ def _every_second(attacks: Sequence[Algorithm]) -> Iterator[Algorithm]:
     return (attack for attack in attacks if attack.name in chosen)
 
 
-def _named(text: str, listed: Sequence[Algorithm]) -> list[Algorithm]:
+def _named(known: Registry, text: str, listed: Sequence[Algorithm]) -> list[Algorithm]:
     """The listed attacks that a plain name means, or the attack that is spelled out."""
     name, parameters = split_spec("attack", text, "attacks")
     if name == "none":
         raise ConfigError("attacks: expected attacks; got none, which every setting is tried without anyway.")
     same = [attack for attack in listed if attack.name == name]
-    return same if same and not parameters else [registry().build("attack", text, "attacks")]
+    return same if same and not parameters else [known.build("attack", text, "attacks")]
 
 
 def _names(attack: Algorithm) -> set[str]:

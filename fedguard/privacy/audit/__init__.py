@@ -13,21 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedguard.contracts import Epsilon
+from fedguard.contracts.audit import SIGNIFICANCE, Check, Curve, Subject
 from fedguard.errors import UnknownName, require
-from fedguard.privacy.accounting import Epsilon
 from fedguard.privacy.audit.clopper_pearson import clopper_pearson
-from fedguard.privacy.audit.contract import (
-    FAMILY,
-    SIGNIFICANCE,
-    Audit,
-    Bound,
-    Check,
-    Curve,
-    Method,
-    Scores,
-    Subject,
-    Verdict,
-)
+from fedguard.privacy.audit.contract import FAMILY, Audit, Bound, Method, Scores, Verdict
 from fedguard.privacy.audit.fdp_one_run import fdp_one_run
 from fedguard.privacy.audit.gdp_split import gdp_split
 from fedguard.privacy.audit.one_run import one_run

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from fedguard.privacy.audit.contract import Bound, Reals, Scores
+from fedguard.contracts.audit import Reals
+from fedguard.privacy.audit.contract import Bound, Scores
 
 
 def upper(errors: NDArray[np.int64] | int, trials: int, risk: float) -> Reals:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from fedguard.privacy.audit.contract import Reals
+from fedguard.contracts.audit import Reals
 
 #: Said of each bound that turns mu into epsilon.
 SHAPE = "the trade-off curve has the shape of a Gaussian mechanism's"

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedguard.contracts.audit import Reals
 from fedguard.privacy.audit.clopper_pearson import upper
-from fedguard.privacy.audit.contract import Bound, Reals, Scores
+from fedguard.privacy.audit.contract import Bound, Scores
 from fedguard.privacy.audit.gaussian import SHAPE, epsilon_of, mu_of
 
 #: Every fifth canary chooses: the best threshold is a flat optimum, and the rates need all the canaries they can get.

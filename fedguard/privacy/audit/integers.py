@@ -16,7 +16,7 @@ import math
 import numpy as np
 from scipy.stats import norm, skellam
 
-from fedguard.privacy.audit.contract import Integers, Reals
+from fedguard.contracts.audit import Integers, Reals
 
 #: Beyond this standard deviation, in units of the grid, both laws are Gaussian to about 1e-5.
 FINE = 100.0

@@ -48,7 +48,7 @@ def guessed(scores: Scores, share: float) -> tuple[int, int]:
 
 def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
     """Bound on the probability of so many right guesses under (epsilon, delta)-DP."""
-    law = binom(guesses, expit(epsilon))
-    below = np.cumsum(law.pmf(np.arange(right - 1, -1, -1)))  # P[v > W >= v - i] for i = 1 ... v
+    law = guesses, expit(epsilon)
+    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), *law))  # P[v > W >= v - i] for i = 1 ... v
     steepest = float((below / np.arange(1, right + 1)).max()) if right else 0.0
-    return min(1.0, float(law.sf(right - 1)) + 2 * canaries * delta * steepest)
+    return min(1.0, float(binom.sf(right - 1, *law)) + 2 * canaries * delta * steepest)

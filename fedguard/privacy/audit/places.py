@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from scipy.stats import chi2, kstest, norm
 
-from fedguard.privacy.audit.contract import Check, Integers, Reals, Transcript
+from fedguard.contracts.audit import Check, Integers, Reals, Transcript
 
 #: Of fewer values no law is told.
 FEW = 100

@@ -25,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binomtest, chi2, hypergeom, norm, t
 
-from fedguard.privacy.audit.contract import Check, Flags, Reals, Transcript
+from fedguard.contracts.audit import Check, Flags, Reals, Transcript
 from fedguard.privacy.audit.places import law, places, two_sided
 
 #: Counts of a larger variance are about Gaussian.

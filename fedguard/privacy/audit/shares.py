@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import RoundReport
-from fedguard.privacy.audit.contract import Check, Reals, Transcript
+from fedguard.contracts.audit import Check, Reals, Transcript
 from fedguard.privacy.audit.integers import FINE
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.training import clipped, named, watched

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from scipy.special import binom
 from torch import Tensor
 
-from fedguard.contracts import AdaptiveClip, Examples, LocalPlan, Participation
-from fedguard.privacy.accounting import Epsilon
-from fedguard.privacy.audit.contract import Curve, Flags, Reals, Transcript
+from fedguard.contracts import Epsilon, Examples, LocalPlan, Participation
+from fedguard.contracts.audit import Curve, Flags, Reals, Transcript
 from fedguard.privacy.audit.integers import FINE, to_normal
-from fedguard.privacy.central import CentralDP, CentralState
+from fedguard.privacy.central import AdaptiveClip, CentralDP, CentralState
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.rng import Rng
 from fedguard.secagg.entropy import Entropy, expanded

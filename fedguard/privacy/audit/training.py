@@ -20,11 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import AdaptiveClip, LocalPlan, Participation, RoundReport, Training, Watched
-from fedguard.privacy.audit.contract import Check, Integers, Reals, Transcript
+from fedguard.contracts import LocalPlan, Participation, RoundReport, Training, Watched
+from fedguard.contracts.audit import Check, Integers, Reals, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.subjects import count_residual, independent, sum_noise
-from fedguard.privacy.central import CentralDP
+from fedguard.privacy.central import AdaptiveClip, CentralDP
 
 #: The model moves by the aggregate up to the rounding of float32, over the step.
 ROUNDING = 1e-3

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedguard.contracts import Dataset, Examples, Preparation
-from fedguard.errors import ConfigError, brief, require
-from fedguard.tasks.own import oneline
+from fedguard.errors import ConfigError, brief, oneline, require
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,6 @@ def check_classes(owner: str, classes: Classes | None) -> None:
         len(set(names)) == len(names) >= 2,
         f"{owner}: classes: expected their number, or their names, two or more different ones; got {classes}.",
     )
-
-
-def check_test(owner: str, share: float) -> None:
-    """Raise `ConfigError` where ``share`` of the examples cannot be kept for testing."""
-    require(0 < share < 1, f"{owner}: test: expected a share between 0 and 1; got {share}.")
 
 
 def found(path: str | Path, what: str) -> Path:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test
+from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
+from fedguard.contracts.user_function import UserFunction
+from fedguard.errors import ConfigError, oneline, require
+from fedguard.tasks.data.assembly import Part, assembled
 from fedguard.tasks.data.checked import checked
-from fedguard.tasks.own import called, check_target, oneline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +31,14 @@ class Function(Data):
     source = "your own"
     outside = True
 
-    target: str
+    target: UserFunction
     value_range: tuple[float, float] | None = None
-    test: float = 0.2
+    test: ProperFraction = 0.2
     public: bool = False
-
-    def __post_init__(self) -> None:
-        check_target(self.name, self.target)
-        check_test(self.name, self.test)
 
     @property
     def modules(self) -> frozenset[str]:
-        return super().modules | {self.target.partition(":")[0].partition(".")[0]}
+        return super().modules | {self.target.module.partition(".")[0]}
 
     @property
     def preparation(self) -> Preparation:
@@ -52,9 +48,9 @@ class Function(Data):
         return Preparation("records", what, "If it takes none of it from the examples, declare that: public: true.")
 
     def load(self) -> Dataset:
-        given = called("data", self.target)
+        given = self.target.called("data")
         if isinstance(given, Dataset):
-            return checked(self.target, given)
+            return checked(str(self.target), given)
         if isinstance(given, tuple) and len(given) == 2:
             try:
                 x, y = map(np.asarray, given)
@@ -66,5 +62,5 @@ class Function(Data):
                 not self.public or self.value_range is not None,
                 f"data {self.target}: public: arrays without a value_range are standardised by themselves. Give value_range.",
             )
-            return assembled(self.target, Part(x, y), share=self.test, value_range=self.value_range)
+            return assembled(str(self.target), Part(x, y), share=self.test, value_range=self.value_range)
         raise ConfigError(f"data {self.target}: expected a Dataset or arrays (x, y); got {type(given).__name__}.")

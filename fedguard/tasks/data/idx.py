@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, require
+from fedguard.contracts import Data, Dataset, PositiveFloat, Preparation
+from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.data.assembly import Part, assembled, check_classes, found, pixels, regular
-from fedguard.tasks.own import oneline
 
 #: By the third byte of the header.
 KINDS = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -43,11 +42,11 @@ class IDX(Data):
     outside = True
 
     folder: str
-    largest: float = 255.0
+    largest: PositiveFloat = 255.0
     classes: int | None = None
 
     def __post_init__(self) -> None:
-        require(self.largest > 0, f"idx: largest: expected a positive number; got {self.largest}.")
+        super().__post_init__()
         check_classes(self.name, self.classes)
 
     @property

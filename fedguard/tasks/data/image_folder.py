@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, MissingExtra, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found, regular, why_not
-from fedguard.tasks.own import oneline
+from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
+from fedguard.errors import ConfigError, MissingExtra, oneline
+from fedguard.tasks.data.assembly import Part, assembled, found, regular, why_not
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
@@ -36,13 +35,9 @@ class ImageFolder(Data):
     outside = True
 
     folder: str
-    size: tuple[int, int] = (32, 32)
+    size: tuple[PositiveInt, PositiveInt] = (32, 32)
     grey: bool = False
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        require(min(self.size) >= 1, f"image_folder: size: expected at least 1 x 1; got {list(self.size)}.")
-        check_test(self.name, self.test)
+    test: ProperFraction = 0.2
 
     @property
     def preparation(self) -> Preparation:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, require
+from fedguard.errors import ConfigError, oneline, require
 from fedguard.tasks.data.assembly import (
     Classes,
     Part,
@@ -26,7 +26,6 @@ from fedguard.tasks.data.assembly import (
     taken_for,
 )
 from fedguard.tasks.data.text import check_characters, tokens
-from fedguard.tasks.own import oneline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +54,7 @@ class LEAF(Data):
     characters: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_classes(self.name, self.classes)
         check_characters(self.name, self.characters)
 

@@ -11,10 +11,9 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, check_test, found, prepared, taken_for
-from fedguard.tasks.own import oneline
+from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
+from fedguard.errors import ConfigError, oneline
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, found, prepared, taken_for
 
 WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 
@@ -43,11 +42,11 @@ class NPZ(Data):
     value_range: tuple[float, float] | None = None
     classes: Classes | None = None
     public: str | None = None
-    test: float = 0.2
+    test: ProperFraction = 0.2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_classes(self.name, self.classes)
-        check_test(self.name, self.test)
 
     @property
     def preparation(self) -> Preparation:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, MissingExtra, require
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, check_test, pixels, prepared, shaped
-from fedguard.tasks.own import oneline
+from fedguard.contracts import Data, Dataset, PositiveFloat, PositiveInt, Preparation, ProperFraction
+from fedguard.errors import ConfigError, MissingExtra, oneline, require
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, pixels, prepared, shaped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +33,15 @@ class OpenML(Data):
     source = "Vanschoren et al., OpenML: Networked Science in Machine Learning, SIGKDD Explorations 2013"
 
     dataset: str
-    version: int = 1
+    version: PositiveInt = 1
     shape: tuple[int, ...] | None = None
-    largest: float = 255.0
+    largest: PositiveFloat = 255.0
     classes: Classes | None = None
-    test: float = 0.2
+    test: ProperFraction = 0.2
 
     def __post_init__(self) -> None:
-        require(self.version >= 1, f"openml: version: expected at least 1; got {self.version}.")
-        require(self.largest > 0, f"openml: largest: expected a positive number; got {self.largest}.")
+        super().__post_init__()
         check_classes(self.name, self.classes)
-        check_test(self.name, self.test)
 
     @property
     def preparation(self) -> Preparation:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import require
-from fedguard.tasks.data.text import check_windows, windows
+from fedguard.contracts import Data, Dataset, PositiveInt, Preparation
+from fedguard.tasks.data.text import windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +23,9 @@ class PythonTopics(Data):
     name = "python_topics"
     source = "the Python Software Foundation, The Python Language Reference; in every Python"
 
-    window: int = 32
-    stride: int = 8
-    topics: int = 50
-
-    def __post_init__(self) -> None:
-        check_windows(self.name, self.window, self.stride)
-        require(self.topics >= 1, f"python_topics: topics: expected at least 1; got {self.topics}.")
+    window: PositiveInt = 32
+    stride: PositiveInt = 8
+    topics: PositiveInt = 50
 
     @property
     def preparation(self) -> Preparation:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import require
+from fedguard.contracts import Data, Dataset, NonNegativeFloat, NonNegativeInt, PositiveInt, Preparation
 from fedguard.rng import Rng
 from fedguard.tasks.data.assembly import Part, assembled
 
@@ -17,14 +18,14 @@ from fedguard.tasks.data.assembly import Part, assembled
 class Synthetic(Data):
     """Natural clients k with ``y = argmax softmax(W_k x + b_k)``, of 60 inputs and 10 classes.
 
-    ``W_k, b_k ~ N(u_k, 1)`` with ``u_k ~ N(0, alpha)``; ``x ~ N(v_k, Sigma)`` with ``Sigma_jj = j^-1.2``, ``v_k ~ N(B_k, 1)``
-    and ``B_k ~ N(0, beta)``. A client has 50 examples and more, ``50 + lognormal(4, 2)`` of them, at most ``largest``. A
+    $W_k, b_k ~ N(u_k, 1)$ with $u_k ~ N(0, alpha)$; $x ~ N(v_k, Sigma)$ with $Sigma_jj = j^-1.2$, $v_k ~ N(B_k, 1)$
+    and $B_k ~ N(0, beta)$. A client has 50 examples and more, $50 + lognormal(4, 2)$ of them, at most ``largest``. A
     class with a single example is left out.
 
     Args:
-        alpha: variance of u_k. By the source's definition u_k is added to all of W_k and b_k alike, so it shifts all logits
-            by the same and changes no label: clients differ in their models as much at 0.
-        beta: variance of B_k, the level of a client's inputs. At 0 clients still differ by v_k.
+        alpha: variance of $u_k$. By the source's definition $u_k$ is added to all of $W_k$ and $b_k$ alike, so it shifts
+            all logits by the same and changes no label: clients differ in their models as much at 0.
+        beta: variance of $B_k$, the level of a client's inputs. At 0 clients still differ by $v_k$.
         clients: how many natural clients there are.
         largest: the most examples of one client.
         seed: of all draws.
@@ -33,18 +34,11 @@ class Synthetic(Data):
     name = "synthetic"
     source = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
 
-    alpha: float = 1.0
-    beta: float = 1.0
-    clients: int = 30
-    largest: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.alpha >= 0, f"synthetic: alpha: expected 0 or more; got {self.alpha}.")
-        require(self.beta >= 0, f"synthetic: beta: expected 0 or more; got {self.beta}.")
-        require(self.clients >= 1, f"synthetic: clients: expected at least 1; got {self.clients}.")
-        require(self.largest >= 50, f"synthetic: largest: expected at least 50 examples; got {self.largest}.")
-        require(self.seed >= 0, f"synthetic: seed: expected 0 or more; got {self.seed}.")
+    alpha: NonNegativeFloat = 1.0
+    beta: NonNegativeFloat = 1.0
+    clients: PositiveInt = 30
+    largest: Annotated[int, Ge(50)] = 1000
+    seed: NonNegativeInt = 0
 
     @property
     def preparation(self) -> Preparation:

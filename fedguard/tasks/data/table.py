@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
+from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found, prepared, why_not
+from fedguard.tasks.data.assembly import Part, assembled, found, prepared, why_not
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,10 +46,7 @@ class Table(Data):
     label: str
     client: str | None = None
     public: str | None = None
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_test(self.name, self.test)
+    test: ProperFraction = 0.2
 
     @property
     def preparation(self) -> Preparation:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, Preparation
+from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, check_test, found, joined, why_not
+from fedguard.tasks.data.assembly import Part, assembled, found, joined, why_not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,13 @@ class Text(Data):
     outside = True
 
     file: str
-    window: int = 32
-    stride: int = 4
-    test: float = 0.2
+    window: PositiveInt = 32
+    stride: PositiveInt = 4
+    test: ProperFraction = 0.2
     characters: str | None = None
 
     def __post_init__(self) -> None:
-        check_windows(self.name, self.window, self.stride)
-        check_test(self.name, self.test)
+        super().__post_init__()
         check_characters(self.name, self.characters)
 
     @property
@@ -70,12 +69,6 @@ def check_characters(owner: str, characters: str | None) -> None:
         characters is None or len(set(characters)) >= 2,
         f"{owner}: characters: expected two different ones or more; got {characters!r}.",
     )
-
-
-def check_windows(owner: str, window: int, stride: int) -> None:
-    """Raise `ConfigError` where windows cannot be of this length and distance."""
-    require(window >= 1, f"{owner}: window: expected at least 1 character; got {window}.")
-    require(stride >= 1, f"{owner}: stride: expected at least 1 character; got {stride}.")
 
 
 def windows(

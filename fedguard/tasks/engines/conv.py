@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
+from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_forms import Blocks, Pixels
 from fedguard.tasks.engines.conv_layers import ConvLayer, ImageWeights, channels_last
 from fedguard.tasks.engines.conv_shapes import ConvShapes
 from fedguard.tasks.engines.dense import joined, loss_signal
 from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters, kept_apart, placed
-from fedguard.tasks.engines.parallel import memory_floats, spread
+from fedguard.tasks.engines.parallel import spread
 
 #: Clients in a chunk of a network with few channels: more do not train faster.
 TOGETHER = 8
@@ -46,10 +47,11 @@ class ConvEngine:
     Args:
         shapes: of the network.
         parts: each client's examples.
+        compute: the memory that it may take.
     """
 
-    def __init__(self, shapes: ConvShapes, parts: Sequence[Examples]) -> None:
-        self._shapes, self._parts = shapes, parts
+    def __init__(self, shapes: ConvShapes, parts: Sequence[Examples], compute: Compute) -> None:
+        self._shapes, self._parts, self._compute = shapes, parts, compute
         where = parts[0].x.device
         self._forms = [Blocks(layer, where) if shapes.narrow else Pixels(layer) for layer in shapes.convolutions]
 
@@ -64,11 +66,11 @@ class ConvEngine:
         given = enumerate(zip(clients, schedules, strict=True))
         works = [_work(row, client, batches) for row, (client, batches) in given]
         works.sort(key=lambda work: work.batches.shape, reverse=True)  # those at work in a step are a prefix
-        chunks = -(-len(works) // self._together(works, plan, len(model)))
+        chunks = -(-len(works) // self._together(works, plan, model.shape[-1]))
         bounds = [number * len(works) // chunks for number in range(chunks + 1)]
-        starts = self._parameters(model)
+        shared = self._parameters(model) if model.dim() == 1 else None
         spread(
-            lambda chunk: self._train_chunk(starts, chunk, plan, out),
+            lambda chunk: self._train_chunk(shared or self._parameters(self._own(model, chunk)), chunk, plan, out),
             [works[begin:end] for begin, end in itertools.pairwise(bounds)],
         )
 
@@ -82,7 +84,7 @@ class ConvEngine:
         floats = (
             copies * dim + 4 * batch * sum(form.floats for form in self._forms) + 3 * examples * self._forms[0].floats
         )
-        room: int = memory_floats() // 2 // torch.get_num_threads() // floats
+        room: int = self._compute.floats // 2 // torch.get_num_threads() // floats
         return min(TOGETHER, max(1, room))
 
     def _train_chunk(self, starts: list[Parameters], works: Sequence[_Work], plan: LocalPlan, out: Tensor) -> None:
@@ -107,16 +109,21 @@ class ConvEngine:
             layers.descend(loss_signal(logits, labels[:now, step], share[:now, step]))
         layers.write(out, [work.row for work in works])
 
+    def _own(self, models: Tensor, works: Sequence[_Work]) -> Tensor:
+        """The rows of a chunk's clients; of one client alone where the network is wide."""
+        rows = [work.row for work in works]
+        return models[rows] if self._shapes.narrow else models[rows[0]]
+
     def _parameters(self, flat: Tensor) -> list[Parameters]:
-        """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a flat vector where that is possible."""
+        """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a vector where that is possible; or of several."""
         sizes = [(layer.outputs, layer.inputs * layer.kernel**2) for layer in self._shapes.convolutions]
         sizes += [(made, given) for given, made in itertools.pairwise(self._shapes.widths)]
         layers: list[Parameters] = []
         offset = 0
         for outputs, inputs in sizes:
-            weight = flat[offset : offset + outputs * inputs].view(outputs, inputs)
+            weight = flat[..., offset : offset + outputs * inputs].view(*flat.shape[:-1], outputs, inputs)
             offset += outputs * (inputs + 1)
-            layers.append((weight, flat[offset - outputs : offset]))
+            layers.append((weight, flat[..., offset - outputs : offset]))
         if not self._shapes.narrow:
             dense = len(self._forms)
             layers[dense] = channels_last(layers[dense], self._shapes.image)

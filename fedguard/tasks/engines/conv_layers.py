@@ -112,7 +112,7 @@ class ImageWeights(ClientWeights):
 
     def write(self, out: Tensor, rows: Sequence[int], offset: int) -> int:
         weight, bias = self.of(1)
-        start, start_bias = self._start[0], self._start[1][0]
+        start, start_bias = self._start[0][0], self._start[1][0, 0]
         step = self._step
         end = offset + start.numel()
         channels, height, width = self._image

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
+from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.dense_layers import ClientWeights, DeltaLayer, InputLayer, Parameters
-from fedguard.tasks.engines.parallel import memory_floats, spread
+from fedguard.tasks.engines.parallel import spread
 
 #: Multiplications of the first layer that are worth another thread: about a millisecond.
 THREAD_WORK = 1 << 23
@@ -44,10 +45,11 @@ class DenseEngine:
     Args:
         widths: ``(inputs, hidden ..., classes)``.
         parts: each client's examples.
+        compute: the memory that it may take.
     """
 
-    def __init__(self, widths: tuple[int, ...], parts: Sequence[Examples]) -> None:
-        self._widths = widths
+    def __init__(self, widths: tuple[int, ...], parts: Sequence[Examples], compute: Compute) -> None:
+        self._widths, self._compute = widths, compute
         # Up to as many examples as inputs, a client's delta form costs less than holding its weights.
         self._delta_up_to = widths[0]
         self._x = [part.x.flatten(1) for part in parts]
@@ -85,7 +87,7 @@ class DenseEngine:
         for work in works:
             largest = max(largest, work.count)
             floats = (len(chunks[-1]) + 1) * self._floats(largest, work, plan)
-            if chunks[-1] and (done >= share * len(chunks) or floats > memory_floats() // 2 // threads):
+            if chunks[-1] and (done >= share * len(chunks) or floats > self._compute.floats // 2 // threads):
                 chunks.append([])
                 largest = work.count
             chunks[-1].append(work)
@@ -142,7 +144,8 @@ class DenseEngine:
         self, model: Tensor, works: Sequence[_Work], xs: Sequence[Tensor], rows: Tensor, plan: LocalPlan
     ) -> tuple[DeltaLayer | InputLayer, list[ClientWeights]]:
         """The first layer and the others, before the first step."""
-        (weight, bias), *later = _parameters(model, self._widths)
+        start = model if model.dim() == 1 else model[[work.row for work in works]]
+        (weight, bias), *later = _parameters(start, self._widths)
         corrections = self._corrections(works, plan, model)
         hidden = [
             ClientWeights(start, len(works), plan, [own[number] for own in corrections])
@@ -154,14 +157,15 @@ class DenseEngine:
         # after a single step A is needed, but never the output that it gives
         grams = [self._gram(work, x) for work, x in zip(works, xs, strict=True)] if rows.shape[1] > 1 else []
         steps = [len(work.batches) for work in works]
-        return DeltaLayer((weight, bias), xs, grams, rows, steps, plan, first), hidden
+        starts = [(weight, bias)] * len(works) if model.dim() == 1 else list(zip(weight, bias, strict=True))
+        return DeltaLayer(starts, xs, grams, rows, steps, plan, first), hidden
 
     def _corrections(self, works: Sequence[_Work], plan: LocalPlan, model: Tensor) -> list[list[Parameters]]:
         """By client and layer; nothing if no client of the chunk has any."""
         given = plan.corrections or {}
         if not any(work.client in given for work in works):
             return []
-        none = torch.zeros_like(model)
+        none = model.new_zeros(model.shape[-1])
         return [_parameters(given.get(work.client, none), self._widths) for work in works]
 
     def _gram(self, work: _Work, x: Tensor) -> Tensor:
@@ -170,7 +174,7 @@ class DenseEngine:
             return self._grams[work.client]
         gram = torch.addmm(x.new_ones(1), x, x.T)
         with self._keeping:
-            if work.used is None and self._kept + gram.numel() <= memory_floats() // 2:
+            if work.used is None and self._kept + gram.numel() <= self._compute.floats // 2:
                 self._kept += gram.numel()
                 self._grams[work.client] = gram
         return gram
@@ -187,12 +191,12 @@ def loss_signal(logits: Tensor, labels: Tensor, share: Tensor) -> Tensor:
 
 
 def _parameters(flat: Tensor, widths: tuple[int, ...]) -> list[Parameters]:
-    """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a flat vector."""
+    """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a flat vector; ``[c, o, i]`` and ``[c, o]`` of c."""
     layers, offset = [], 0
     for inputs, outputs in itertools.pairwise(widths):
-        weight = flat[offset : offset + inputs * outputs].view(outputs, inputs)
+        weight = flat[..., offset : offset + inputs * outputs].view(*flat.shape[:-1], outputs, inputs)
         offset += inputs * outputs
-        layers.append((weight, flat[offset : offset + outputs]))
+        layers.append((weight, flat[..., offset : offset + outputs]))
         offset += outputs
     return layers
 

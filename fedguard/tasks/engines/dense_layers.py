@@ -1,7 +1,7 @@
 """The layers of a chunk of multi-layer perceptrons, one set of weights for each client.
 
-The first layer's *delta form*: all clients start from the same W, and every gradient of the first layer is a combination of
-the client's own inputs, so W_t = W + A_t^T X with one row of A per example. Then the layer's output on examples I is
+The first layer's *delta form*: a client starts from W, and every gradient of the first layer is a combination of its own
+inputs, so W_t = W + A_t^T X with one row of A per example. Then the layer's output on examples I is
 ``Z[I] + K[I, :] A_t`` with ``Z = X W^T + b`` and ``K = X X^T + 1``, which stays the same over the rounds, the 1 carrying the
 bias. No client's weights are ever held; ``A^T X`` is formed once, at the end. Momentum and the pull of FedProx are linear
 and act on A just as well. A correction R moves the weights by ``-g R``, with the same g for all clients at a step, and the
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedguard.contracts import LocalPlan
 
-#: Weights ``[o, i]`` and biases ``[o]`` of a layer.
+#: Weights ``[o, i]`` and biases ``[o]`` of a layer; with a dimension of clients before where each has its own.
 Parameters = tuple[Tensor, Tensor]
 
 #: Outputs up to which a product is faster with the outputs as the rows.
@@ -31,7 +31,7 @@ class DeltaLayer:
     """A first layer as W + A^T X.
 
     Args:
-        start: W and b.
+        starts: each client's W and b.
         xs: each client's inputs, ``[m, i]``.
         grams: each client's ``X X^T + 1``; none if all take a single step.
         rows: int64 ``[c, steps, batch]``: the examples of each step.
@@ -41,7 +41,7 @@ class DeltaLayer:
 
     def __init__(
         self,
-        start: Parameters,
+        starts: Sequence[Parameters],
         xs: Sequence[Tensor],
         grams: Sequence[Tensor],
         rows: Tensor,
@@ -51,10 +51,11 @@ class DeltaLayer:
     ) -> None:
         self._xs, self._rows, self._steps, self._plan, self._corrections = xs, rows, steps, plan, corrections
         largest = max(len(x) for x in xs)
-        self._outputs = InOrder([_outputs(x, *start) for x in xs], rows, largest)
+        self._outputs = InOrder([_outputs(x, *start) for x, start in zip(xs, starts, strict=True)], rows, largest)
         self._grams = InOrder(grams, rows, largest) if grams else None
-        self._a = xs[0].new_zeros(len(xs), largest, len(start[1]))
-        if len(start[1]) <= NARROW:
+        width = len(starts[0][1])
+        self._a = xs[0].new_zeros(len(xs), largest, width)
+        if width <= NARROW:
             self._a = self._a.transpose(1, 2).contiguous().transpose(1, 2)
         self._velocity = torch.zeros_like(self._a) if plan.momentum else None
         self._corrected, self._g = None, [0.0]
@@ -123,13 +124,15 @@ class InputLayer:
 class ClientWeights:
     """A layer of which each client holds its own copy: weights ``[c, o, i]`` and biases ``[c, 1, o]``.
 
+    They start from one set of weights, or each from its own.
+
     A single step stays what the weights would move by, and is never added to them (`LocalPlan.one_step`).
     """
 
     def __init__(self, start: Parameters, count: int, plan: LocalPlan, corrections: Sequence[Parameters]) -> None:
-        weight, bias = start
-        self._start, self._plan = (weight, bias[None]), plan
-        self._held = tuple(part.repeat(count, 1, 1) for part in self._start)
+        weight, bias = start if start[0].dim() == 3 else (part[None] for part in start)
+        self._start, self._plan = (weight, bias[:, None]), plan
+        self._held = tuple(part.repeat(count // len(part), 1, 1) for part in self._start)
         self._velocity = tuple(torch.zeros_like(part) for part in self._held) if kept_apart(plan) else None
         self._corrections: tuple[Tensor, ...] | None = None
         if corrections:
@@ -168,7 +171,7 @@ class ClientWeights:
         if self._velocity is not None:
             moving = [part[:now].mul_(self._plan.momentum) for part in self._velocity]
         for number, part in enumerate(moving):
-            _pull(part, held[number], self._plan, self._start[number])
+            _pull(part, held[number], self._plan, self._start[number][:now])
             if self._corrections is not None:
                 part.sub_(self._corrections[number][:now], alpha=self._plan.lr)
         return moving
@@ -183,8 +186,9 @@ class ClientWeights:
         places = placed(rows, out)
         for number, start in enumerate(self._start):
             moved = self._held[number] - start if self._step is None else self._step[number]
-            out[places, offset : offset + start.numel()] = moved.flatten(1)
-            offset += start.numel()
+            size = start[0].numel()
+            out[places, offset : offset + size] = moved.flatten(1)
+            offset += size
         return offset
 
     @property

@@ -33,13 +33,14 @@ class ModuleEngine:
     ) -> None:
         def train_one(number: int) -> None:
             worker, client = self._worker(), clients[number]
+            start = model if model.dim() == 1 else model[number]
             correction = (plan.corrections or {}).get(client)
-            worker.flat.copy_(model)
+            worker.flat.copy_(start)
             if plan.one_step:
                 worker.step(self._parts[client], schedules[number][0], plan, correction, out[number])
             else:
-                worker.descend(self._parts[client], schedules[number], plan, model, correction)
-                torch.sub(worker.flat, model, out=out[number])
+                worker.descend(self._parts[client], schedules[number], plan, start, correction)
+                torch.sub(worker.flat, start, out=out[number])
             self._idle.put(worker)
 
         numbers = range(len(clients))

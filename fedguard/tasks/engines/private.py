@@ -40,9 +40,9 @@ class PrivateEngine:
         schedules: Sequence[NDArray[np.int64]],
         plan: LocalPlan,
         out: Tensor,
-        rng: Rng,
+        streams: Sequence[Rng],
     ) -> None:
-        """Write what each client moved by into the rows of ``out``; its noise is drawn from ``rng.child("client", i)``."""
+        """Write what each client moved by into the rows of ``out``; its noise is drawn from its stream."""
         if plan.private is None or plan.batch_size is None or plan.adjust is not None or plan.project is not None:
             raise ConfigError(
                 "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
@@ -53,7 +53,8 @@ class PrivateEngine:
                 "nobody has accounted for. Train by plain FedAvg or FedSGD."
             )
         sgd = torch.optim.SGD(self._module.parameters(), lr=plan.lr, momentum=plan.momentum)
-        for row, client, schedule in zip(out, clients, schedules, strict=True):
+        starts = model.expand(len(clients), -1)
+        for row, start, client, schedule, stream in zip(out, starts, clients, schedules, streams, strict=True):
             clip, noise_multiplier = plan.private.level(client)
             sgd.state.clear()  # momentum starts from 0
             optimizer = _Optimizer(
@@ -61,15 +62,15 @@ class PrivateEngine:
                 noise_multiplier=noise_multiplier,
                 max_grad_norm=clip,
                 expected_batch_size=plan.batch_size,
-                generator=rng.child("client", client, "noise").torch(),
+                generator=stream.child("noise").torch(),
             )
-            self._flat.copy_(model)
+            self._flat.copy_(start)
             self._descend(self._parts[client], schedule, optimizer)
             if plan.one_step:  # its noisy gradient; momentum starts from 0
                 gradients = [parameter.grad.reshape(-1) for parameter in optimizer.params]
                 torch.mul(torch.cat(gradients), -plan.lr, out=row)
             else:
-                torch.sub(self._flat, model, out=row)
+                torch.sub(self._flat, start, out=row)
 
     def _descend(self, examples: Examples, schedule: NDArray[np.int64], optimizer: DPOptimizer) -> None:
         with warnings.catch_warnings():  # that the inputs need no gradient

@@ -8,8 +8,7 @@ from math import prod
 
 from torch import nn
 
-from fedguard.contracts import Model
-from fedguard.errors import require
+from fedguard.contracts import Model, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +22,7 @@ class MLP(Model):
     name = "mlp"
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
-    hidden: tuple[int, ...] = (200,)
-
-    def __post_init__(self) -> None:
-        require(
-            all(width >= 1 for width in self.hidden),
-            f"mlp: hidden: expected widths of at least 1; got {list(self.hidden)}.",
-        )
+    hidden: tuple[PositiveInt, ...] = (200,)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]

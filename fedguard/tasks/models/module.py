@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from fedguard.contracts import Model
+from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError
-from fedguard.tasks.own import called, check_target, found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +26,18 @@ class Module(Model):
     name = "module"
     source = "your own"
 
-    target: str
-
-    def __post_init__(self) -> None:
-        check_target(self.name, self.target)
+    target: UserFunction
 
     @property
     def modules(self) -> frozenset[str]:
-        return super().modules | {self.target.partition(":")[0].partition(".")[0]}
+        return super().modules | {self.target.module.partition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        if isinstance(found("model", self.target), nn.Module):
+        if isinstance(self.target.found("model"), nn.Module):
             raise ConfigError(
                 f"model {self.target}: expected what makes a network, a function or a class; got a network."
             )
-        built = called("model", self.target, shape, classes)
+        built = self.target.called("model", shape, classes)
         if not isinstance(built, nn.Module):
             raise ConfigError(f"model {self.target}: expected a torch.nn.Module; got {type(built).__name__}.")
         return built

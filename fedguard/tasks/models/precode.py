@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import pi, prod
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import MinLen
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from fedguard.contracts import Model
-from fedguard.errors import require
+from fedguard.contracts import Model, NonNegativeFloat, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
 class PRECODE(Model):
     """Dense layers with ReLU between them, and before the last a bottleneck that samples: a defense that is a model.
 
-    The features h are encoded to (mu, s) = E h, sampled as z = mu + sigma eps with sigma = softplus(s) and
-    eps ~ N(0, I), and decoded to D z, which the last layer gets. What comes before the bottleneck gets a gradient like any
-    other network's: for one example the first layer gives it away as x = dW/db. No formal guarantee.
+    The features h are encoded to $(mu, s) = E h$, sampled as $z = mu + sigma eps$ with $sigma = softplus(s)$ and
+    $eps ~ N(0, I)$, and decoded to D z, which the last layer gets. What comes before the bottleneck gets a gradient like
+    any other network's: for one example the first layer gives it away as $x = dW/db$. No formal guarantee.
 
     The noise is a function of the input and of the encoder's biases, so that runs repeat and nothing draws from torch's
     global generator. It is no secret: whoever guesses an input to the last bit can draw its noise too.
 
-    The loss is cross-entropy alone; the term beta KL(N(mu, sigma^2) || N(0, 1)), mean over the batch, enters as its
-    gradient, which the backward pass adds at mu and sigma. Gradients of anything but a mean loss hold it too.
+    The loss is cross-entropy alone; the term $beta KL(N(mu, sigma^2), N(0, 1))$, mean over the batch, enters as its
+    gradient, which the backward pass adds at $mu$ and $sigma$. Gradients of anything but a mean loss hold it too.
 
     Args:
         hidden: widths of the hidden layers before the bottleneck.
@@ -38,17 +38,9 @@ class PRECODE(Model):
     name = "precode"
     source = "Scheliga et al., PRECODE: A Generic Model Extension to Prevent Deep Gradient Leakage, WACV 2022"
 
-    hidden: tuple[int, ...] = (200,)
-    bottleneck: int = 256
-    beta: float = 1e-3
-
-    def __post_init__(self) -> None:
-        require(
-            bool(self.hidden) and all(width >= 1 for width in self.hidden),
-            f"precode: hidden: expected one width or more, each at least 1; got {list(self.hidden)}.",
-        )
-        require(self.bottleneck >= 1, f"precode: bottleneck: expected at least 1; got {self.bottleneck}.")
-        require(self.beta >= 0, f"precode: beta: expected 0 or more; got {self.beta}.")
+    hidden: Annotated[tuple[PositiveInt, ...], MinLen(1)] = (200,)
+    bottleneck: PositiveInt = 256
+    beta: NonNegativeFloat = 1e-3
 
     @property
     def by_example(self) -> bool:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from fedguard.contracts import Model
+from fedguard.contracts import Model, PositiveInt
 from fedguard.errors import ConfigError, require
 
 
@@ -30,13 +30,13 @@ class ResNet20(Model):
         "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; GroupNorm as in Hsieh et al., ICML 2020"
     )
 
-    width: int = 16
-    groups: int = 4
+    width: PositiveInt = 16
+    groups: PositiveInt = 4
 
     def __post_init__(self) -> None:
-        require(self.groups >= 1, f"resnet20: groups: expected at least 1; got {self.groups}.")
+        super().__post_init__()
         require(
-            self.width >= 1 and self.width % self.groups == 0,
+            self.width % self.groups == 0,
             f"resnet20: width: expected a multiple of groups = {self.groups}; got {self.width}.",
         )
 

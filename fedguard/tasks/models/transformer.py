@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedguard.contracts import Model
+from fedguard.contracts import Model, PositiveInt
 from fedguard.errors import ConfigError, require
 
 
@@ -28,14 +28,14 @@ class Transformer(Model):
     name = "transformer"
     source = "Vaswani et al., Attention Is All You Need, NeurIPS 2017"
 
-    width: int = 64
-    heads: int = 4
-    layers: int = 2
+    width: PositiveInt = 64
+    heads: PositiveInt = 4
+    layers: PositiveInt = 2
 
     def __post_init__(self) -> None:
-        require(self.layers >= 1, f"transformer: layers: expected at least 1; got {self.layers}.")
+        super().__post_init__()
         require(
-            self.heads >= 1 and self.width >= 1 and self.width % self.heads == 0,
+            self.width % self.heads == 0,
             f"transformer: width: expected a multiple of heads = {self.heads}; got {self.width}.",
         )
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
-from fedguard.errors import ConfigError, require
+from fedguard.contracts import Examples, Partition, PositiveFloat, PositiveInt
+from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 
 Numbers = NDArray[np.int64]
@@ -26,12 +26,8 @@ class Dirichlet(Partition):
     name = "dirichlet"
     source = "Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study, ICDE 2022"
 
-    alpha: float = 0.5
-    smallest: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.alpha > 0, f"dirichlet: alpha: expected more than 0; got {self.alpha}.")
-        require(self.smallest >= 1, f"dirichlet: smallest: expected at least 1 example; got {self.smallest}.")
+    alpha: PositiveFloat = 0.5
+    smallest: PositiveInt = 2
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[Numbers]:
         labels = examples.y.numpy()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
+from fedguard.contracts import Examples, Fraction, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -26,10 +26,7 @@ class FeatureSkew(Partition):
     name = "feature_skew"
     source = "Kairouz et al., Advances and Open Problems in Federated Learning, 2021: feature skew; by principal component here"
 
-    share: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(0 <= self.share <= 1, f"feature_skew: share: expected from 0 to 1; got {self.share}.")
+    share: Fraction = 1.0
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         require(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
+from fedguard.contracts import Examples, Fraction, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -23,10 +23,7 @@ class GammaSimilarity(Partition):
     name = "gamma_similarity"
     source = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
 
-    gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(0 <= self.gamma <= 1, f"gamma_similarity: gamma: expected from 0 to 1; got {self.gamma}.")
+    gamma: Fraction = 0.1
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         require(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
+from fedguard.contracts import Examples, Partition, PositiveInt
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -23,10 +23,7 @@ class LabelSorted(Partition):
     name = "label_sorted"
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
-    shards: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.shards >= 1, f"label_sorted: shards: expected at least 1; got {self.shards}.")
+    shards: PositiveInt = 1
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         labels = examples.y.numpy()

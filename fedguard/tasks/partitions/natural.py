@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
+from fedguard.contracts import Examples, Partition, PositiveInt
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng
 
@@ -26,10 +26,7 @@ class Natural(Partition):
     name = "natural"
     source = "Caldas et al., LEAF: A Benchmark for Federated Settings, 2018"
 
-    smallest: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.smallest >= 1, f"natural: smallest: expected at least 1 example; got {self.smallest}.")
+    smallest: PositiveInt = 2
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         if examples.client is None:

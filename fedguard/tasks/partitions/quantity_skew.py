@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
+from fedguard.contracts import Examples, Partition, PositiveFloat, PositiveInt
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -24,12 +24,8 @@ class QuantitySkew(Partition):
     name = "quantity_skew"
     source = "Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study, ICDE 2022"
 
-    alpha: float = 0.5
-    smallest: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.alpha > 0, f"quantity_skew: alpha: expected more than 0; got {self.alpha}.")
-        require(self.smallest >= 1, f"quantity_skew: smallest: expected at least 1 example; got {self.smallest}.")
+    alpha: PositiveFloat = 0.5
+    smallest: PositiveInt = 2
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         free = len(examples) - clients * self.smallest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.contracts import Examples, Partition
+from fedguard.contracts import Examples, NonNegativeInt, Partition, PositiveInt
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -28,12 +28,8 @@ class RareClass(Partition):
     name = "rare_class"
     source = "the honest outlier of FedGuard's fault catalogue; not a partition from a paper"
 
-    label: int = 0
-    holders: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.label >= 0, f"rare_class: label: expected a class number; got {self.label}.")
-        require(self.holders >= 1, f"rare_class: holders: expected at least 1 client; got {self.holders}.")
+    label: NonNegativeInt = 0
+    holders: PositiveInt = 1
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         labels = examples.y.numpy()

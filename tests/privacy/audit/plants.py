@@ -17,11 +17,11 @@ import torch
 from scipy.stats import laplace, norm
 
 from fedguard import api
-from fedguard.architectures import server as of_server
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.bench.audit import subjects
-from fedguard.bench.audit_training import training_checks
-from fedguard.contracts import Participation
+from fedguard.architectures.server import Server
+from fedguard.bench.audits.cells import subjects
+from fedguard.bench.audits.training import training_checks
+from fedguard.contracts import NoNoise, Participation
 from fedguard.privacy import central as of_central
 from fedguard.privacy.audit import audit
 from fedguard.privacy.central import CentralDP
@@ -244,7 +244,12 @@ def fixed_size(patch):
 
 
 def plain_mean(patch):
-    patch.setattr(of_server, "_trusted", lambda setup: None)
+    right = Server.run
+    patch.setattr(
+        Server,
+        "run",
+        lambda self, setup: right(self, replace(setup, protocol=replace(setup.protocol, privacy=NoNoise()))),
+    )
 
 
 def forgotten_noise(patch):
@@ -261,11 +266,11 @@ def one_by_one(change):
     def plant(patch):
         right = PrivateEngine.train
 
-        def train(self, model, clients, schedules, plan, out, rng):
-            for row, client, schedule in zip(out, clients, schedules, strict=True):
+        def train(self, model, clients, schedules, plan, out, streams):
+            for row, client, schedule, stream in zip(out, clients, schedules, streams, strict=True):
                 level = replace(plan, private=replace(plan.private, levels=(plan.private.level(client),)))
-                changed, draws = change(level, rng, client, self._parts[client])
-                right(self, model, [client], [schedule], changed, row[None], draws)
+                changed, draws = change(level, stream, client, self._parts[client])
+                right(self, model, [client], [schedule], changed, row[None], [draws])
 
         patch.setattr(PrivateEngine, "train", train)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -99,8 +100,9 @@ def test_one_run_charges_delta_as_its_theorem_says():
     assert chance(v, r, m, epsilon, delta) == pytest.approx(sum(pmf[v:]) + 2 * m * delta * steepest)
 
 
-def most_likely(right, guesses, canaries, mu):
-    """The largest P[W >= right] that the inequalities of f-DP allow, by a linear programme.
+@cache
+def inequalities(guesses, canaries, mu):
+    """Those of f-DP on the law of right guesses, as rows and their limits.
 
     sum_{j > w} j p_j / m <= fbar(sum_{j >= w} (c - j) p_j / m) for each w, with fbar as the least of its tangents.
     """
@@ -112,6 +114,12 @@ def most_likely(right, guesses, canaries, mu):
             slope = stats.norm.pdf(mu + stats.norm.ppf(x)) / stats.norm.pdf(stats.norm.ppf(x))
             rows.append(hit - slope * wrong)
             limits.append(stats.norm.cdf(mu + stats.norm.ppf(x)) - slope * x)
+    return rows, limits
+
+
+def most_likely(right, guesses, canaries, mu):
+    """The largest P[W >= right] that the inequalities allow, by a linear programme."""
+    j, (rows, limits) = np.arange(guesses + 1), inequalities(guesses, canaries, mu)
     found = optimize.linprog(
         -1.0 * (j >= right), A_ub=rows, b_ub=limits, A_eq=[np.ones(guesses + 1)], b_eq=[1.0], method="highs"
     )

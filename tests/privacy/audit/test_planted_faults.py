@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedguard.contracts import AdaptiveClip, Participation
+from fedguard.contracts import Participation
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.privacy.audit import METHODS, audit
 from fedguard.privacy.audit.subjects import CentralLevel, Releases
-from fedguard.privacy.central import CentralDP
+from fedguard.privacy.central import AdaptiveClip, CentralDP
 from fedguard.privacy.matrix import sensitivity, square_root
 from fedguard.rng import Rng
 from fedguard.tasks import cohort
@@ -35,6 +35,7 @@ def failing(found):
 # Right code.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, SAMPLED])
 def test_right_code_is_consistent_in_at_least_95_of_100_audits(settings):
     subject = planted.central(**settings)

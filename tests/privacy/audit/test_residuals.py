@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedguard.privacy.audit.contract import SIGNIFICANCE, Transcript
+from fedguard.contracts.audit import SIGNIFICANCE, Transcript
 from fedguard.privacy.audit.integers import to_normal
 from fedguard.privacy.audit.residuals import residual_checks
 
@@ -114,6 +114,7 @@ def test_draws_that_are_used_again_or_spare_who_was_in_the_last():
     assert "draws" in failed(changed(one, drawn=spared))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixed", [False, True])
 def test_p_values_of_draws_of_few_are_no_smaller_than_uniform(fixed):
     rng, values = np.random.default_rng(2), []

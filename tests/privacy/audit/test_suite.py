@@ -6,15 +6,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from fedguard import api
-from fedguard.bench import audit as of_suite
-from fedguard.bench.audit import audit_suite, subjects
+from fedguard.bench.audits.cells import audit_suite, subjects
 from fedguard.commands.audit import audit as command
+from fedguard.privacy.audit import subjects as of_subjects
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from fedguard.rng import Rng
 from fedguard.tasks.engines.private import PrivateEngine
 
 ROOT = Path(__file__).parents[3]
@@ -85,13 +87,14 @@ def test_data_and_models_with_parameters_are_audited():
     assert found.audit.verdict == "consistent", found.audit.words
 
 
+@pytest.mark.slow
 def test_an_example_with_privacy_is_audited():
     """All cells of one noise, whatever the attack, are audited as one."""
     laid_out = api.lay_out(ROOT / "examples" / "trilemma.yaml")[1]
     strong = tuple(
         (swept, cell)
         for swept, cell in laid_out.positions
-        if getattr(cell.config.protocol.privacy, "epsilon", None) == 100 and swept["defense"] == "mean"
+        if getattr(cell.noise, "epsilon", None) == 100 and swept["defense"] == "mean"
     )
     (found,) = audit_suite(replace(laid_out, positions=strong), canaries=100)
     assert found.audit.verdict == "consistent", found.audit.words
@@ -124,9 +127,9 @@ def test_a_fault_in_the_noise_of_clients(monkeypatch):
 def test_a_fault_in_private_training(monkeypatch):
     right = PrivateEngine.train
 
-    def seeded(self, model, clients, schedules, plan, out, rng):
+    def seeded(self, model, clients, schedules, plan, out, streams):
         """The noise starts anew with every round."""
-        right(self, model, clients, schedules, plan, out, type(rng)(1))
+        right(self, model, clients, schedules, plan, out, [Rng(1).child(client) for client in clients])
 
     monkeypatch.setattr(PrivateEngine, "train", seeded)
     found = audit_suite(plan(SUITE), canaries=300)
@@ -159,13 +162,13 @@ def test_the_command_tells_both_bounds_and_the_verdict(tmp_path):
 def test_the_command_says_by_its_exit_code_what_came_of_it(tmp_path, monkeypatch):
     assert run(tmp_path, {**SUITE, "matrix": {}}).exit_code == 4
     assert run(tmp_path, SHARED, "--canaries", "50", "--method", "one_shot").exit_code == 4
-    loud = of_suite.distributed
+    loud = of_subjects.distributed
 
     def faulty(*args, **kwargs):
         honest = loud(*args, **kwargs)
         return replace(honest, release=lambda rows, rng: honest.release(rows, rng) + rows.clamp(max=1).sum(0).double())
 
-    monkeypatch.setattr(of_suite, "distributed", faulty)
+    monkeypatch.setattr(of_subjects, "distributed", faulty)
     done = run(tmp_path, SHARED, "--canaries", "200")
     assert done.exit_code == 3
     assert "violated" in done.output

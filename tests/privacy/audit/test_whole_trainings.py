@@ -9,13 +9,12 @@ import torch
 from scipy.stats import binom
 
 from fedguard import api
-from fedguard.architectures import clients as of_clients
-from fedguard.architectures import server as of_server
-from fedguard.architectures.masking import sessions
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.bench.audit import audit_suite, training_checks
-from fedguard.contracts import Participation, RoundReport, Watched
-from fedguard.privacy.audit.contract import FAMILY, MOST_CHECKS, SIGNIFICANCE
+from fedguard.architectures.server import Server
+from fedguard.bench.audits.cells import audit_suite, training_checks
+from fedguard.contracts import NoNoise, Participation, RoundReport, Setup, Watched
+from fedguard.contracts.audit import SIGNIFICANCE
+from fedguard.privacy.audit.contract import FAMILY, MOST_CHECKS
 from fedguard.privacy.audit.training import server_checks
 from fedguard.privacy.central import CentralDP
 from fedguard.rng import Rng
@@ -54,6 +53,8 @@ SUITES = {
         }
     },
 }
+#: Those that take a second for each seed.
+DEAR = ("record", "shared", "dropouts")
 
 
 def plan(name):
@@ -77,9 +78,16 @@ def failing(name, seed=0):
     return {check.name.removeprefix("training: ") for check in training_checks(cell(name), seed) if not check.passed}
 
 
-@pytest.mark.parametrize("name", SUITES)
-def test_right_trainings_fail_no_check(name):
-    seeds = 60 if name in ("server", "poisson", "adaptive", "bands", "momentum") else 5
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [
+        *((name, 2 if name in DEAR else 5) for name in SUITES),
+        ("server", 60),
+        *(pytest.param(name, 5, marks=pytest.mark.slow) for name in DEAR),
+        *(pytest.param(name, 60, marks=pytest.mark.slow) for name in ("poisson", "adaptive", "bands", "momentum")),
+    ],
+)
+def test_right_trainings_fail_no_check(name, seeds):
     found = [check for seed in range(seeds) for check in training_checks(cell(name), seed)]
     assert all(check.passed for check in found)
     for check in {check.name for check in found}:  # and p-values are no smaller than uniform
@@ -147,13 +155,26 @@ def one_masking_for_all(monkeypatch):
 
 
 def one_training_noise_for_all(monkeypatch):
-    renamed(
-        monkeypatch, ("round", None), lambda *names: ("noise",) if names[0] == "client" and len(names) == 3 else names
-    )
+    right = PrivateEngine.train
+
+    def train(self, model, clients, schedules, plan, out, streams):
+        right(self, model, clients, schedules, plan, out, [streams[0]] * len(streams))
+
+    monkeypatch.setattr(PrivateEngine, "train", train)
+
+
+def wired_with(monkeypatch, changed):
+    """The training takes other noise than the cell names."""
+    right = Server.run
+
+    def run(self, setup):
+        return right(self, replace(setup, protocol=replace(setup.protocol, privacy=changed(setup.protocol.privacy))))
+
+    monkeypatch.setattr(Server, "run", run)
 
 
 def plain_mean(monkeypatch):
-    monkeypatch.setattr(of_server, "_trusted", lambda setup: None)
+    wired_with(monkeypatch, lambda noise: NoNoise())
 
 
 def twice_the_clip(monkeypatch):
@@ -168,13 +189,7 @@ def twice_the_clip(monkeypatch):
 
 
 def half_the_servers_noise(monkeypatch):
-    right = of_server._trusted
-
-    def half(setup):
-        found = right(setup)
-        return replace(found, noise_multiplier=found.noise_multiplier / 2)
-
-    monkeypatch.setattr(of_server, "_trusted", half)
+    wired_with(monkeypatch, lambda noise: replace(noise, noise_multiplier=noise.noise_multiplier / 2))
 
 
 def state_is_lost(monkeypatch):
@@ -186,15 +201,15 @@ def state_is_lost(monkeypatch):
 
 
 def no_private_plan(monkeypatch):
-    monkeypatch.setattr(of_clients, "private_plan", lambda setup: setup.training.plan())
+    monkeypatch.setattr(Setup, "local_plan", property(lambda setup: setup.training.plan()))
 
 
 def levels_of_others(monkeypatch):
     right = PrivateEngine.train
 
-    def train(self, model, clients, schedules, plan, out, rng):
+    def train(self, model, clients, schedules, plan, out, streams):
         swapped = replace(plan, private=replace(plan.private, levels=plan.private.levels[::-1]))
-        right(self, model, clients, schedules, swapped, out, rng)
+        right(self, model, clients, schedules, swapped, out, streams)
 
     monkeypatch.setattr(PrivateEngine, "train", train)
 
@@ -209,13 +224,7 @@ def inputs_without_noise(monkeypatch):
 
 
 def noise_shared_among_more(monkeypatch):
-    right = sessions.distributed
-
-    def shared(noise, **settings):
-        found = right(noise, **settings)
-        return replace(found, noise_multiplier=found.noise_multiplier / 2)
-
-    monkeypatch.setattr(sessions, "distributed", shared)
+    wired_with(monkeypatch, lambda noise: replace(noise, noise_multiplier=noise.noise_multiplier / 2))
 
 
 def twice_as_often(monkeypatch):
@@ -276,7 +285,7 @@ FAULTS = [
 )
 def test_a_fault_of_the_wiring_is_seen(fault, name, seen_by, monkeypatch):
     fault(monkeypatch)
-    for seed in range(3):
+    for seed in range(1 if name in DEAR else 3):
         assert seen_by in failing(name, seed)
 
 
@@ -284,12 +293,15 @@ def test_a_fault_of_the_wiring_is_seen(fault, name, seen_by, monkeypatch):
     ("fault", "name"),
     [
         (noise_of_every_round, "server"),
-        (training_of_every_round, "record"),
         (masking_of_every_round, "shared"),
-        (cohort_of_every_round, "poisson"),
-        (no_private_plan, "record"),
+        *(
+            pytest.param(fault, name, marks=pytest.mark.slow)
+            for fault, name in (
+                (training_of_every_round, "record"), (cohort_of_every_round, "poisson"), (no_private_plan, "record")
+            )
+        ),
     ],
-)
+)  # fmt: skip
 def test_the_verdict_counts_the_wiring(fault, name, monkeypatch):
     """Canaries alone find nothing: they run the mechanisms with streams of their own."""
     fault(monkeypatch)
@@ -300,7 +312,7 @@ def test_the_verdict_counts_the_wiring(fault, name, monkeypatch):
 
 
 def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
-    clients, training = cell("server").participation, cell("server").config.training
+    clients, training = cell("server").participation, cell("server").training
     mechanism = CentralDP(noise_multiplier=1.0, expected=20, clip=1.0)
     draw, reports = Rng(0).child("updates").torch(), []
     model, state = torch.zeros(50), mechanism.start()

@@ -1,0 +1,227 @@
+"""A session in the hands of a malicious server: it asks whom it likes what it likes, and rebuilds every secret that it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import numpy as np
+
+from fedguard.attacks.protocol.means.relay import Peer
+from fedguard.secagg import codec, messages
+from fedguard.secagg.contest import Arena
+from fedguard.secagg.errors import ProtocolError
+from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.messages import Message, Received
+from fedguard.secagg.session import Config, Policy
+from fedguard.secagg.shamir import combine
+
+#: The two secrets of a client: the seed of its self mask, and its mask key. Together they open its input.
+SEED, KEY = "seed", "key"
+
+
+class MaliciousServer:
+    """A real server for its bookkeeping, real clients to answer it, and between them whatever the attack likes to say.
+
+    Attributes:
+        server: keeps the keys and the packets of shares.
+        told: for each client, who shared, as it was told.
+        masked: the masked inputs, and ``proofs``: what their senders signed.
+        shares: for a client and one of its two secrets, the shares at hand by the point where they were taken.
+        fates: what became of the last question to each client: "answered", or the name of its error.
+        named: the clients that honest ones named as cheats.
+        taken: in words, what honest clients took though they must refuse it.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        *,
+        round: int = 1,
+        config: Config | None = None,
+        policy: Policy | None = None,
+        nonce: bytes | None = None,
+        meanwhile: Callable[[int], None] | None = None,
+    ) -> None:
+        self.server = arena.server(round=round, config=config, nonce=nonce)
+        self.config, self.arena, self.round = self.server.config, arena, round
+        self.accomplices = {client: arena.accomplice(client, round=round) for client in arena.colluders}
+        for accomplice in self.accomplices.values():
+            accomplice._policy = Policy.like(self.config)
+        self.peers: dict[int, Peer] = {
+            **arena.parties(round=round, policy=policy, meanwhile=meanwhile),
+            **self.accomplices,
+        }
+        self.told: dict[int, frozenset[int]] = {}
+        self.masked: dict[int, RingVector] = {}
+        self.proofs: dict[int, bytes] = {}
+        self.shares: dict[tuple[int, str], dict[int, int]] = {}
+        self.fates: dict[int, str] = {}
+        self.named: set[int] = set()
+        self.taken: list[str] = []
+        self._known: dict[tuple[int, str], bytes] = {}
+
+    def ask(self, client: int, message: Message | bytes) -> Received | None:
+        """A client's answer, if it gives one."""
+        try:
+            answer = self.peers[client].receive(self.pack(message))
+        except ProtocolError as error:
+            self.fates[client] = type(error).__name__
+            if client not in self.accomplices and error.party is not None:
+                self.named.add(error.party)
+            return None
+        self.fates[client] = "answered"
+        return messages.unpack(answer)
+
+    def must_refuse(self, clients: Collection[int], what: str) -> str:
+        """Remember if any of these answered the last question, which ``what`` tells; and in words what became of it."""
+        took = [client for client in clients if self.fates[client] == "answered"]
+        if took:
+            self.taken.append(f"honest clients {took} answered to: {what}")
+        return f"{what}: {self.fate(clients)}"
+
+    def ask_all(self, mail: Mapping[int, Message | bytes]) -> dict[int, Received]:
+        """The answers of those who answer."""
+        answers = {client: self.ask(client, message) for client, message in mail.items()}
+        return {client: answer for client, answer in answers.items() if answer is not None}
+
+    def fate(self, clients: Iterable[int]) -> str:
+        """What became of the last question to these, such as ``clients 0, 1 answered; client 2: BadSignature``."""
+        groups: dict[str, list[int]] = {}
+        for client in sorted(clients):
+            groups.setdefault(self.fates[client], []).append(client)
+        return "; ".join(
+            f"client{'s' * (len(who) > 1)} {', '.join(map(str, who))}{'' if fate == 'answered' else ':'} {fate}"
+            for fate, who in groups.items()
+        )
+
+    def pack(self, message: Message | bytes) -> bytes:
+        """A message of the server in this session; bytes are one already."""
+        if isinstance(message, bytes):
+            return message
+        return messages.pack(self.server._header(message.phase, codec.SERVER), message)
+
+    def signed(self, colluder: int, message: Message) -> bytes:
+        """A colluder's signature under whatever the server wants."""
+        header = self.accomplices[colluder]._header(message.phase, colluder)
+        return self.arena.identity(colluder).sign(messages.signed(header, message))
+
+    def advertise(self) -> dict[int, bytes]:
+        """R0 as it should be; returns the roster of keys for each client."""
+        return self._collected(dict.fromkeys(self.peers, self.server.hello()))
+
+    def share(self, rosters: Mapping[int, Message | bytes]) -> dict[int, messages.Shares]:
+        """R1 with these rosters; returns the packets for each client."""
+        mail = self._collected(rosters)
+        for client, accomplice in self.accomplices.items():
+            self._known[client, SEED] = bytes(accomplice._seed)
+            self._known[client, KEY] = bytes(accomplice._mask.secret)
+        return {client: messages.unpack(data).message for client, data in mail.items()}  # type: ignore[misc]
+
+    def _collected(self, mail: Mapping[int, Message | bytes]) -> dict[int, bytes]:
+        for answer in self.ask_all(mail).values():
+            self.server.receive(messages.pack(answer.header, answer.message, answer.signature))
+        return self.server.close()
+
+    def mask(self, packets: Mapping[int, messages.Shares]) -> None:
+        """R2: hand out packets, and keep the masked inputs, and the shares that colluders got."""
+        for client, answer in self.ask_all(packets).items():
+            message = answer.message
+            assert isinstance(message, messages.Masked)
+            self.told[client] = packets[client].shared
+            self.masked[client] = np.frombuffer(message.vector, self.config.dtype)
+            self.proofs[client] = message.vector_hash + answer.signature
+        for client, accomplice in self.accomplices.items():
+            for owner, held in accomplice._held.items():
+                for kind, share in zip((SEED, KEY), held, strict=True):
+                    self.keep(owner, kind, client, share)
+
+    def survivors(self, client: int, included: frozenset[int]) -> messages.Survivors:
+        """These survivors as a client may be shown them, with what its neighbours among them signed."""
+        near = self.server._directory.among(client, included)
+        return messages.Survivors(included, tuple(self.proofs.get(v, bytes(messages.PROOF_BYTES)) for v in near))
+
+    def attest(self, clients: Iterable[int], included: frozenset[int]) -> dict[int, bytes]:
+        """R3: these clients' signatures over these survivors; colluders sign all that is put before them."""
+        told = messages.Attest(codec.set_hash(self.server.shared), codec.set_hash(included))
+        signatures = {client: self.signed(client, told) for client in clients if client in self.accomplices}
+        honest = [client for client in clients if client not in self.accomplices]
+        for client, answer in self.ask_all({client: self.survivors(client, included) for client in honest}).items():
+            signatures[client] = answer.signature
+        return dict(sorted(signatures.items()))
+
+    def unmask(
+        self, questions: Mapping[int, Message | bytes], included: frozenset[int], dropped: Collection[int] = ()
+    ) -> None:
+        """R4: keep the shares that clients reveal for these survivors; and for those said to be dropped, though survivors."""
+        for client, answer in self.ask_all(questions).items():
+            assert isinstance(answer.message, messages.Unmask)
+            owners = self.server._directory.among(client, self.told[client])
+            for owner, share in zip(owners, answer.message.shares, strict=False):
+                self.keep(owner, SEED if owner in included else KEY, client, share)
+            for owner, share in zip(sorted(dropped), answer.message.shares[len(owners) :], strict=False):
+                self.keep(owner, KEY, client, share)
+
+    def keep(self, owner: int, kind: str, holder: int, share: bytes | bytearray) -> None:
+        """Remember a share."""
+        self.shares.setdefault((owner, kind), {})[holder + 1] = int.from_bytes(share, "little")
+
+    def secret(self, owner: int, kind: str) -> bytes | None:
+        """One of a client's two secrets, if there are enough shares of it."""
+        shares = self.shares.get((owner, kind), {})
+        if (owner, kind) not in self._known and len(shares) >= self.config.threshold:
+            enough = dict(sorted(shares.items())[: self.config.threshold])
+            self._known[owner, kind] = combine(enough).to_bytes(SECRET_BYTES, "little")
+        return self._known.get((owner, kind))
+
+    def opened(self, clients: Collection[int]) -> RingVector | None:
+        """The sum of these clients' inputs, if there are enough shares to take off all masks that do not cancel."""
+        total, masks = self.config.zeros(), []
+        for client in clients:
+            seed = self.secret(client, SEED)
+            if seed is None or client not in self.masked:
+                return None
+            total += self.masked[client]
+            masks.append((self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1))
+            for partner in self.server._directory.among(client, self.told[client] - set(clients)):
+                key = self._pairwise(client, partner)
+                if key is None:
+                    return None
+                masks.append((key, -1 if client < partner else 1))
+        add_masks(total, masks)
+        return total
+
+    def stripped(self, client: int, kind: str) -> RingVector:
+        """A masked input less one kind of its masks, as far as they are known: that of its seed, or those of mask keys."""
+        vector, seed, near = self.masked[client].copy(), self.secret(client, SEED), self.told[client]
+        if kind == SEED:
+            masks = [] if seed is None else [(self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1)]
+        else:
+            partners = self.server._directory.among(client, near)
+            found = [(partner, self._pairwise(client, partner)) for partner in partners]
+            masks = [(key, -1 if client < partner else 1) for partner, key in found if key is not None]
+        add_masks(vector, masks)
+        return vector
+
+    def _pairwise(self, client: int, partner: int) -> bytes | None:
+        """The key of the mask between two clients, from the mask key of either."""
+        directory = self.server._directory
+        for owner, other in ((client, partner), (partner, client)):
+            secret = self.secret(owner, KEY)
+            if secret is not None:
+                agreed = KeyPair(secret).agree(directory.entries[other].mask_key)
+                ends = directory.mask(owner), directory.mask(other)
+                return pairwise_mask_key(self.server.sid, agreed, *ends, self.config.key_bytes)
+        return None
+
+
+def withheld(packets: messages.Shares, owners: Collection[int]) -> messages.Shares:
+    """The same without these owners, who are not said to have shared either."""
+    left = tuple(delivery for delivery in packets.deliveries if delivery.owner not in owners)
+    return messages.Shares(packets.shared - set(owners), left)
+
+
+def quorum(signatures: Mapping[int, bytes]) -> messages.Quorum:
+    """The signatures in the form in which clients are shown them."""
+    signers = sorted(signatures)
+    return messages.Quorum(frozenset(signers), tuple(signatures[client] for client in signers))

@@ -1,0 +1,52 @@
+"""One aggregate at one place: the rule on what arrived, and what can be told of it by one who sees everything."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate, aggregate
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.measured import measured
+from fedguard.architectures.root import root_loss, root_update
+from fedguard.architectures.rule_context import noise_of, rule_context
+from fedguard.contracts import Received, Setup, Sight, State
+from fedguard.errors import PreconditionError
+
+
+def released(setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...]) -> Aggregate | str:
+    """The aggregate, or the reason why this round is abandoned."""
+    if not received.behind:
+        return received.why
+    root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.rule_sees else None
+    single = [client for row in received.behind for client in row] if not received.of_groups else None
+    context = rule_context(setup, model, round, received.told).narrowed(
+        "server",
+        setup.rule_sees,
+        clients=None if single is None else tuple(single),
+        samples=received.samples,
+        noise=None if single is None else noise_of(setup, single),
+        root=root,
+        root_loss=partial(root_loss, setup),
+    )
+    try:
+        return aggregate(setup.pipeline, received.rows, context, states)
+    except PreconditionError as error:
+        return str(error)
+
+
+def figures(
+    setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: Received, due: bool
+) -> dict[str, Any]:
+    """The backdoor as it now is, and in rounds in which it is due, what the new model and the aggregate are worth."""
+    planted = clients.planted()
+    if not due:
+        return {"evaluation": None, "kappa": None, "cosine": None, "backdoor": None, "planted": planted}
+    with setup.stopwatch.stage("evaluation"):
+        evaluation = clients.local.evaluate(model)
+        backdoor = setup.task.backdoor_success(model, *planted) if planted else None
+    with setup.stopwatch.stage("measuring"):
+        found = measured(result, received)
+    return {"evaluation": evaluation, "backdoor": backdoor, "planted": planted, **found}

@@ -1,0 +1,9 @@
+"""Ways of training around a server in simulated time, one file each; what they have in common stands in `event_server`."""
+
+SYSTEMS = {
+    "parameter_server": "fedguard.architectures.systems.parameter_server:ParameterServer",
+    "google": "fedguard.architectures.systems.google:Google",
+    "mapreduce": "fedguard.architectures.systems.mapreduce:MapReduce",
+    "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
+    "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
+}

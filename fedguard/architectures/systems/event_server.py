@@ -1,0 +1,308 @@
+"""A server in simulated time: who trains when follows from speeds, links and a barrier; what is learned follows from that."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.clients import Clients, Sides
+from fedguard.architectures.measured import excluded
+from fedguard.architectures.optimizers import ServerStep
+from fedguard.architectures.release import figures, released
+from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.systems.trainings import Trainings
+from fedguard.architectures.times import moment, world
+from fedguard.architectures.wire import leave
+from fedguard.contracts import (
+    Architecture,
+    Combination,
+    Exposure,
+    Participation,
+    Received,
+    RoundReport,
+    Sent,
+    Setup,
+    Sight,
+    State,
+    Wire,
+)
+from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.course import Arrival, Course, Release
+
+
+class EventServer(Architecture):
+    """What all servers in simulated time have in common. The time of a suite without a ``network:`` is that of its defaults.
+
+    Malicious clients train and craft at the moment of an aggregate, from its model: their training costs no time that
+    `fedguard.contracts.Network` does not say. They see the honest updates of their aggregate; where there is none in it, as
+    where each counts by itself, the last update of each honest client; and before the first of these they send honest ones.
+    """
+
+    in_time = True
+    exposes = Exposure(
+        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL,
+        clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
+    )
+
+    @abstractmethod
+    def barrier(self, clients: Participation) -> Barrier:
+        """When the server aggregates."""
+
+    def updates(self, clients: Participation) -> int:
+        return min(self.barrier(clients).count, clients.expected)
+
+    def chosen(self, setup: Setup, round: int) -> Sequence[int]:
+        """Who is asked to train in a round (from 1); where each goes on by itself, who is at work at any time."""
+        return setup.participation.choose(setup.rng.child("participation", round), round)
+
+    def weight(self, staleness: int) -> float:
+        """What an update is multiplied by that was trained from a model of so many aggregates ago."""
+        return 1.0
+
+    def gain(self, clients: Participation) -> float:
+        """What an aggregate is multiplied by before the server's step."""
+        return 1.0
+
+    def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
+        """What the server takes for updates of ``model``: float32 ``[n, d]``, of updates of ``starts``, ``[n, d]`` both."""
+        return updates
+
+    def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        """What malicious clients who see all honest updates know of the states of the rule."""
+        return states
+
+    def aggregate(
+        self, setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...]
+    ) -> Aggregate | str:
+        """The aggregate, with the states of the rule; or why there is none."""
+        return released(setup, model, round, received, states)
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        name, barrier = self.name, self.barrier(cell.clients)
+        if cell.protocol.masked and not barrier.fresh:
+            yield (
+                f"a session of secure aggregation needs clients that wait for each other, and under {name} each goes on by "
+                "itself. Switch secure_aggregation off, or use server."
+            )
+        if cell.protocol.masked and barrier.fresh and (barrier.count < cell.clients.expected or barrier.deadline):
+            yield (
+                f"{name} leaves out whoever is late, and a session of secure aggregation is planned for all of a round. "
+                "Switch secure_aggregation off, or wait for all."
+            )
+        if cell.protocol.private:
+            yield f"who takes part under {name} follows from speeds, and no account of privacy is made for that. Use server."
+        if not cell.training.algorithm.only_updates:
+            yield (
+                f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
+                "updates alone. Use fedavg, fedsgd or fedprox, or server."
+            )
+        if cell.inference is not None:
+            yield f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server."
+        if barrier.fresh and barrier.deadline is None and cell.network is not None and cell.network.loses:
+            yield (
+                f"under {name} the server waits for each update of a round, and one that network loses would be waited for "
+                "for ever. Leave out network.link.loss and network.there, or use google, which has a deadline."
+            )
+        if barrier.fresh:
+            return
+        if cell.clients.sampling == "cyclic" or cell.clients.schedule:
+            yield (
+                f"under {name} who trains next follows from who is done. Leave out clients.sampling: cyclic and "
+                "clients.schedule."
+            )
+        looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients]
+        if looking:
+            yield (
+                f"{' and '.join(looking)} looks up the client behind each row, and under {name} a client may be behind two. "
+                "Use server."
+            )
+
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        return _Run(self, setup).reports()
+
+
+class _Run:
+    """One training around a server in simulated time."""
+
+    def __init__(self, system: EventServer, setup: Setup) -> None:
+        self._system, self._setup = system, setup
+        task, rng = setup.task, setup.rng
+        self._clients = Clients(setup)
+        self._model = task.initial_model(rng.child("model"))
+        self._server = ServerStep(setup.training, self._model)
+        self._receiver = setup.protocol.secure_aggregation.receiver(setup)
+        self._trainings = Trainings(self._clients)
+        self._last: dict[int, Tensor] = {}
+        self._states: tuple[State, ...] = ()
+        self._barrier = system.barrier(setup.participation)
+        self._world = world(setup, self._model)
+
+    def reports(self) -> Iterator[RoundReport]:
+        """One for each round: one aggregate where all start together, else as many as hold the updates of a round."""
+        setup, clients = self._setup, self._setup.participation
+        chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
+        course = Course(self._world, self._barrier, clients.total, chosen, rng)
+        releases, numbers = course.releases(), count(1)
+        together = 1 if self._barrier.fresh else -(-clients.expected // self._barrier.count)
+        for round in range(1, setup.training.rounds + 1):
+            parts = [
+                self._step(next(releases), next(numbers), round, last == together) for last in range(1, together + 1)
+            ]
+            yield _joined(parts)
+
+    def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
+        """One aggregate, or an abandoned round.
+
+        Args:
+            number: of the aggregate, from 1.
+            round: of the training, which the threat counts by.
+            last: whether it is the last of its round.
+        """
+        setup, system, model = self._setup, self._system, self._model
+        self._trainings.begin(release.begun, model)
+        self._trainings.drop((*release.late, *release.interrupted))
+        acting = setup.malicious if setup.attack and setup.threat.acts(round) else frozenset()
+        remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
+        self._trainings.lose(remembered)
+        self._trainings.drop(key for key in release.lost if key not in remembered)
+        due = setup.due(round) and last
+        wire = self._wire(release, number, acting, due)
+        with setup.stopwatch.stage("aggregation"):
+            sent = leave(setup, model, number, wire)
+        with setup.stopwatch.stage("masking" if setup.protocol.masked else "other"):
+            received = self._receiver.receive(sent)
+        with setup.stopwatch.stage("aggregation"):
+            result: Aggregate | str = release.abandoned or system.aggregate(
+                setup, model, number, received, self._states
+            )
+        if isinstance(result, Aggregate):
+            self._states = result.states
+            arrived = [client for behind in received.behind for client in behind]
+            with setup.stopwatch.stage("model"):
+                vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
+                self._model = self._server.moved(model, vector)
+        return self._report(release, round, sent, received, result, due)
+
+    def _wire(self, release: Release, number: int, acting: Collection[int], due: bool) -> Wire:
+        """What arrived, with the malicious clients' rows together."""
+        setup, model, clients = self._setup, self._model, self._clients
+        arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
+        honest = [one for one in arrivals if one.device not in acting]
+        malicious = [one for one in arrivals if one.device in acting]
+        if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
+            honest, malicious = malicious, []
+        self._trainings.drop((one.device, one.turn) for one in malicious)
+        clients.begin([one.device for one in arrivals])
+        if malicious:
+            with setup.stopwatch.stage("attack"):
+                heard = clients.heard(tuple(one.device for one in malicious), number, model)
+                malicious = [one for one in malicious if one.device in heard]
+        rows = torch.empty(len(honest) + len(malicious), len(model))
+        devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
+        sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
+        with setup.stopwatch.stage("training"):
+            self._train(honest, acting, sides.honest_rows)
+        if malicious:
+            with setup.stopwatch.stage("attack"):
+                self._craft(sides, acting, number, due)
+        for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
+            weights = [self._system.weight(release.version - one.version) for one in side]
+            if set(weights) - {1.0}:
+                part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
+        clients.local.trim(rows)
+        return Wire(rows, sides.order, frozenset(sides.malicious))
+
+    def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
+        if not honest:
+            return
+        updates, starts = self._trainings.ended([(one.device, one.turn) for one in honest], acting)
+        rows.copy_(self._system.toward(updates, starts, self._model))
+        if acting:
+            seen = zip((one.device for one in honest), rows.clone(), strict=True)
+            self._last.update((client, row) for client, row in seen if client not in acting)
+
+    def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
+        """Let the malicious clients craft their rows."""
+        states = self._system.known(self._states)
+        known = partial(KnownToColluders, self._setup, self._model, number, states)
+        if sides.honest:
+            self._clients.craft(self._model, number, sides, known, measure=due)
+            return
+        others, all_of_them = tuple(sorted(self._last)), tuple(sorted(acting))
+        cut = len(others)
+        rows = torch.empty(cut + len(all_of_them), len(self._model))
+        rows[:cut] = torch.stack([self._last[client] for client in others])
+        whole = Sides(others, rows[:cut], all_of_them, rows[cut:], others + all_of_them)
+        self._clients.craft(self._model, number, whole, known, measure=due)
+        sides.malicious_rows.copy_(rows[[cut + all_of_them.index(client) for client in sides.malicious]])
+
+    def _report(
+        self, release: Release, round: int, sent: Sent, received: Received, result: Aggregate | str, due: bool
+    ) -> RoundReport:
+        rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
+        found: dict[str, Any] = figures(self._setup, self._clients, self._model, result, received, due)
+        return RoundReport(
+            round=round,
+            model=self._model,
+            clients=received.clients,
+            malicious=sent.wire.malicious & set(received.clients),
+            behind=received.behind,
+            told=received.told,
+            not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
+            too_large=tuple(client for client in sent.too_large if client not in sent.lost),
+            silent=tuple(client for client in sent.clients if client in sent.lost),
+            chosen=tuple(sorted(device for device, _ in release.begun)),
+            excluded=excluded(result, received),
+            abandoned=None if isinstance(result, Aggregate) else result,
+            **found,
+            effect=self._clients.effect if due else None,
+            notes=self._clients.notes(),
+            masked=received.masked,
+            moment=replace(
+                moment(self._world, release.at, release.staleness()),
+                late=tuple(device for device, _ in release.late),
+                lost=tuple(device for device, _ in release.lost),
+                outvoted=int(rows > received.told),
+                interrupted=tuple(device for device, _ in release.interrupted),
+            ),
+        )
+
+
+def _joined(parts: Sequence[RoundReport]) -> RoundReport:
+    """One report of the aggregates of a round; its figures are those of the last."""
+    if len(parts) == 1:
+        return parts[0]
+    last = parts[-1]
+    moments = [part.moment for part in parts if part.moment is not None]
+    abandoned = [part.abandoned for part in parts]
+    out = [part.excluded for part in parts if part.excluded is not None]
+    return replace(
+        last,
+        clients=tuple(client for part in parts for client in part.clients),
+        malicious=frozenset(client for part in parts for client in part.malicious),
+        behind=tuple(row for part in parts for row in part.behind),
+        told=sum(part.told for part in parts),
+        not_finite=tuple(client for part in parts for client in part.not_finite),
+        too_large=tuple(client for part in parts for client in part.too_large),
+        silent=tuple(client for part in parts for client in part.silent),
+        chosen=tuple(client for part in parts for client in part.chosen),
+        excluded=tuple(client for part in out for client in part) if out else None,
+        abandoned=last.abandoned if all(abandoned) else None,
+        moment=replace(
+            moments[-1],
+            staleness=tuple(one for part in moments for one in part.staleness),
+            late=tuple(client for part in moments for client in part.late),
+            lost=tuple(client for part in moments for client in part.lost),
+            releases=len(parts),
+            outvoted=sum(part.outvoted for part in moments),
+            interrupted=tuple(client for part in moments for client in part.interrupted),
+        ),
+    )

@@ -1,0 +1,41 @@
+"""FedBuff: the server moves whenever its buffer is full (Nguyen et al., AISTATS 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.contracts import Participation, PositiveInt
+from fedguard.simulated.barriers import Barrier, buffered
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBuff(EventServer):
+    """Clients train all the time, and the server aggregates whenever its buffer is full.
+
+    $w <- w + eta R(s_1 u_1, ..., s_B u_B)$ as soon as B updates have come, with $s_i = (1 + tau_i)^{-1/2}$ where $u_i$ was
+    trained from the model of $tau_i$ aggregates ago. R is the rule of the cell, eta is ``server_lr``. Nobody waits for anybody.
+
+    Args:
+        buffer: B.
+        scaled: whether old updates count for less; else all $s_i$ are 1.
+    """
+
+    name = "fedbuff"
+    source = "Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022"
+
+    buffer: PositiveInt = 10
+    scaled: bool = True
+
+    @property
+    def more_rows(self) -> str:
+        return "Here n counts the updates of one buffer: raise buffer."
+
+    def barrier(self, clients: Participation) -> Barrier:
+        return buffered(self.buffer)
+
+    def updates(self, clients: Participation) -> int:
+        return self.buffer
+
+    def weight(self, staleness: int) -> float:
+        return (1 + staleness) ** -0.5 if self.scaled else 1.0

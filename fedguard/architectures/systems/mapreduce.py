@@ -1,0 +1,126 @@
+"""MapReduce: a round ends with its slowest client, and combiners merge updates (Dean & Ghemawat, OSDI 2004)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.contracts import (
+    Combination,
+    Exposure,
+    Masking,
+    Participation,
+    PlainReceiver,
+    PositiveInt,
+    Received,
+    Receiver,
+    RoundReport,
+    Sent,
+    Setup,
+    Sight,
+    first_met,
+)
+from fedguard.kernels import weighted_sum
+from fedguard.simulated.barriers import Barrier, bsp
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapReduce(EventServer):
+    """Rounds that end with their slowest client, and combiners that hide single updates from the server.
+
+    $w <- w + server_lr * R(m_1, ..., m_k)$ with $m_j$ the mean of the updates of combiner j, as soon as all are done.
+
+    Clients map; combiners and the server reduce. The clients of a round are dealt anew to k combiners, whose numbers of them
+    differ by one at most. The server sees no single update, so rules that must see these are refused; and of the k means as
+    many may be touched as there are malicious clients. Backup tasks are not simulated: they need a second device with the same
+    examples.
+
+    Args:
+        combiners: k. With one of them the server has the mean alone; with as many as clients it sees each update after all.
+    """
+
+    name = "mapreduce"
+    source = "Dean and Ghemawat, MapReduce: Simplified Data Processing on Large Clusters, OSDI 2004"
+    exposes = Exposure(server=Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL, clients=EventServer.exposes.clients)
+
+    combiners: PositiveInt = 5
+
+    @property
+    def more_rows(self) -> str:
+        return "Here n counts combiners: raise their number."
+
+    def barrier(self, clients: Participation) -> Barrier:
+        return bsp(clients.most)
+
+    def rows(self, updates: int) -> int:
+        return min(self.combiners, updates)
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if cell.protocol.masked:
+            yield (
+                "the combiners of mapreduce add up updates of groups of their own, which a session of secure aggregation does "
+                "not know. Switch secure_aggregation off, or use server with secure_aggregation: {groups: ...}."
+            )
+        looking = [
+            stage.name
+            for stage in cell.pipeline.stages
+            if stage.reads_clients and not stage.by_samples and first_met(stage.needs, self.exposes.server) is not None
+        ]
+        if looking:
+            yield (
+                f"{' and '.join(looking)} looks up the client behind each row; under mapreduce a row is a mean of several. "
+                "Use server."
+            )
+
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        protocol = replace(setup.protocol, secure_aggregation=Combined(combiners=self.combiners))
+        return super().run(replace(setup, protocol=protocol))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combined(Masking):
+    """Updates travel as they are, and the server gets the mean of each combiner; no mode that a suite can set."""
+
+    name = "combined"
+    hides = Sight.EACH_UPDATE
+    shows = Sight.GROUP_SUMS | Sight.SUM
+    masked = False
+    words = "The server sees the mean of each combiner."
+    cost = "nothing: each update travels as it is"
+
+    combiners: int
+
+    def rows(self, clients: int) -> int:
+        return min(self.combiners, clients)
+
+    def receiver(self, setup: Setup) -> Receiver:
+        return CombinedReceiver(setup, self.combiners)
+
+
+class CombinedReceiver(PlainReceiver):
+    """One row for each combiner that got anything."""
+
+    def __init__(self, setup: Setup, combiners: int) -> None:
+        super().__init__(setup)
+        self._combiners = combiners
+
+    def receive(self, sent: Sent) -> Received:
+        each = super().receive(sent)
+        if not each.behind or each.samples is None:
+            return each
+        by_samples = self.setup.pipeline.rule.by_samples
+        weights = each.samples if by_samples else torch.ones_like(each.samples)
+        order = torch.randperm(len(weights), generator=self.setup.rng.child("combiners", sent.round).torch())
+        groups = [group.sort().values for group in order.tensor_split(min(self._combiners, len(weights)))]
+        means = [weighted_sum(each.rows[group], weights[group] / weights[group].sum()) for group in groups]
+        return replace(
+            each,
+            rows=torch.stack(means),
+            behind=tuple(tuple(each.behind[row][0] for row in group.tolist()) for group in groups),
+            samples=torch.stack([each.samples[group].sum() for group in groups]) if by_samples else None,
+            told=min(each.told, len(groups)),
+        )

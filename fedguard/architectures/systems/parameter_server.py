@@ -1,0 +1,109 @@
+"""A parameter server (Li et al., OSDI 2014): clients push and pull by themselves, and keys are spread over several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate, aggregate
+from fedguard.architectures.release import released
+from fedguard.architectures.rule_context import rule_context
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.contracts import Combination, Participation, PositiveInt, Received, Setup, Sight, State
+from fedguard.errors import PreconditionError
+from fedguard.simulated.barriers import Barrier, asp, bsp, ssp
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterServer(EventServer):
+    """Clients push their updates and pull the model by themselves, from servers that hold a range of its coordinates each.
+
+    $w <- w + eta u / n$ for the update u of each client as it comes, where eta is ``server_lr`` and n the number of clients
+    that train at a time; or, where these wait for each other, $w <- w + eta R(u_1, ..., u_n)$ with the rule R of the cell.
+
+    Args:
+        consistency: ``sequential``: all clients wait for each other (BSP), and the rule aggregates their updates; ``bounded``:
+            a client that has pushed t times starts again only when all others have pushed t - tau times (SSP); ``eventual``:
+            nobody waits (ASP).
+        tau: by how many pushes a client may be ahead of the slowest, under ``bounded``.
+        ranges: over how many servers the coordinates are spread, in contiguous ranges of nearly equal size. Each server
+            runs the rule on its range alone.
+    """
+
+    name = "parameter_server"
+    source = "Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014"
+
+    consistency: Literal["sequential", "bounded", "eventual"] = "sequential"
+    tau: Annotated[int, Ge(0)] = 4
+    ranges: PositiveInt = 1
+
+    @property
+    def more_rows(self) -> str:
+        single = "Here each update is an aggregate of its own: use mean, consistency='sequential', or fedbuff."
+        return "" if self.consistency == "sequential" else single
+
+    def barrier(self, clients: Participation) -> Barrier:
+        if self.consistency == "sequential":
+            return bsp(clients.most)
+        return ssp(self.tau) if self.consistency == "bounded" else asp()
+
+    def gain(self, clients: Participation) -> float:
+        """A push is one n-th of what a round of all would be."""
+        return 1.0 if self.consistency == "sequential" else 1 / clients.expected
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if self.consistency == "bounded" and cell.clients.expected < cell.clients.total:
+            yield "bounded delay counts the pushes of clients that are always there. Set clients.per_round: 1.0."
+        whole = [stage.name for stage in cell.pipeline.stages if (Sight.MODEL | Sight.ROOT_DATA) & cell.rule_sees]
+        if self.ranges > 1 and whole:
+            yield (
+                f"{' and '.join(whole)} works with the whole model, of which each of {self.ranges} servers has a range. "
+                "Set ranges=1."
+            )
+
+    def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        """The copy that malicious clients have is of one rule on all coordinates, which remembers nothing of the ranges."""
+        return states if self.ranges == 1 else ()
+
+    def aggregate(
+        self, setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...]
+    ) -> Aggregate | str:
+        if self.ranges == 1 or not received.behind:
+            return released(setup, model, round, received, states)
+        cuts = torch.arange(len(model)).tensor_split(min(self.ranges, len(model)))
+        each = len(states) // len(cuts)
+        vectors: list[Tensor] = []
+        after: list[State] = []
+        try:
+            for index, keys in enumerate(cuts):
+                part = slice(int(keys[0]), int(keys[-1]) + 1)
+                context = rule_context(setup, model, round, received.told).narrowed(
+                    f"server {index}",
+                    setup.rule_sees,
+                    rng=setup.rng.child("rule", round, index),
+                    clients=None if received.of_groups else tuple(client for (client,) in received.behind),
+                    samples=received.samples,
+                    layers=_within(setup.task.layers, part),
+                )
+                kept = states[index * each : (index + 1) * each]
+                found = aggregate(setup.pipeline, received.rows[:, part].contiguous(), context, kept)
+                vectors.append(found.vector)
+                after += found.states
+        except PreconditionError as error:
+            return str(error)
+        return Aggregate(torch.cat(vectors), None, tuple(after))
+
+
+def _within(layers: tuple[int, ...], part: slice) -> tuple[int, ...]:
+    """The sizes of what lies of each layer in a range."""
+    sizes, first = [], 0
+    for size in layers:
+        sizes.append(min(first + size, part.stop) - max(first, part.start))
+        first += size
+    return tuple(size for size in sizes if size > 0)

@@ -1,0 +1,74 @@
+"""Trainings that have begun, each from the model of its moment: computed late, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedguard.architectures.clients import Clients
+
+#: A client, and which of its trainings it is.
+Key = tuple[int, int]
+
+
+class Trainings:
+    """What the honest clients that compute at a moment began with, and what came of it.
+
+    A training is computed when its update is asked for, and with it all others that have begun: so clients that start one by
+    one cost about what they cost when they start together.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._starts: dict[Key, Tensor] = {}
+        self._updates: dict[Key, Tensor] = {}
+        self._lost: set[Key] = set()
+
+    def begin(self, begun: Iterable[Key], model: Tensor) -> None:
+        """These begin with ``model`` (float32 ``[d]``), which nobody changes in place."""
+        self._starts.update(dict.fromkeys(begun, model))
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """These are of no use to anybody."""
+        for key in keys:
+            self._starts.pop(key, None)
+            self._updates.pop(key, None)
+
+    def lose(self, keys: Iterable[Key]) -> None:
+        """These reach nobody, but each client remembers that it has done them: so they are computed with the next ones."""
+        self._lost.update(keys)
+        self._forget_lost()
+
+    def _forget_lost(self) -> None:
+        done = self._lost & self._updates.keys()
+        self.drop(done)
+        self._lost -= done
+
+    def ended(self, keys: Sequence[Key], apart: Collection[int]) -> tuple[Tensor, Tensor]:
+        """float32 ``[n, d]`` both: what these came to, and what they began with. They are forgotten.
+
+        Args:
+            apart: clients whose trainings are not computed unless they are asked for.
+        """
+        if any(key not in self._updates for key in keys):
+            self._compute(set(keys), apart)
+        updates = torch.stack([self._updates[key] for key in keys]) if keys else torch.empty(0, 0)
+        starts = torch.stack([self._starts[key] for key in keys]) if keys else torch.empty(0, 0)
+        self.drop(keys)
+        return updates, starts
+
+    def _compute(self, wanted: Collection[Key], apart: Collection[int]) -> None:
+        """Train all that have begun: a client's earlier trainings go before its later ones."""
+        now = sorted(
+            (key for key in self._starts if key not in self._updates and (key in wanted or key[0] not in apart)),
+            key=lambda key: key[::-1],
+        )
+        starts = [self._starts[key] for key in now]
+        common = all(start is starts[0] for start in starts)
+        rows = torch.empty(len(now), len(starts[0]))
+        clients, turns = tuple(client for client, _ in now), [turn for _, turn in now]
+        self._clients.train_honest(starts[0] if common else torch.stack(starts), turns, clients, rows)
+        self._updates.update(zip(now, rows, strict=True))
+        self._forget_lost()

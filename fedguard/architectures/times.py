@@ -1,0 +1,47 @@
+"""The simulated world of a training, and the time that synchronous rounds take in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import Tensor
+
+from fedguard.contracts import Moment, Network, Setup
+from fedguard.simulated.world import World
+
+
+def world(setup: Setup, model: Tensor) -> World:
+    """The devices of a set-up, which send and get vectors like ``model``."""
+    plan = setup.local_plan
+    return World(
+        setup.network or Network(),
+        [plan.work(size) for size in setup.task.sizes],
+        model.element_size() * len(model),
+        setup.rng.child("network"),
+        setup.malicious if setup.attack else frozenset(),
+    )
+
+
+class Rounds:
+    """The time of rounds in which the server waits for everybody."""
+
+    def __init__(self, setup: Setup, model: Tensor) -> None:
+        self._world, self._seconds = world(setup, model), 0.0
+
+    def after(self, chosen: Collection[int], round: int, arrived: int) -> Moment:
+        """When a round of these clients is over, from the end of the one before; and what was spent up to then."""
+        self._seconds += max((self._world.cycle(client, round) for client in chosen), default=0.0)
+        return moment(self._world, self._seconds, (0,) * arrived)
+
+
+def moment(world: World, seconds: float, staleness: tuple[int, ...]) -> Moment:
+    """A moment at which updates of these ages have arrived."""
+    spent = world.spent
+    return Moment(
+        seconds=seconds,
+        computed=spent.seconds,
+        joules=spent.joules,
+        bytes_up=spent.bytes_up,
+        bytes_down=spent.bytes_down,
+        staleness=staleness,
+    )

@@ -1,0 +1,284 @@
+"""Rules, attacks and secure sums on arrays of your own: one round, without a training.
+
+import fedguard as fg
+fg.aggregate("nnm >> trimmed_mean", updates, f=2)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import KnownPipeline
+from fedguard.aggregation import aggregate as run_pipeline
+from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
+from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable
+from fedguard.kernels import usable_rows
+from fedguard.mapped import mapped
+from fedguard.registry import installed
+from fedguard.rng import Rng
+from fedguard.robustness.kappa import Kappa, measure
+from fedguard.secagg.simulation import Drop
+from fedguard.secagg.simulation import Settings as SecureSettings
+from fedguard.secagg.sums import SecureSum
+from fedguard.secagg.sums import secure_sum as secure_sum_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Sequence[float]]")
+
+
+def aggregate(
+    defense: str | Pipeline,
+    updates: Array,
+    *,
+    f: int = 0,
+    root: Array | None = None,
+    model: Array | None = None,
+    samples: Sequence[float] | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Array:
+    """Aggregate the updates of one round.
+
+    Args:
+        defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
+        updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists. A float32 ``numpy.memmap`` may be larger
+            than the memory: it is read in blocks.
+        f: number of malicious updates to expect.
+        root: the server's own update ``[d]``, for rules such as fltrust.
+        model: the global model ``[d]`` before the round, for rules such as crfl.
+        samples: number of examples that each client claims, for weighted_mean.
+        seed: for rules that draw, such as bucketing.
+        parameters: of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
+
+    Returns:
+        ``[d]``, of the same kind as ``updates``.
+
+    Raises:
+        InputError: wrong shape or type, or values that are not finite.
+        PreconditionError: too many malicious updates for the rule.
+        NotAllowed: the rule needs what was not given, such as ``root``.
+        ConfigError: an unknown rule or parameter.
+
+    The first round is computed: rules that carry something from one round to the next start empty.
+    """
+    rows, back = _matrix(updates, "updates")
+    if not 0 <= f < len(rows):
+        raise InputError(f"f: expected from 0 to n - 1 = {len(rows) - 1}; got {f}.")
+    pipeline = installed().pipeline(
+        {"name": defense, **parameters} if parameters and isinstance(defense, str) else defense
+    )
+    n, d = rows.shape
+    seen = {
+        "samples": torch.ones(n).double() if samples is None else _vector(samples, n, "samples").double(),
+        "root": None if root is None else _vector(root, d, "root"),
+        "model": None if model is None else _vector(model, d, "model"),
+    }
+    pipeline.check(n, f)
+    for line in pipeline.unproven(n, f):
+        warnings.warn(line, GuaranteeWarning, stacklevel=2)
+    granted = Sight.EACH_UPDATE | _given(Sight.ROOT_DATA, root) | _given(Sight.MODEL, model)
+    context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
+    try:
+        result: Array = back(run_pipeline(pipeline, rows, context).vector)
+    except NotObservable:
+        raise NotAllowed(
+            f"{pipeline} asks the network, the clients' data or their noise, which are there in a suite only: fedguard.run."
+        ) from None
+    return result
+
+
+def craft(
+    attack: str | PoisonAttack,
+    honest: Array,
+    *,
+    f: int,
+    rule: str | Pipeline | None = None,
+    model: Array | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Array:
+    """What f malicious clients send who see the honest updates of a round.
+
+    Args:
+        attack: ``"alie(z=1.5)"`` or an object; ``parameters`` go with a name alone: ``craft("alie", honest, f=4, z=1.5)``.
+        honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists.
+        f: number of malicious clients.
+        rule: the server's rule, for attacks that know it.
+        model: the global model ``[d]``, for attacks that know it.
+
+    Returns:
+        ``[f, d]``, of the same kind as ``honest``.
+
+    Raises:
+        InputError: wrong shape or type, or values that are not finite.
+        NotAllowed: the attack needs what cannot be given here, such as data to poison.
+        ConfigError: an unknown attack or parameter.
+    """
+    rows, back = _matrix(honest, "honest")
+    if f < 1:
+        raise InputError(f"f: expected at least 1 malicious client; got {f}.")
+    known = installed()
+    built: Any = attack
+    if isinstance(attack, str):
+        built = known.build("attack", {"name": attack, **parameters} if parameters else attack)
+    if not isinstance(built, PoisonAttack):
+        raise NotAllowed(f"{built.name} crafts no updates of its own. It runs in a suite: fedguard.run.")
+    granted = Sight.HONEST_UPDATES | _given(Sight.RULE, rule) | _given(Sight.MODEL, model)
+    sees = first_met(built.needs, granted)
+    if sees is None:
+        raise NotAllowed(
+            f"{built.name} needs {needs_in_words(built.needs)}; here it sees {granted.words()}. "
+            "Attacks on data or local training run in a suite: fedguard.run."
+        )
+    pipeline = None if rule is None else known.pipeline(rule)
+
+    def context(n: int, updates: Tensor) -> RuleContext:
+        seen = {"samples": torch.ones(n, dtype=torch.float64), "root": updates[: len(rows)].mean(0)}
+        party = "the malicious clients' copy of the rule"
+        return _round(party, Sight.EACH_UPDATE | Sight.ROOT_DATA, rows, n, f, seed, **seen)
+
+    view = PoisonView(
+        built.name,
+        sees,
+        round=1,
+        n=len(rows) + f,
+        dim=rows.shape[1],
+        malicious=tuple(range(len(rows), len(rows) + f)),
+        layers=(rows.shape[1],),
+        server_lr=1.0,
+        rng=Rng(seed),
+        state={},
+        honest=rows,
+        honest_clients=tuple(range(len(rows))),
+        model=None if model is None else _vector(model, rows.shape[1], "model"),
+        rule=None if pipeline is None else KnownPipeline(pipeline, context),
+    )
+    crafted: Array = back(built.craft(view).clone())
+    return crafted
+
+
+def kappa(
+    rule: str | Pipeline,
+    *,
+    n: int = 20,
+    f: int = 4,
+    seed: int = 0,
+    effort: float = 1.0,
+    plugins: Sequence[str] = (),
+    **parameters: Any,
+) -> Kappa:
+    """Search for the largest robustness coefficient kappa of a rule: how far f malicious updates among n can move it.
+
+    Args:
+        rule: ``"nnm >> trimmed_mean"``, or a pipeline object.
+        n, f: number of updates, and of malicious ones among them, which the rule is told.
+        seed: of the search, and of the draws of a rule that draws.
+        effort: 1 asks the rule 8000 times, which takes some seconds on one core; more finds more.
+        plugins: modules that bring rules of your own.
+        parameters: of the rule, if ``rule`` is a single name.
+
+    Returns:
+        The largest value found, the input that shows it, the bounds that are known, and a verdict in words.
+
+    Raises:
+        InputError: n, f or effort out of range.
+        PreconditionError: too many malicious updates for the rule, or for kappa to be defined.
+        NotAllowed: the rule needs more than the updates, such as root data.
+        ConfigError: an unknown rule or parameter.
+    """
+    known = installed().with_modules(plugins, Path.cwd())
+    pipeline = known.pipeline({"name": rule, **parameters} if parameters and isinstance(rule, str) else rule)
+    found = measure(pipeline, n, f, seed=seed, effort=effort)
+    for line in pipeline.unproven(n, f):
+        warnings.warn(line, GuaranteeWarning, stacklevel=2)
+    return found
+
+
+def secure_sum(
+    inputs: Array,
+    weights: Sequence[int] | None = None,
+    *,
+    drop: Drop | None = None,
+    clip: float | None = None,
+    bits: int | None = None,
+    rotate: bool = False,
+    settings: SecureSettings | None = None,
+) -> SecureSum:
+    """Add up the rows of ``inputs`` by the real protocol of secure aggregation, all parties in this process.
+
+    Args:
+        inputs: ``[n, d]``, one row for each of $n >= 3$ clients: floats, or whole numbers, which are summed exactly.
+        weights: w_u, whole numbers from 0, such as numbers of examples.
+        drop: clients that fall silent at a step and stay so: ``{"masked_input": [3]}``. The steps are advertise_keys,
+            share_keys, masked_input, consistency and unmask.
+        clip: C, coordinates are cut to $[-C, C]$. By default the smallest power of two that cuts nothing; in a deployment
+            it is agreed on beforehand, since the inputs are secret.
+        bits: of a coordinate; by default as many as n inputs leave room for in the ring.
+        rotate: rotate the inputs before they are cut, which spreads a spike over all coordinates.
+        settings: ring, suite and assumptions (`fedguard.secagg.simulation.Settings`).
+
+    Returns:
+        The sum, the survivors, the transcript, the bytes that were sent, and how far rounding moves the sum.
+
+    Raises:
+        InputError: wrong shape or type, or values that are not finite.
+        ConfigError: too few clients, an unknown step, or sums that do not fit the ring.
+        ProtocolError: too many clients dropped out, so that the protocol stops without a sum.
+    """
+    rows = inputs.detach().cpu().numpy() if isinstance(inputs, Tensor) else np.asarray(inputs)
+    return secure_sum_of(rows, weights, drop=drop, clip=clip, bits=bits, rotate=rotate, settings=settings)
+
+
+def _given(sight: Sight, value: Any) -> Sight:
+    return Sight.NOTHING if value is None else sight
+
+
+def _round(party: str, granted: Sight, rows: Tensor, n: int, f: int, seed: int, **seen: Any) -> RuleContext:
+    """What a server knows in a first round of n updates as long as ``rows``, where nothing is trained."""
+    facts = {"f": f, "round": 1, "rng": Rng(seed), "state": {}, "shape": (), "server_lr": 1.0}
+    return RuleContext(party, granted, **facts, layers=(rows.shape[1],), clients=tuple(range(n)), **seen)
+
+
+def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """float32 ``[n, d]``, and the way back to the caller's own kind of array."""
+    if isinstance(values, Tensor):
+        rows, back = values, lambda result: result
+    elif isinstance(values, np.memmap) and values.dtype == np.float32:
+        rows, back = mapped(values), lambda result: result.numpy()
+    else:
+        try:
+            rows = torch.as_tensor(np.asarray(values))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{what}: expected numbers in a rectangle [n, d]; got {type(values).__name__} with rows of different kinds."
+            ) from None
+        back = (lambda result: result.numpy()) if isinstance(values, np.ndarray) else (lambda result: result.tolist())
+    if rows.dim() != 2 or 0 in rows.shape:
+        raise InputError(f"{what}: expected shape [n, d] with n, d >= 1; got {list(rows.shape)}.")
+    if rows.is_complex() or rows.dtype == torch.bool:
+        raise InputError(f"{what}: expected real numbers; got {rows.dtype}.")
+    rows = rows.detach().to(torch.float32)
+    if bad := (~usable_rows(rows)).nonzero()[:, 0].tolist():
+        held = "values beyond 2^112 (5e33)" if bool(rows[bad].isfinite().all()) else "NaN or infinity"
+        raise InputError(
+            f"{what}: expected finite values; rows {bad} hold {held}. Drop them, as the server does in a run."
+        )
+    return rows, back
+
+
+def _vector(values: Any, length: int, what: str) -> Tensor:
+    vector = (
+        torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).detach().to(torch.float32)
+    )
+    if tuple(vector.shape) != (length,) or not bool(vector.isfinite().all()):
+        raise InputError(f"{what}: expected {length} finite numbers; got shape {list(vector.shape)}.")
+    return vector

@@ -1,0 +1,74 @@
+"""Audits of a suite: the code that its cells train with, run on canaries, against the epsilon that their accountant prints.
+
+Beside the canaries a few rounds of the cell's own training are run and watched, see `fedguard.privacy.audit.training`: with its
+architecture, clients, protocol and noise, on a small task of which the auditor needs to know nothing but the updates.
+
+A cell's noise, clip, sampling and clients of a session are audited as they are, over a few of its rounds, and held against what
+its accountant says of so many. What is added by composition over more rounds is the accountant's theorem, not code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedguard.bench.audits.training import CellLab, training_checks
+from fedguard.config import Cell, Plan
+from fedguard.contracts import Subject
+from fedguard.privacy.audit import Audit, audit
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellAudit:
+    """One audit, and the cells that it speaks for, by what was swept."""
+
+    cells: tuple[str, ...]
+    audit: Audit
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"cells": list(self.cells), **self.audit.as_dict()}
+
+
+def audit_suite(
+    plan: Plan,
+    *,
+    method: str = "gdp_split",
+    canaries: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    before: Callable[[str], None] = lambda what: None,
+) -> list[CellAudit]:
+    """Audit every kind of noise in a suite once; see `fedguard.privacy.audit.audit` for the arguments.
+
+    Args:
+        before: told what is done next.
+
+    Returns:
+        an audit for each kind; none for cells without noise, or that may not run.
+    """
+    alike: dict[Any, tuple[Cell, list[str]]] = {}
+    for swept, cell in plan.positions:
+        if cell.protocol.private and not cell.verdict.reasons:
+            label = ", ".join(f"{key}: {value}" for key, value in swept.items())
+            alike.setdefault(_settings(cell), (cell, []))[1].append(label)
+    found = []
+    for number, (cell, labels) in enumerate(alike.values(), 1):
+        kind = f"{number} of {len(alike)} kinds of noise"
+        before(f"{kind}: rounds of its training")
+        training = training_checks(cell, seed, before)
+        for subject in subjects(cell, plan.suite.seeds[0]):
+            before(f"{kind}: {2 * canaries} canaries in {subject.name}")
+            one = audit(subject, method=method, canaries=canaries, confidence=confidence, seed=seed, training=training)
+            found.append(CellAudit(cells=tuple(labels), audit=one))
+    return found
+
+
+def subjects(cell: Cell, seed: int) -> Iterator[Subject]:
+    """What there is to audit in a cell: one for each privacy level, else one."""
+    return cell.noise.subjects(cell.federation, CellLab(cell, seed))
+
+
+def _settings(cell: Cell) -> tuple[Any, ...]:
+    """What two cells must share to be audited as one."""
+    return cell.protocol, cell.participation, cell.training, cell.data, cell.model

@@ -1,0 +1,98 @@
+"""Where a cell's noise is audited: its own training and its clients' own code, on a small task of the auditor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench
+from fedguard.config import Cell
+from fedguard.contracts import Check, Dataset, Examples, Lab, LocalPlan, Observer, RoundReport, Setup
+from fedguard.contracts.audit import CLASSES, SHAPE
+from fedguard.registry import installed
+from fedguard.rng import Rng
+from fedguard.tasks import cohort
+from fedguard.tasks.classification import Classification
+from fedguard.tasks.models.softmax import Softmax
+from fedguard.tasks.network import Network
+
+#: Is told what is done next.
+Progress = Callable[[str], None]
+
+
+def silent(what: str) -> None:
+    """Progress that nobody wants to hear."""
+
+
+def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
+    """Run a few rounds of a cell's training with nobody malicious, and test the noise of what was seen."""
+    return cell.noise.watched(cell.federation, CellLab(cell, seed, before))
+
+
+@dataclass(frozen=True)
+class CellLab(Lab):
+    """The bench of one cell."""
+
+    cell: Cell
+    seed: int
+    before: Progress = silent
+
+    @cached_property
+    def task(self) -> Classification:
+        return Workbench().task(self.cell, self.seed)
+
+    def setup(self, parts: Sequence[Examples]) -> Setup:
+        rest = Examples(torch.zeros(CLASSES, *SHAPE), torch.arange(CLASSES))
+        dataset, model = Dataset(rest, rest, CLASSES, (0.0, 1.0)), _FromZero()
+        task = Classification(dataset, tuple(parts), None, model, Network(model, SHAPE, CLASSES, Rng(0)))
+        return replace(
+            set_up(self.cell, self.seed, task),
+            pipeline=installed().pipeline("mean"),
+            attack=None,
+            malicious=frozenset(),
+            told=0,
+            evaluate_every=self.cell.training.rounds,
+            observer=Observer(None),
+        )
+
+    def run(self, setup: Setup, rounds: int) -> list[RoundReport]:
+        return list(islice(self.cell.architecture.run(setup), rounds))
+
+    def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:
+        out = torch.zeros(1, len(model))
+        cohort.Cohort(_network(examples.x.shape[1]), [examples]).train(model, [0], plan, rng, out)
+        return out[0]
+
+    def batches(self, plan: LocalPlan, size: int, draw: np.random.Generator) -> cohort.Schedule:
+        return cohort.schedule(plan, size, draw)
+
+    def alone(self, plan: LocalPlan, runs: int) -> NDArray[np.float64]:
+        nobody = Examples(*(tensor[:0] for tensor in (self.task.examples(0).x, self.task.examples(0).y)))
+        client, moved = cohort.Cohort(self.task.network, [nobody]), torch.zeros(runs, 1, self.task.dim)
+        for number, out in enumerate(moved):
+            client.train(torch.zeros(self.task.dim), [0], plan, Rng(self.seed).child("audit", "model", number), out)
+        return moved[:, 0].double().numpy()
+
+
+@lru_cache(maxsize=4)
+def _network(width: int) -> Network:
+    return Network(Softmax(), (width,), 2, Rng(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FromZero(Softmax):
+    """Softmax regression that starts at zero, where float32 shows steps of any size."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        module = super().build(shape, classes)
+        for parameter in module.parameters():
+            nn.init.zeros_(parameter)
+        return module

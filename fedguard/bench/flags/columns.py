@@ -1,0 +1,106 @@
+"""What the columns of somebody else's table may be called, and what flags ask for where one is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.metrics.figures import FIGURES
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column may be called, and what its values are.
+
+    Attributes:
+        name: how flags know it (`fedguard.metrics.flags.Lacking`).
+        aliases: other names; a blank, ``-`` and ``.`` are the same as ``_``.
+        kind: ``text``, ``number``, ``share`` (in [0, 1], or in percent throughout the file) or ``truth``.
+        setting: whether trainings that differ in it are not to be compared.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    kind: str = "text"
+    setting: bool = False
+
+
+COLUMNS = (
+    Column("attack", ("attack_name", "attack_type", "adversary")),
+    Column("defense", ("defence", "aggregator", "aggregation", "aggregation_rule", "agg", "rule", "gar")),
+    Column("seed", ("random_seed", "repetition", "rep", "run", "trial"), "number"),
+    Column("status", ()),
+    *(Column(name, figure.aliases, "share") for name, figure in FIGURES.items() if figure.aliases),
+    Column("corners.clean_defense", ("clean_accuracy", "clean_acc", "clean_defense", "no_attack_accuracy"), "share"),
+    Column("corners.clean_mean", ("clean_mean", "clean_mean_accuracy", "clean_fedavg_accuracy"), "share"),
+    Column("corners.silent_defense", ("silent_accuracy", "silent_defense", "honest_only_accuracy"), "share"),
+    Column("corners.attack_mean", ("attack_mean", "undefended_accuracy", "attacked_mean_accuracy"), "share"),
+    Column("attack_success_raw", ("asr", "attack_success", "attack_success_rate", "backdoor_accuracy"), "share"),
+    Column(
+        "attack_success_clean", ("asr_clean", "clean_asr", "baseline_asr", "clean_attack_success_rate"), "share"
+    ),
+    Column("attack_success_counts_target", ("counts_target", "includes_target_class"), "truth"),
+    Column("chance", ("chance_accuracy", "random_accuracy", "majority_share"), "share"),
+    Column("classes", ("n_classes", "num_classes"), "number"),
+    Column("loss", ("final_loss", "test_loss"), "number"),
+    Column("clients", ("n", "n_clients", "num_clients", "total_clients", "clients_total", "workers"), "number"),
+    Column("per_round", ("clients_per_round", "sampled_clients", "participants"), "number"),
+    Column(
+        "true_f",
+        ("f", "malicious", "clients_malicious", "n_malicious", "num_malicious", "byzantine", "n_byzantine",
+         "num_byzantine", "num_attackers", "attackers", "hostile", "malicious_fraction", "attacker_fraction"),
+        "number",
+        True,
+    ),
+    Column("told_f", ("assumed_f", "clients_assumed_f", "f_assumed", "declared_f", "tolerated_f"), "number", True),
+    Column("z", ("alie_z", "attack_z"), "number"),
+    Column("partition", ("task_partition", "distribution", "data_distribution", "heterogeneity"), setting=True),
+    Column("alpha", ("dirichlet_alpha", "task_partition_alpha"), "number", True),
+    Column("dissimilarity", ("label_distance", "gradient_dissimilarity", "measured_heterogeneity"), "number"),
+    Column("partition_seed", ("task_partition_seed", "split_seed", "data_seed"), "number"),
+    Column("epsilon", ("eps", "dp_epsilon"), "number", True),
+    Column("noise", ("noise_at", "dp_noise", "dp_type")),
+    Column("secure_aggregation", ("secagg", "protocol_secure_aggregation", "masking"), setting=True),
+    Column("root_data", ("root_examples", "server_root_data", "root_size"), "number", True),
+    Column("overlap_with_test", ("root_overlap", "root_test_overlap"), "number"),
+    Column("references.root_only", ("root_only", "root_only_accuracy"), "share"),
+    Column("attack_notes.at_boundary", ("at_boundary", "strength_at_boundary"), "share"),
+    Column("aggregate.hostile_length", ("hostile_length", "relative_norm"), "number"),
+    Column("judged_on", ("tuned_on", "tuning_data")),
+    Column("attacks", ("tuning_attack", "tuned_against", "tuning_attacks")),
+    Column("dataset", ("data", "task", "task_data"), setting=True),
+    Column("model", ("task_model", "architecture"), setting=True),
+)  # fmt: skip
+
+#: Where an empty field says that there is none.
+MAY_BE_EMPTY = ("epsilon", "attack_success_raw", "root_data", "partition_seed")
+
+#: What flags ask for, in words, where the column is not called by the flag's own name.
+ASKED_FOR = {
+    "attack_success_raw": "a column asr",
+    "attack_success_counts_target": "a column counts_target",
+    "rounds": "what happened in each round",
+    "unproven": "n and f, and a defense that FedGuard knows",
+    "server_sees": "what the server saw: a column secure_aggregation, and a defense that FedGuard knows",
+    "attacks": "a column tuning_attack",
+    "pipeline": "the code of the defenses",
+    "tuning": "how the defenses were tuned: columns judged_on and tuning_attack",
+    "corners.clean_mean": "rows without attack and without defense, or a column clean_mean",
+    "corners.clean_defense": "rows without attack, or a column clean_accuracy",
+    "corners.attack_mean": "rows without defense, or a column attack_mean",
+    "corners.silent_defense": "a column silent_accuracy: the same while the malicious clients send nothing",
+    "corners": "rows without attack and rows without defense",
+    "attack_effect": "what the attack's other directions would have done, which FedGuard asks while it trains",
+    "attack_notes": "how strengths were searched: a column at_boundary",
+    "diverged": "a column loss",
+    "chance": "a column chance, or classes",
+    "per_round": "a column n, or per_round",
+    "aggregate.hostile_length": "how long the malicious updates were: a column relative_norm",
+    "dissimilarity": "a column label_distance",
+}
+
+
+def wanted(path: str) -> str:
+    """What would have to be there, in words, where a flag is `Lacking` a fact."""
+    column = next((column for column in COLUMNS if column.name == path), None)
+    name = column.aliases[0] if column and "." in path else path
+    return ASKED_FOR.get(path, f"a column {name}")

@@ -1,0 +1,343 @@
+"""Somebody else's results: a table in JSON or CSV, one row per training, read as far as its columns tell.
+
+Columns are found by many names, whatever their case (`fedguard.bench.flags.columns`); what no column tells is not judged.
+Columns with a dot, such as ``training.lr``, are swept keys, as in FedGuard's own exports.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from fedguard.architectures.server import Server
+from fedguard.bench.flags.columns import COLUMNS, MAY_BE_EMPTY, Column
+from fedguard.bench.flags.results import Case, Results
+from fedguard.bench.records.reading import escaped_within
+from fedguard.contracts import Masking, PoisonAttack
+from fedguard.errors import ConfigError, PreconditionError, escaped
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.flags import name_of, parameters_of
+from fedguard.registry import installed
+from fedguard.visibility import exposed
+
+Row = dict[str, Any]
+
+NO_ATTACK = ("", "none", "no_attack", "noattack", "no", "clean", "benign", "null")
+PLAIN_MEAN = ("", "none", "no_defense", "no_defence", "mean", "avg", "average", "fedavg", "fedsgd", "plain", "null")
+UNMASKED = ("", "none", "off", "false", "no", "0", "plain")
+TRUE, FALSE = ("true", "yes", "1", "1.0"), ("", "false", "no", "0", "0.0")
+
+
+def read_results(path: Path) -> Results:
+    """Read a table of results.
+
+    Raises:
+        ConfigError: the file cannot be read, holds no rows, or a value that is none.
+    """
+    rows = _rows(path)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    found, unused = _columns(path, names, own=_is_own(names))
+    table = [_parsed(path, number, row, found) for number, row in enumerate(rows, start=1)]
+    notes = list(_percent(path, table))
+    if unused:
+        notes.append(f"Not used: {', '.join(unused)}.")
+    table = [row for row in table if row.get("status") in (None, "ok")]
+    if not table:
+        raise ConfigError(f"{path}: no row has the status ok.")
+    if not any(column.name == "final_accuracy" for column in found.values()):
+        raise ConfigError(
+            f"{path}: expected a column final_accuracy (or accuracy, acc, test_acc ...); got {', '.join(names)}."
+        )
+    settings = _settings(table)
+    if not any("seed" in row for row in table) and _number_the_seeds(table, settings):
+        notes.append("There is no column seed, so the rows of a cell were taken for its seeds, in their order.")
+    cases = [_case(row, settings) for row in table]
+    _find_corners(table, cases, settings)
+    return Results(path.name, cases, cases, _facts(table), tuple(notes))
+
+
+def _rows(path: Path) -> list[Row]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected a text file in UTF-8.") from None
+    rows: Any = None
+    if path.suffix.lower() == ".json":
+        try:
+            rows = escaped_within(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}: not valid JSON: {error}.") from None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ConfigError(f"{path}: expected a list of objects, one per training.")
+    else:
+        try:
+            rows = list(csv.DictReader(io.StringIO(escaped(text), newline=""), strict=True))
+        except csv.Error as error:
+            raise ConfigError(f"{path}: not valid CSV: {error}.") from None
+        for number, row in enumerate(rows, start=1):
+            if None in row or None in row.values():
+                raise ConfigError(f"{path}: row {number}: expected as many values as the first line has names.")
+    if not rows:
+        raise ConfigError(f"{path}: expected at least one row of results; got none.")
+    return list(rows)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in str(name).strip().lower()).strip("_")
+
+
+def _is_own(names: Sequence[str]) -> bool:
+    """Whether the table is FedGuard's own export, whose success rates have the clean model's taken off."""
+    return {"cell", "attack_success", "flags", "status"} <= set(names)
+
+
+def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, Column], list[str]]:
+    """Which column each name in the file is, and the names that mean nothing here."""
+    by_alias = {_plain(alias): column for column in COLUMNS for alias in (column.name, *column.aliases)}
+    found: dict[str, Column] = {}
+    unused: list[str] = []
+    for name in names:
+        column = by_alias.get(_plain(name))
+        if column is None and "." in name:
+            column = Column(name, (), setting=True)
+        if column is None or (own and column.name == "attack_success_raw"):
+            unused.append(name)
+            continue
+        twice = next((other for other, known in found.items() if known.name == column.name), None)
+        if twice is not None:
+            raise ConfigError(f"{path}: columns {twice!r} and {name!r} both mean {column.name}. Drop one.")
+        found[name] = column
+    return found, unused
+
+
+def _parsed(path: Path, number: int, row: Row, columns: Mapping[str, Column]) -> Row:
+    """The row's values by the columns' own names. An empty one is left out, but for texts and `MAY_BE_EMPTY`."""
+    parsed: Row = {}
+    for name, column in columns.items():
+        value = row.get(name)
+        text = "" if value is None else str(value).strip()
+        if column.kind == "text":
+            parsed[column.name] = text
+        elif column.kind == "truth":
+            if text.lower() not in (*TRUE, *FALSE):
+                raise _expected(path, number, name, "true or false", value)
+            parsed[column.name] = text.lower() in TRUE
+        elif text.lower() not in ("", "none", "null", "-", "n/a", "na"):
+            parsed[column.name] = _number(path, number, name, column, text)
+        else:
+            parsed[column.name] = None
+    return {key: value for key, value in parsed.items() if value is not None or key in MAY_BE_EMPTY}
+
+
+def _number(path: Path, number: int, name: str, column: Column, text: str) -> float | None:
+    try:
+        value = float(text.removesuffix("%").strip())
+    except ValueError:
+        raise _expected(path, number, name, "a number", text) from None
+    if not math.isfinite(value) and column.name != "loss":
+        if math.isnan(value):
+            return None
+        raise _expected(path, number, name, "a finite number", text)
+    return value
+
+
+def _expected(path: Path, number: int, name: str, what: str, got: object) -> ConfigError:
+    return ConfigError(f"{path}: row {number}: {name}: expected {what}; got {str(got)!r}.")
+
+
+def _percent(path: Path, table: Sequence[Row]) -> Iterator[str]:
+    """Turn percent into shares, in place, where the file is in percent."""
+    shares = [column.name for column in COLUMNS if column.kind == "share"]
+    largest = max((row[name] for row in table for name in shares if row.get(name) is not None), default=0.0)
+    if largest > 1:
+        yield "Accuracies and rates were read as percent, because some are above 1."
+        for row in table:
+            row.update({name: row[name] / 100 for name in shares if row.get(name) is not None})
+    for number, row in enumerate(table, start=1):
+        for name in shares:
+            if row.get(name) is not None and not 0 <= row[name] <= 1:
+                raise _expected(path, number, name, "a share in [0, 1], or percent", row[name])
+
+
+def _settings(table: Sequence[Row]) -> list[str]:
+    """The columns that set the trainings apart beside attack, defense and seed: those whose values differ."""
+    known = {column.name: column for column in COLUMNS}
+    names = dict.fromkeys(name for row in table for name in row)
+    swept = [name for name in names if name not in known or known[name].setting]
+    return [name for name in swept if len({row.get(name) for row in table}) > 1]
+
+
+def _number_the_seeds(table: Sequence[Row], settings: Sequence[str]) -> bool:
+    """Count the rows of each cell, in place of seeds; whether any cell has several."""
+    seen: Counter[tuple[str, str | None, str]] = Counter()
+    cells = [(_setting(row, settings), _attack(row), _defense(row)) for row in table]
+    if len(set(cells)) == len(cells):
+        return False
+    for row, cell in zip(table, cells, strict=True):
+        row["seed"] = float(seen[cell])
+        seen[cell] += 1
+    return True
+
+
+def _case(row: Row, settings: Sequence[str]) -> Case:
+    attack, defense = _attack(row), _defense(row)
+    result: Row = {}
+    card: Row = {}
+    if "defense" in row:
+        card["defense"] = defense
+    if "root_data" in row:
+        card["root_data"] = _root(row)
+    for name in row:
+        if (name in FIGURES and FIGURES[name].aliases) or name == "chance" or name.startswith("attack_s"):
+            result[name] = row[name]
+        elif name.split(".")[0] in ("corners", "references", "attack_notes", "aggregate"):
+            part, key = name.split(".")
+            result.setdefault(part, {})[key] = row[name]
+        elif name in ("dissimilarity", "partition_seed", "noise", "epsilon"):
+            card[name] = row[name]
+    result.setdefault("corners", {})
+    if "attack" in row:
+        card["attack"], card["goal"] = attack, _goal(attack, row)
+    if "chance" not in row and row.get("classes"):
+        result["chance"] = 1 / row["classes"]
+    if "loss" in row:
+        result["diverged"] = not math.isfinite(row["loss"])
+    if "partition" in row or "alpha" in row:
+        card["partition"] = _partition(row)
+    _counts(row, card)
+    _what_is_known_of(defense, row, card)
+    seed = int(row["seed"]) if "seed" in row else None
+    return Case(_setting(row, settings), attack, defense, seed, result, card)
+
+
+def _attack(row: Row) -> str | None:
+    text = str(row.get("attack", ""))
+    if _plain(text) in NO_ATTACK:
+        return None
+    name, _, rest = text.partition("(")
+    label = _plain(name) + (f"({rest}" if rest else "")
+    return f"{label}(z={row['z']:g})" if name_of(label) == "alie" and "z" in row and not rest else label
+
+
+def _defense(row: Row) -> str:
+    if "defense" not in row:
+        return "an unnamed defense"
+    text = str(row.get("defense", ""))
+    if _plain(text) in PLAIN_MEAN:
+        return "mean"
+    stages = []
+    for stage in text.split(">>"):
+        name, _, rest = stage.strip().partition("(")
+        stages.append(_plain(name) + (f"({rest}" if rest else ""))
+    return " >> ".join(stages)
+
+
+def _goal(attack: str | None, row: Row) -> str | None:
+    if attack is None:
+        return None
+    known = installed()
+    if name_of(attack) in known.names("attack"):
+        kind = known.get("attack", name_of(attack))
+        return kind.goal if issubclass(kind, PoisonAttack) else None
+    return "backdoor" if "attack_success_raw" in row else None
+
+
+def _root(row: Row) -> Row | None:
+    examples = row.get("root_data")
+    if not examples:
+        return None
+    return {"examples": round(examples), "overlap_with_test": row.get("overlap_with_test")}
+
+
+def _partition(row: Row) -> str:
+    name = _plain(name_of(row.get("partition", ""))) or "dirichlet"
+    given = parameters_of(row.get("partition", ""))
+    if "alpha" in row:
+        given["alpha"] = row["alpha"]
+    return f"{name}({', '.join(f'{key}={value:g}' for key, value in given.items())})" if given else name
+
+
+def _counts(row: Row, card: Row) -> None:
+    """n and f, in whole clients; a fraction below 1 is one of all clients."""
+    n: float | None = row.get("clients", row.get("per_round"))
+    if n is not None:
+        card["clients"], card["per_round"] = round(n), round(float(row.get("per_round", n)))
+    for name in ("true_f", "told_f"):
+        if name in row and (row[name] >= 1 or row[name] == 0):
+            card[name] = round(row[name])
+        elif name in row and n is not None:
+            card[name] = round(row[name] * n)
+
+
+def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
+    """Where FedGuard knows the defense: whether its preconditions hold, and whether it could see what it needs."""
+    try:
+        pipeline = installed().pipeline(defense)
+    except ConfigError:
+        return
+    f = card.get("told_f", card.get("true_f"))
+    if "per_round" in card and f is not None and 0 <= f < card["clients"]:
+        told = -(-f * card["per_round"] // card["clients"])
+        try:
+            pipeline.check(card["per_round"], told)
+            card["unproven"] = pipeline.unproven(card["per_round"], told)
+        except PreconditionError as error:
+            card["unproven"] = [str(error)]
+    if "secure_aggregation" in row:
+        named, modes = _plain(row["secure_aggregation"]), installed().names("masking")
+        found = "off" if named in UNMASKED else named if named in modes else "full"
+        mode = cast(type[Masking], installed().get("masking", found))
+        card["secure_aggregation"] = mode.name
+        card["server_shown"] = exposed(Server.exposes, mode, bool(card.get("root_data"))).server.names()
+        card["rule_needs"] = {stage.name: [way.names() for way in stage.needs] for stage in pipeline.stages}
+        card["server_sees"] = []
+
+
+def _setting(row: Row, settings: Sequence[str]) -> str:
+    there = [(name, row[name]) for name in settings if row.get(name) is not None]
+    return ", ".join(
+        f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}" for name, value in there
+    )
+
+
+def _find_corners(table: Sequence[Row], cases: Sequence[Case], settings: Sequence[str]) -> None:
+    """Fill in the corners that stand in other rows of the same setting and seed; what a column tells goes first.
+
+    A training without attack may stand under any f.
+    """
+    if not all("attack" in row and "defense" in row for row in table):
+        return
+    without_f = [name for name in settings if name not in ("true_f", "told_f")]
+    final: dict[tuple[str, int | None, str | None, str], float] = {}
+    clean: dict[tuple[str, int | None, str], float] = {}
+    for row, case in zip(table, cases, strict=True):
+        if "final_accuracy" in row:
+            final[case.setting, case.seed, case.named, case.defense] = row["final_accuracy"]
+            if case.named is None:
+                clean.setdefault((_setting(row, without_f), case.seed, case.defense), row["final_accuracy"])
+    for row, case in zip(table, cases, strict=True):
+        corners, without = case.result["corners"], _setting(row, without_f)
+        for name, defense in (("clean_mean", "mean"), ("clean_defense", case.defense)):
+            same = final.get((case.setting, case.seed, None, defense))
+            corners.setdefault(name, clean.get((without, case.seed, defense)) if same is None else same)
+        if case.named is not None:
+            corners.setdefault("attack_mean", final.get((case.setting, case.seed, case.named, "mean")))
+
+
+def _facts(table: Sequence[Row]) -> Row:
+    tuning: Row = {}
+    judged = {_plain(row["judged_on"]) for row in table if row.get("judged_on")}
+    attacks = {_attack({"attack": row["attacks"]}) for row in table if row.get("attacks")}
+    if judged:
+        tuning["judged_on"] = "test" if any(one.startswith("test") for one in judged) else judged.pop()
+    if attacks:
+        tuning["attacks"] = sorted(attack for attack in attacks if attack is not None)
+    return {"tuning": tuning} if tuning else {}

@@ -1,0 +1,177 @@
+"""What `fedguard lint` says: every red flag of a run, what could not be judged, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedguard.bench.flags.columns import wanted
+from fedguard.bench.flags.foreign import read_results
+from fedguard.bench.flags.results import Case, Results, results_of
+from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, Found, Open, RunFlag
+from fedguard.bench.results.run import Run
+from fedguard.metrics.flags import FLAGS, Flag, Lacking
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A flag raised on a cell; ``seed`` is None where all seeds speak together."""
+
+    number: int
+    flag: str
+    cell: str
+    seed: int | None
+    said: str
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """A flag that could not be judged on ``cases`` of ``of`` trials, cells or settings, and why."""
+
+    number: int
+    flag: str
+    why: str
+    cases: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Lint:
+    """The red flags of some results.
+
+    Attributes:
+        name: of the run, or the file.
+        findings: in the order of the evaluation protocol.
+        not_judged: what could not be judged.
+        clear: the flags that were judged, and raised nowhere.
+        trials: number of trials looked at.
+        notes: how a table was read.
+    """
+
+    name: str
+    findings: tuple[Finding, ...]
+    not_judged: tuple[NotJudged, ...]
+    clear: tuple[str, ...]
+    trials: int
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "name": self.name,
+            "trials": self.trials,
+            "notes": list(self.notes),
+            "flags": [asdict(finding) for finding in self.findings],
+            "not_judged": [asdict(one) for one in self.not_judged],
+            "clear": list(self.clear),
+            "not_yet": [{"number": number, "what": what, "why": why} for number, what, why in NOT_YET],
+        }
+
+    def __rich__(self) -> RenderableType:
+        return Group(*_told(self))
+
+    def flags(self) -> dict[tuple[int, str], list[Finding]]:
+        """The findings of each flag, by number and name."""
+        grouped: dict[tuple[int, str], list[Finding]] = {}
+        for finding in self.findings:
+            grouped.setdefault((finding.number, finding.flag), []).append(finding)
+        return grouped
+
+
+def results_named(what: str, store: Path, open_run: Callable[[str, Path], Run] = Run.open) -> Results:
+    """A run by its name in the store or by its path, or a table of results by its file.
+
+    Args:
+        open_run: opens a run, and may say what of it cannot be read.
+
+    Raises:
+        StoreError: there is no such run.
+        ConfigError: the file cannot be read as a table of results.
+    """
+    if Path(what).suffix.lower() in (".json", ".csv") and not (store / what / "manifest.json").is_file():
+        return read_results(Path(what))
+    return results_of(open_run(what, store))
+
+
+def lint(results: Results) -> Lint:
+    """Judge every flag on every trial, and on the whole."""
+    findings: list[Finding] = []
+    not_judged: list[NotJudged] = []
+    clear: list[str] = []
+    rows: Sequence[Flag | RunFlag] = sorted((*FLAGS, *RUN_FLAGS), key=lambda row: row.number)
+    for row in rows:
+        judged = _of_records(row, results) if isinstance(row, Flag) else _of_run(row, results)
+        outcomes = list(judged)
+        raised = [one for one in outcomes if isinstance(one, Finding)]
+        why = Counter(one.why for one in outcomes if isinstance(one, Open))
+        findings += raised
+        not_judged += [NotJudged(row.number, row.name, reason, n, len(outcomes)) for reason, n in why.items()]
+        if not raised and sum(why.values()) < len(outcomes):
+            clear.append(row.name)
+    return Lint(results.name, tuple(findings), tuple(not_judged), tuple(clear), len(results.trials), results.notes)
+
+
+def flag_lines(found: Lint) -> Iterator[Text]:
+    """Each flag with its number, how often it is raised, and one example."""
+    for (number, flag), cases in found.flags().items():
+        one = cases[0]
+        seeds = "" if one.seed is None else f", seed {one.seed}"
+        count = f"{len(cases)} of {found.trials} trials" if one.seed is not None else _count(len(cases))
+        yield Text.assemble((f"  {number:2} {flag}", "bold"), f" ({count}): {one.cell}{seeds}: {one.said}")
+
+
+def _of_records(row: Flag, results: Results) -> Iterator[Finding | Open | None]:
+    for case in results.trials:
+        try:
+            said = row.judge(case.result, case.card)
+        except Lacking as lacking:
+            yield Open(_want(lacking, case))
+        else:
+            yield None if said is None else Finding(row.number, row.name, case.cell, case.seed, said)
+
+
+def _of_run(row: RunFlag, results: Results) -> Iterator[Finding | Open | None]:
+    for group in row.groups(results):
+        try:
+            judged = row.judge(results, group)
+        except Lacking as lacking:
+            yield Open(_want(lacking, group[0]))
+        else:
+            if isinstance(judged, Found):
+                yield Finding(row.number, row.name, judged.cell, None, judged.said)
+            else:
+                yield judged
+
+
+def _want(lacking: Lacking, case: Case) -> str:
+    if case.pipeline is not None:
+        return f"the records do not hold {lacking.path}"
+    return f"it would take {wanted(lacking.path)}"
+
+
+def _told(found: Lint) -> Iterator[Text]:
+    yield Text(f"{found.name}: {found.trials} trials judged by the red flags of the evaluation protocol.", "bold")
+    yield from (Text(note) for note in found.notes)
+    if found.findings:
+        yield Text("\nRaised, each with one example and what to do:", "bold")
+        yield from flag_lines(found)
+    if found.clear:
+        yield Text("\nJudged and not raised:", "bold")
+        yield Text(f"  {', '.join(found.clear)}")
+    if found.not_judged:
+        yield Text("\nNot judged here:", "bold")
+        for one in found.not_judged:
+            part = "" if one.cases == one.of else f" (in {one.cases} of {one.of} cases)"
+            yield Text.assemble((f"  {one.number:2} {one.flag}", "bold"), f"{part}: {one.why}.")
+    yield Text("\nNot yet judged by this version:", "bold")
+    yield from (Text.assemble((f"  {number:2} {what}", "bold"), f": {why}.") for number, what, why in NOT_YET)
+
+
+def _count(cells: int) -> str:
+    return f"{cells} case" if cells == 1 else f"{cells} cases"

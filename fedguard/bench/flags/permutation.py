@@ -1,0 +1,106 @@
+"""Does the order of the clients decide? Each pipeline aggregates two rounds of random updates, and the same permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate, aggregate
+from fedguard.contracts import Pipeline, RuleContext, Sight
+from fedguard.errors import FedGuardError
+from fedguard.registry import Registry, installed
+from fedguard.rng import Rng
+
+#: Layers of the network behind the updates.
+LAYERS = (24, 8, 6, 2)
+#: Differences below this share of the aggregate's length are rounding.
+ROUNDING = 1e-4
+
+
+def changed_by_order(
+    pipeline: Sequence[Mapping[str, Any]], n: int, f: int, known: Registry | None = None
+) -> float | str:
+    """By how much of its length the aggregate moves when the clients are permuted; 0 where that is rounding.
+
+    The clients change places within a round, and from one round to the next, so that a rule which remembers rows instead
+    of clients is found too.
+
+    Args:
+        pipeline: the specs of its stages.
+        n, f: updates in a round, and the malicious ones that the rule is told to expect.
+        known: the rules that there are; by default the installed ones, for a store may name anybody's modules.
+
+    Returns:
+        the share, or why it cannot be judged.
+    """
+    try:
+        built = (known or installed()).pipeline(list(pipeline))
+        return _changed(built, n, f)
+    except FedGuardError as error:
+        return str(error)
+
+
+def _changed(pipeline: Pipeline, n: int, f: int) -> float | str:
+    draw = torch.Generator().manual_seed(0)
+    rounds = [_updates(n, f, draw), _updates(n, f, draw)]
+    same = torch.arange(n)
+    straight = _two_rounds(pipeline, rounds, f, (same, same), 0)
+    length = float(straight.norm())
+    if any(_moved(straight, _two_rounds(pipeline, rounds, f, (same, same), seed), length) for seed in (1, 2)):
+        return "it draws, so that only its distribution can be the same"
+    orders = [(torch.randperm(n, generator=draw), torch.randperm(n, generator=draw)) for _ in range(3)]
+    orders.append((same.flip(0), same))
+    return max(_moved(straight, _two_rounds(pipeline, rounds, f, order, 0), length) for order in orders)
+
+
+def _updates(n: int, f: int, draw: torch.Generator) -> Tensor:
+    """float32 ``[n, 40]``: a crowd of updates, and f others on the other side."""
+    rows = torch.randn(n, sum(LAYERS), generator=draw) + 1
+    rows[:f] -= 3
+    return rows
+
+
+def _two_rounds(
+    pipeline: Pipeline, rounds: Sequence[Tensor], f: int, orders: tuple[Tensor, Tensor], seed: int
+) -> Tensor:
+    """The aggregates of both rounds, the clients' rows in these orders."""
+    results: list[Aggregate] = []
+    for number, (updates, order) in enumerate(zip(rounds, orders, strict=True), start=1):
+        states = results[-1].states if results else ()
+        results.append(aggregate(pipeline, updates[order], _context(updates, order, f, number, seed), states))
+    return torch.cat([result.vector for result in results]).double()
+
+
+def _context(updates: Tensor, order: Tensor, f: int, round: int, seed: int) -> RuleContext:
+    """A server that sees everything."""
+    root = updates.mean(0)
+    return RuleContext(
+        "the check of the clients' order",
+        Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
+        f=f,
+        round=round,
+        rng=Rng(seed).child(round),
+        state={},
+        clients=tuple(order.tolist()),
+        samples=order.double() + 10,
+        root=root,
+        layers=LAYERS,
+        shape=(2,),
+        server_lr=1.0,
+        model=torch.linspace(-1, 1, sum(LAYERS)),
+        predict=_predict,
+        root_loss=lambda model: float((model - root).square().sum()),
+    )
+
+
+def _predict(model: Tensor, x: Tensor) -> Tensor:
+    """Logits of a network without hidden layers, whose weights are the first parameters."""
+    return x @ model[:4].view(2, 2).T
+
+
+def _moved(first: Tensor, second: Tensor, length: float) -> float:
+    moved = float((first - second).norm()) / max(length, 1e-30)
+    return moved if moved > ROUNDING else 0.0

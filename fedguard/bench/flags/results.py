@@ -1,0 +1,126 @@
+"""Results to be judged: the trials of a run, or the rows of somebody else's table, in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedguard.bench.records.schema import Ran
+from fedguard.bench.results.places import setting
+from fedguard.bench.results.run import Run
+from fedguard.errors import ConfigError, StoreError
+from fedguard.metrics.figures import PRIVACY_GOALS
+from fedguard.metrics.flags import Part, said_of
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trial.
+
+    Attributes:
+        setting: the values of the other swept keys, as text; cases are compared within one setting.
+        named: the attack as the matrix names it; for an ensemble, ``card["attack"]`` is the one that it chose.
+        seed: None where it is not told.
+        result, card: as in a record; what is not there is not known.
+        pipeline: the specs of the defense's stages; None where it is somebody else's code.
+    """
+
+    setting: str
+    named: str | None
+    defense: str
+    seed: int | None
+    result: Part
+    card: Part
+    pipeline: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def attack(self) -> str | None:
+        """The attack, or None. Raises `Lacking` where nothing is said of attacks."""
+        said_of(self.card, "attack")
+        return self.named
+
+    @property
+    def cell(self) -> str:
+        """``alie against median, clients.malicious = 4``."""
+        attack = self.named or ("no attack" if "attack" in self.card else "")
+        against = f"{attack} against {self.defense}" if attack else self.defense
+        return f"{against}, {self.setting}" if self.setting else against
+
+
+@dataclass(frozen=True)
+class Results:
+    """What is to be judged.
+
+    Attributes:
+        name: of the run, or the file.
+        cases: one for each position of the matrix and each seed, of those that ran.
+        trials: every trial once, corners included: what the flags of single records are judged on.
+        facts: what is known of the whole; ``tuning`` is how the defenses were tuned, None if they were not.
+        notes: how a table was read.
+    """
+
+    name: str
+    cases: Sequence[Case]
+    trials: Sequence[Case]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tuning(self) -> Mapping[str, Any] | None:
+        """How the defenses were tuned, or None. Raises `Lacking` where nothing is known of it."""
+        found: Mapping[str, Any] | None = said_of(self.facts, "tuning")
+        return found
+
+
+def results_of(run: Run) -> Results:
+    """The trials of a run that have a result."""
+    cases, corners = [], []
+    positioned = set()
+    for position in run.manifest["positions"]:
+        swept = position["swept"]
+        where = setting(swept, run.swept)
+        attack = None if swept["attack"] == "none" else swept["attack"]
+        for seed in run.seeds:
+            record = run.ran.get((position["cell"], seed))
+            if record is not None and not _infers(record):
+                case = _case(record, where, attack)
+                cases.append(case)
+                if (position["cell"], seed) not in positioned:
+                    positioned.add((position["cell"], seed))
+                    corners.append(case)
+    for trial, record in run.ran.items():
+        if trial not in positioned and not _infers(record):
+            corners.append(_corner(record, trial[0] in run.manifest["corners"]))
+    return Results(run.name, cases, corners, _facts(run))
+
+
+def _corner(record: Ran, compared: bool) -> Case:
+    """A trial that stands in no position of the matrix, with words that say what it is for."""
+    attack = record["threat_card"]["attack"]
+    if compared and record["config"]["attack"] == {"name": "dropout", "rate": 1.0}:  # see `Cell.silenced`
+        attack = "silent malicious clients"
+    return _case(record, "not in the matrix, trained to compare with" if compared else "not in the matrix", attack)
+
+
+def _case(record: Ran, setting: str, attack: str | None) -> Case:
+    config, result = record["config"], dict(record["result"])
+    card = {**record["threat_card"], "partition_seed": config["task"]["partition_seed"]}
+    if result["attack_success_raw"] is not None:  # `Task.backdoor_success` never counts them
+        result["attack_success_counts_target"] = False
+    defense = record["threat_card"]["defense"]
+    return Case(setting, attack, defense, record["seed"], result, card, config["defense"])
+
+
+def _infers(record: Ran) -> bool:
+    """Whether it is of an attack on the clients' privacy, which leaves the training alone."""
+    return record["threat_card"]["goal"] in PRIVACY_GOALS
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """What the suite says beside its cells."""
+    try:
+        suite = run.folder.config().data
+    except (StoreError, ConfigError):
+        return {}
+    return {"tuning": suite.get("tuning")}

@@ -1,0 +1,423 @@
+"""Red flags of a whole run: what no single record can tell. One flag, one function, one row in `RUN_FLAGS`.
+
+Each function judges one group of trials, such as the seeds of one cell, and returns None, what it found, or what keeps it
+from judging; it raises `Lacking` where the results do not hold a fact. Intervals are 95 % over seeds, of paired differences
+wherever two figures are compared; a single seed has none. The flags of single records stand in `fedguard.metrics.flags`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+
+from fedguard.bench.flags.permutation import changed_by_order
+from fedguard.bench.flags.results import Case, Results
+from fedguard.metrics.flags import Lacking, known, name_of, percent, said_of
+from fedguard.metrics.stats import Estimate, student
+
+#: An attack costs the mean at least this much, or the task or the attacks are too weak to tell defenses apart.
+COST = 0.10
+#: Noise up to this much longer than an attack's updates is still a fair comparison.
+LONGER = 1.25
+#: An attack under which accuracy rises by less than this has done nothing: other flags say so.
+HELP = 0.001
+#: Less than this lost under an attack is not worth being taken apart.
+DROP = 0.05
+
+
+@dataclass(frozen=True)
+class Found:
+    """A flag is raised on a cell."""
+
+    cell: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Open:
+    """A flag could not be judged, and why."""
+
+    why: str
+
+
+Judged = Found | Open | None
+Group = Sequence[Case]
+
+
+@dataclass(frozen=True)
+class RunFlag:
+    """One row: the flag's number in the evaluation protocol, the groups that it judges one by one, and how."""
+
+    number: int
+    groups: Callable[[Results], Iterable[Group]]
+    judge: Callable[[Results, Group], Judged]
+
+    @property
+    def name(self) -> str:
+        return self.judge.__name__
+
+
+ONE_SEED = "one seed has no interval: run at least five"
+
+
+def clean_at_chance(results: Results, setting: Group) -> Judged:
+    clean = {case.seed: _figure(case, "corners.clean_mean") for case in setting}
+    chance, found = _figure(setting[0], "chance"), student(list(clean.values()))
+    if found.half_width is None:
+        return Open(ONE_SEED)
+    if found.mean - found.half_width > chance:
+        return None
+    return Found(
+        _place("the mean without attack", setting),
+        f"its interval, {_points(found)}, includes chance ({percent(chance)}): nothing is learned for certain. "
+        "Train longer, or take more seeds.",
+    )
+
+
+def attack_helps(results: Results, cell: Group) -> Judged:
+    if not _means_harm(cell[0]):
+        return None
+    gain = _paired(cell, lambda case: _figure(case, "final_accuracy") - _figure(case, "corners.clean_defense"))
+    if gain.half_width is None:
+        return Open(ONE_SEED)
+    if gain.mean < HELP or gain.mean - gain.half_width <= 0:
+        return None
+    return Found(
+        cell[0].cell,
+        f"accuracy is {_points(gain)} points higher under the attack than without it (threshold 0.1, and beyond its interval): "
+        "no attack on this defense. Raise its strength, or leave it out.",
+    )
+
+
+def mostly_absence(results: Results, cell: Group) -> Judged:
+    if not _means_harm(cell[0]):
+        return None
+    drop = _paired(cell, lambda case: _figure(case, "corners.clean_defense") - _figure(case, "final_accuracy"))
+    if drop.mean < DROP:
+        return None
+    absence, more = _paired(cell, _absence), _paired(cell, lambda case: _absence(case) - _harm(case))
+    if more.half_width is None:
+        return Open(ONE_SEED)
+    if more.mean - more.half_width <= 0:
+        return None
+    return Found(
+        cell[0].cell,
+        f"of {100 * drop.mean:.1f} points lost, {100 * absence.mean:.1f} are lost where the malicious clients only stay silent "
+        "(threshold: half): the drop is that of their data, more than of the attack. Quote harm, or set task.partition_among: "
+        "honest.",
+    )
+
+
+def weaker_than_noise(results: Results, cell_and_noises: Group) -> Judged:
+    """Against noise that is hardly longer than the attack's own updates."""
+    case = cell_and_noises[0]
+    if not _means_harm(case) or _is_noise(case):
+        return None
+    cell = [one for one in cell_and_noises if not _is_noise(one)]
+    noises = _grouped([one for one in cell_and_noises if _is_noise(one)], lambda one: one.attack)
+    if not noises:
+        return Open("there is no Gaussian noise to compare with: add gaussian to matrix.attack")
+    fair = [noise for noise in noises if _length(noise) <= LONGER * _length(cell)]
+    if not fair:
+        return Open(
+            "all noise is longer than the attack's updates, so that more harm would say nothing: add gaussian with a scale "
+            "small enough"
+        )
+    return _against_noise(cell, min(fair, key=lambda noise: _mean([_figure(one, "final_accuracy") for one in noise])))
+
+
+def _against_noise(cell: Group, noise: Group) -> Judged:
+    there = {case.seed: _figure(case, "final_accuracy") for case in noise}
+    if not any(case.seed in there for case in cell):
+        return Open("the noise was not run with the attack's seeds")
+    less = _paired(cell, lambda case: _figure(case, "final_accuracy") - there[case.seed], there)
+    if less.half_width is None:
+        return Open(ONE_SEED)
+    if less.mean - less.half_width <= 0:
+        return None
+    return Found(
+        cell[0].cell,
+        f"{noise[0].named}, noise of no greater length, costs {_points(less)} points more (threshold 0): an attack that knows "
+        "so much should beat noise. Raise its strength, or look for a fault in it.",
+    )
+
+
+def nothing_hurts(results: Results, setting: Group) -> Judged:
+    attacks: dict[str, list[Case]] = {}
+    for case in setting:
+        if _untargeted(case):
+            attacks.setdefault(str(case.attack), []).append(case)
+    costs = {attack: cost for attack, cases in attacks.items() if (cost := _cost_to_the_mean(cases)) is not None}
+    if not attacks:
+        return None
+    if not costs:
+        return Open("no attack was run against the plain mean, or the mean not without attack: add both to the matrix")
+    worst = max(costs, key=lambda attack: costs[attack])
+    if costs[worst] >= COST:
+        return None
+    return Found(
+        _place("the mean", setting),
+        f"the worst attack, {worst}, costs it {100 * costs[worst]:.1f} points, less than {100 * COST:.0f}: task or attacks "
+        "are too weak to tell defenses apart. Add stronger ones (worst_case), or more heterogeneity.",
+    )
+
+
+def defenses_alike(results: Results, attack: Group) -> Judged:
+    """Deviation between the defenses' means against that of what seeds leave once both means are taken off."""
+    if not _untargeted(attack[0]):
+        return None
+    by_defense: dict[str, dict[int | None, float]] = {}
+    for case in attack:
+        by_defense.setdefault(case.defense, {})[case.seed] = _figure(case, "final_accuracy")
+    seeds = sorted(set.intersection(*(set(one) for one in by_defense.values())), key=str)
+    if len(by_defense) < 2:
+        return None
+    if len(seeds) < 2:
+        return Open(ONE_SEED)
+    spread, noise = _spread_and_noise([[one[seed] for seed in seeds] for one in by_defense.values()])
+    if spread > noise:
+        return None
+    return Found(
+        _place(str(attack[0].attack), attack),
+        f"the {len(by_defense)} defenses differ by {100 * spread:.1f} points (standard deviation), no more than the "
+        f"{100 * noise:.1f} that seeds alone bring: do not rank them. Take more seeds, or a stronger attack.",
+    )
+
+
+def one_seed(results: Results, run: Group) -> Judged:
+    seeds = {case.seed for case in run}
+    if None in seeds:
+        raise Lacking("seed")
+    if len(seeds) > 1:
+        return None
+    return Found(WHOLE, f"{len(seeds)} seed (at least 2, better 5): no figure has an interval. Set seeds: 5.")
+
+
+def one_partition(results: Results, run: Group) -> Judged:
+    fixed = {said_of(case.card, "partition_seed") for case in run}
+    if len(fixed) > 1 or None in fixed or len({case.seed for case in run}) < 2:
+        return None
+    return Found(
+        WHOLE,
+        f"all seeds share the partition of partition_seed {next(iter(fixed))} (at least 2 partitions): the intervals say "
+        "nothing of other partitions. Drop task.partition_seed.",
+    )
+
+
+def tuned_on_test(results: Results, run: Group) -> Judged:
+    tuning = results.tuning
+    if not tuning or known(tuning, "judged_on") != "test":
+        return None
+    return Found(
+        WHOLE,
+        "the defenses were tuned on the test examples themselves (expected: 0 of them): their figures lean to the good "
+        "side. Say so, and confirm on other data.",
+    )
+
+
+def tax_above_benefit(results: Results, cell: Group) -> Judged:
+    if not _untargeted(cell[0]) or cell[0].defense == "mean":
+        return None
+    tax, loss = _paired(cell, _tax), _paired(cell, lambda case: _tax(case) - _benefit(case))
+    if loss.half_width is None:
+        return Open(ONE_SEED)
+    if tax.mean <= 0.01 or loss.mean - loss.half_width <= 0:
+        return None
+    return Found(
+        cell[0].cell,
+        f"without attack it costs {100 * tax.mean:.1f} points, under this attack it is {_against_mean(tax.mean - loss.mean)} "
+        "(threshold: as many above as it costs): here the plain mean is better. Say so, or take another defense.",
+    )
+
+
+def _against_mean(benefit: float) -> str:
+    return f"{100 * abs(benefit):.1f} points {'above' if benefit > 0 else 'below'} the plain mean"
+
+
+def tuned_as_reported(results: Results, run: Group) -> Judged:
+    tuning = results.tuning
+    reported = {str(case.attack) for case in run if case.attack is not None}
+    both = sorted(reported & set(known(tuning, "attacks"))) if tuning else []
+    if not both:
+        return None
+    return Found(
+        WHOLE,
+        f"{len(both)} of {len(reported)} attacks reported are those that the defenses were tuned on (expected none): "
+        f"{', '.join(both)}. Report attacks that the tuning never saw.",
+    )
+
+
+def best_of_several(results: Results, run: Group) -> Judged:
+    settings: dict[str, list[str]] = {}
+    for defense in dict.fromkeys(case.defense for case in run):
+        settings.setdefault(" >> ".join(name_of(stage) for stage in defense.split(" >> ")), []).append(defense)
+    several = {name: found for name, found in settings.items() if len(found) > 1}
+    if not several:
+        return None
+    name, found = max(several.items(), key=lambda one: len(one[1]))
+    return Found(
+        WHOLE,
+        f"{len(found)} settings of {name} stand in the matrix (threshold 1): {', '.join(found)}. Whoever picks the best by "
+        "these figures tunes it on the attacks and seeds that are reported. Tune on others (`fedguard tune`), or quote all.",
+    )
+
+
+def order_matters(results: Results, defense: Group) -> Judged:
+    case = defense[0]
+    if case.pipeline is None:
+        raise Lacking("pipeline")
+    rows = case.card.get("rows") or known(case.card, "per_round")
+    change = changed_by_order(case.pipeline, rows, known(case.card, "told_per_round"))
+    if isinstance(change, str):
+        return Open(f"{case.defense}: {change}")
+    if change == 0:
+        return None
+    return Found(
+        case.defense,
+        f"the aggregates of random updates move by {percent(change)} of their length when clients change places "
+        "(expected 0): the order of the clients decides. Mend the rule; break ties by value.",
+    )
+
+
+def _whole(results: Results) -> list[Group]:
+    return [results.cases]
+
+
+def _settings(results: Results) -> list[Group]:
+    return _grouped(results.cases, lambda case: case.setting)
+
+
+def _cells(results: Results) -> list[Group]:
+    return _grouped(results.cases, lambda case: (case.setting, case.attack, case.defense))
+
+
+def _cells_and_noises(results: Results) -> list[Group]:
+    """Each cell, and behind it those of Gaussian noise against the same defense."""
+    noises: dict[tuple[str, str], list[Case]] = {}
+    for case in results.cases:
+        if _is_noise(case):
+            noises.setdefault((case.setting, case.defense), []).append(case)
+    return [[*cell, *noises.get((cell[0].setting, cell[0].defense), [])] for cell in _cells(results)]
+
+
+def _attacks(results: Results) -> list[Group]:
+    return _grouped(results.cases, lambda case: (case.setting, case.attack))
+
+
+def _defenses(results: Results) -> list[Group]:
+    return _grouped(results.cases, lambda case: case.defense)
+
+
+#: Every flag of a whole run, in the order of the evaluation protocol.
+RUN_FLAGS: tuple[RunFlag, ...] = (
+    RunFlag(1, _settings, clean_at_chance),
+    RunFlag(2, _cells, attack_helps),
+    RunFlag(2, _cells, mostly_absence),
+    RunFlag(3, _cells_and_noises, weaker_than_noise),
+    RunFlag(5, _settings, nothing_hurts),
+    RunFlag(6, _attacks, defenses_alike),
+    RunFlag(14, _whole, one_seed),
+    RunFlag(14, _whole, one_partition),
+    RunFlag(14, _whole, tuned_on_test),
+    RunFlag(15, _cells, tax_above_benefit),
+    RunFlag(18, _whole, tuned_as_reported),
+    RunFlag(18, _whole, best_of_several),
+    RunFlag(19, _defenses, order_matters),
+)
+
+#: What the evaluation protocol asks for and nothing judges yet: number, what, why.
+NOT_YET = (
+    (
+        16,
+        "a sampling mismatch",
+        "suites refuse a sampling that the accountant has no proof for; other tables do not tell",
+    ),
+    (21, "an inversion that knows batch statistics", "models with BatchNorm are refused; other tables do not tell"),
+)
+
+#: The cell that a flag of the whole run names.
+WHOLE = "the whole run"
+
+
+def _grouped(cases: Group, key: Callable[[Case], object]) -> list[Group]:
+    found: dict[object, list[Case]] = {}
+    for case in cases:
+        found.setdefault(key(case), []).append(case)
+    return list(found.values())
+
+
+def _untargeted(case: Case) -> bool:
+    return case.attack is not None and case.card.get("goal") != "backdoor"
+
+
+def _means_harm(case: Case) -> bool:
+    """Whether it is an attack on accuracy: a fault may well be harmless."""
+    return _untargeted(case) and case.card.get("goal") != "fault"
+
+
+def _is_noise(case: Case) -> bool:
+    return case.attack is not None and name_of(case.attack) == "gaussian"
+
+
+def _figure(case: Case, path: str) -> float:
+    return float(known(case.result, path))
+
+
+def _paired(cases: Group, difference: Callable[[Case], float], seeds: Container[object] | None = None) -> Estimate:
+    """The mean over seeds of a difference, where need be over those of certain ``seeds``."""
+    return student([difference(case) for case in cases if seeds is None or case.seed in seeds])
+
+
+def _absence(case: Case) -> float:
+    return _figure(case, "corners.clean_defense") - _figure(case, "corners.silent_defense")
+
+
+def _harm(case: Case) -> float:
+    return _figure(case, "corners.silent_defense") - _figure(case, "final_accuracy")
+
+
+def _tax(case: Case) -> float:
+    return _figure(case, "corners.clean_mean") - _figure(case, "corners.clean_defense")
+
+
+def _benefit(case: Case) -> float:
+    return _figure(case, "final_accuracy") - _figure(case, "corners.attack_mean")
+
+
+def _length(cases: Group) -> float:
+    return _mean([_figure(case, "aggregate.hostile_length") for case in cases])
+
+
+def _cost_to_the_mean(cases: Group) -> float | None:
+    costs = {}
+    for case in cases:
+        corners = known(case.result, "corners")
+        if corners.get("attack_mean") is not None and corners.get("clean_mean") is not None:
+            costs[case.seed] = corners["clean_mean"] - corners["attack_mean"]
+    return _mean(list(costs.values())) if costs else None
+
+
+def _spread_and_noise(table: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Standard deviations of the rows' means, and of what is left without the means of rows and columns."""
+    k, m = len(table), len(table[0])
+    rows, columns = [_mean(row) for row in table], [_mean(column) for column in zip(*table, strict=True)]
+    overall = _mean(rows)
+    spread = math.fsum((row - overall) ** 2 for row in rows) / (k - 1)
+    left = math.fsum(
+        (value - rows[i] - columns[j] + overall) ** 2 for i, row in enumerate(table) for j, value in enumerate(row)
+    )
+    return math.sqrt(spread), math.sqrt(left / ((k - 1) * (m - 1)))
+
+
+def _place(what: str, group: Group) -> str:
+    return f"{what}, {group[0].setting}" if group[0].setting else what
+
+
+def _points(found: Estimate) -> str:
+    assert found.half_width is not None
+    return f"{100 * found.mean:.1f} ±{100 * found.half_width:.1f}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,113 @@
+"""Reconstructions as pictures beside a record: what was there above, what was found below.
+
+runs/<run>/artifacts/<cell>-seed-003-<name>.png   a grid of both
+                     <cell>-seed-003-<name>.npz   the same as arrays ``truth`` and ``found``, float32 [B, *shape]
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedguard.bench.records.store import RunFolder, write_atomically
+from fedguard.contracts import Examples, Reconstruction
+from fedguard.metrics.reconstruction import Range, aligned
+
+Pixels = NDArray[np.uint8]
+
+#: The most images in one picture, and in one row of it.
+IMAGES, COLUMNS = 64, 16
+#: Small images are enlarged to at least this many pixels.
+SIDE = 64
+#: Pixels and shade of the lines between images.
+LINE, SHADE = 4, 96
+
+
+def save(
+    folder: RunFolder, cell: str, seed: int, name: str, claim: Reconstruction, truth: Examples, value_range: Range
+) -> list[Path]:
+    """Write a reconstruction of the first `IMAGES` true inputs; what is not drawn, see `grid`, has arrays alone.
+
+    Returns:
+        the files that were written.
+
+    Raises:
+        ContractError: the claim has another shape than the truth.
+        OSError: the folder cannot be written.
+    """
+    found, _ = aligned(claim.x, truth.x, value_range, max(len(claim.x), len(truth)))
+    x, found = truth.x[:IMAGES], found[:IMAGES]
+    path = folder.path / "artifacts" / f"{cell}-seed-{seed:03d}-{name}.npz"
+    arrays = io.BytesIO()
+    np.savez(arrays, truth=x.numpy(), found=found.numpy())
+    write_atomically(path, arrays.getvalue())
+    pixels = grid(x, found, value_range)
+    if pixels is None:
+        return [path]
+    write_atomically(path.with_suffix(".png"), png(pixels))
+    return [path, path.with_suffix(".png")]
+
+
+def load(file: Path | IO[bytes]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The truth and what was found, from an ``.npz`` that `save` has written."""
+    with np.load(file, allow_pickle=False) as arrays:
+        return arrays["truth"], arrays["found"]
+
+
+def grid(truth: Tensor, found: Tensor, value_range: Range) -> Pixels | None:
+    """One picture: rows of true images, below each row what was found of them, with lines between.
+
+    Values outside of the range are cut to it, and what is not finite is drawn as its middle.
+
+    Args:
+        truth, found: float ``[B, C, H, W]`` with C = 1 or 3.
+
+    Returns:
+        uint8 ``[height, width]``, or ``[height, width, 3]`` for colours; None for anything but such images.
+    """
+    if truth.dim() != 4 or truth.shape[1] not in (1, 3):
+        return None
+    columns = min(len(truth), COLUMNS)
+    pairs = zip(torch.split(truth, columns), torch.split(found, columns), strict=True)
+    rows = [_row(part, value_range, columns) for pair in pairs for part in pair]
+    colours = rows[0].shape[2]
+    line = np.full((LINE, rows[0].shape[1], colours), SHADE, np.uint8)
+    picture = np.concatenate([line, *(part for row in rows for part in (row, line))])
+    return picture[:, :, 0] if colours == 1 else picture
+
+
+def png(pixels: Pixels) -> bytes:
+    """A PNG file (RFC 2083) of uint8 ``[H, W]``, greyscale, or ``[H, W, 3]``, RGB: 8 bits, rows unfiltered, one IDAT."""
+    height, width = pixels.shape[:2]
+    header = struct.pack(">IIBBBBB", width, height, 8, 0 if pixels.ndim == 2 else 2, 0, 0, 0)
+    rows = pixels.reshape(height, -1)
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)  # a 0 before each: no filter
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in parts)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _row(images: Tensor, value_range: Range, columns: int) -> Pixels:
+    """uint8 ``[height, width, C]``: images side by side, each point a square, with lines between and where there is none."""
+    low, high = value_range
+    shares = ((images.double() - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0, 1)
+    points = (255 * shares).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    count, height, width, colours = points.shape
+    size = -(-SIDE // max(height, width))
+    large = points.repeat(size, axis=1).repeat(size, axis=2)
+    row = np.full((height * size, columns * (width * size + LINE) + LINE, colours), SHADE, np.uint8)
+    for number in range(count):
+        left = LINE + number * (width * size + LINE)
+        row[:, left : left + width * size] = large[number]
+    return row

@@ -1,0 +1,170 @@
+"""The threat card of a record: under which assumptions a figure was obtained."""
+
+from __future__ import annotations
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from fedguard.bench.records.schema.types import Amount, Anything, Count, Number, Share
+
+
+class Dissimilarity(TypedDict):
+    """How much the clients differ; the error is of an estimate, where there are many of them.
+
+    Attributes:
+        label_distance: mean distance of a client's shares of labels from everybody's; 0 alike, 1 disjoint.
+        gradient_dissimilarity: mean squared distance of the clients' first gradients from their mean, in squared lengths of
+            that mean.
+        smallest_client, median_client, largest_client: in examples.
+        gradient_clients: of how many clients the gradients were taken.
+        gradient_error: standard error of ``gradient_dissimilarity``, where not all were asked.
+    """
+
+    label_distance: Number
+    gradient_dissimilarity: Number
+    smallest_client: Count
+    median_client: Count
+    largest_client: Count
+    gradient_clients: NotRequired[Count]
+    gradient_error: NotRequired[Number]
+
+
+class Root(TypedDict):
+    """Clean data at the server, in examples.
+
+    Attributes:
+        examples: how many.
+        overlap_with_test, overlap_with_clients: how many of them are among the test examples, and the clients' own.
+    """
+
+    examples: Count
+    overlap_with_test: Count
+    overlap_with_clients: Count
+
+
+class Session(TypedDict):
+    """The parameters of a session of secure aggregation, in clients.
+
+    Attributes:
+        clients: in the sum.
+        neighbours: with whom each shares masks.
+        threshold: shares that rebuild a secret.
+        quorum: signatures over one set of survivors before a share leaves; 0 without.
+        survivors: the fewest with which a round can end.
+    """
+
+    clients: Count
+    neighbours: Count
+    threshold: Count
+    quorum: Count
+    survivors: Count
+
+
+class ProtocolCard(TypedDict):
+    """See `fedguard.bench.running.protocol.protocol_card`.
+
+    Attributes:
+        in_words: the protocol in a sentence.
+        colluding: how many clients may collude with the server.
+        dropout: how clients fall silent; null if none does.
+        session: the parameters of a session.
+        anonymity: the fewest clients in any sum if nobody drops out, less those that may collude.
+        kept_by_protocol: to how few honest ones a server that lies about who dropped out can bring that down; null for
+            group tests.
+        norm_bound: the length of an update that the protocol is taken to enforce; null without.
+        labels: what is assumed or not protected, in short.
+    """
+
+    in_words: str
+    colluding: Count
+    dropout: Anything | None
+    session: Session
+    anonymity: int
+    kept_by_protocol: int | None
+    norm_bound: NotRequired[Number | None]
+    labels: list[str]
+
+
+class ThreatCard(TypedDict):
+    """Under which assumptions a figure was obtained; see `fedguard.bench.running.card`.
+
+    Attributes:
+        in_words: who attacks and what they see, in a sentence.
+        attack: with its parameters; null if nobody attacks.
+        goal: untargeted, backdoor ...; of attacks on the clients' privacy reconstruction, labels, membership or property.
+        acts_on: what the attack tampers with: data, local training, update, participation.
+        attack_sees, granted: what the attack looks at, and what the threat model grants it.
+        observer: who infers, and from what; null if nobody does.
+        collusion: whether the malicious clients share what they see.
+        attacker_data: which data the attacker has.
+        first_round, last_round, every: when the attack acts, in rounds.
+        clients, per_round: how many there are, and take part in a round.
+        sampling: how those are drawn.
+        true_f, told_f, f_known: malicious clients, how many the rule reckons with, and whether it was told.
+        rows, told_per_round: what the rule gets in a round, and how many malicious ones it reckons with there.
+        defense: with its parameters.
+        rule_needs: by stage, the alternatives of what it must see.
+        server_sees, server_shown: what the rule looks at, and what architecture and protocol show the server.
+        unproven: preconditions of the rule's guarantees that do not hold, in words.
+        root_data: the server's clean data; null if it has none.
+        preparation: what prepares the examples, and what that rests on.
+        partition: how the data are dealt.
+        architecture: of parties that train in simulated time.
+        algorithm: the federated algorithm.
+        secure_aggregation: its mode.
+        protocol: null if updates are sent in the clear.
+        privacy, noise: the kind of noise, and who adds it.
+        epsilon, epsilon_note: what the noise proves, and what that covers; null without guarantee.
+        ensemble: of a worst case, the attacks among which it was chosen.
+    """
+
+    in_words: str
+    attack: str | None
+    goal: str | None
+    acts_on: list[str]
+    attack_sees: list[str]
+    observer: Anything | None
+    granted: list[str]
+    collusion: bool
+    attacker_data: str | None
+    first_round: Count | None
+    last_round: Count | None
+    every: Count | None
+    clients: Count
+    per_round: Count
+    sampling: str
+    true_f: Count
+    told_f: Count
+    f_known: bool
+    rows: Count
+    told_per_round: Count
+    defense: str
+    rule_needs: dict[str, list[list[str]]]
+    server_sees: list[str]
+    server_shown: list[str]
+    unproven: list[str]
+    root_data: Root | None
+    preparation: NotRequired[dict[str, str]]
+    partition: str
+    architecture: NotRequired[str]
+    algorithm: str
+    secure_aggregation: str
+    protocol: ProtocolCard | None
+    privacy: str
+    noise: str | None
+    epsilon: Amount | None
+    epsilon_note: str
+    ensemble: NotRequired[str]
+
+
+class MeasuredCard(ThreatCard):
+    """With what only the training tells.
+
+    Attributes:
+        worst_hostile_share: the largest share of malicious updates in a round.
+        dissimilarity: how much the clients differ, measured.
+    """
+
+    worst_hostile_share: Share
+    dissimilarity: Dissimilarity

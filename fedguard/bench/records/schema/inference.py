@@ -1,0 +1,234 @@
+"""What an attack on the clients' privacy found, target by target; see `fedguard.metrics`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from fedguard.bench.records.schema.types import Change, Count, Number, Share
+
+
+class Given(TypedDict):
+    """What the attack was given.
+
+    Attributes:
+        sees: what the attack looks at.
+        round, rounds: the round that it watched, null where it watched others; and how many it did.
+        accuracy_of_the_model: in that round.
+        vector: what it looks at, in words.
+        examples, local_steps: what a client trains on in a round.
+        labels: whether it was told the labels.
+        candidates: among how many examples it tells members.
+        transforms: what clients do to their updates.
+        worker_momentum: the coefficient of the clients' momentum.
+    """
+
+    sees: list[str]
+    round: Count | None
+    rounds: Count
+    accuracy_of_the_model: Share
+    vector: str
+    examples: Count
+    local_steps: Count
+    labels: bool
+    candidates: Count | None
+    transforms: list[str]
+    worker_momentum: NotRequired[Number]
+
+
+class Spread(TypedDict):
+    """Over the inputs of one target; the half width of a 95 % interval is None for a single one.
+
+    Attributes:
+        mean, half_width: over the inputs.
+        values: of each input.
+    """
+
+    mean: Number
+    half_width: Number | None
+    values: list[Number]
+
+
+class Rate(TypedDict):
+    """A share with its interval; both None where it cannot be told, and why.
+
+    Attributes:
+        value, interval: the share, and its 95 % interval.
+        why: it cannot be told.
+    """
+
+    value: Share | None
+    interval: Annotated[list[Share], Field(min_length=2, max_length=2)] | None
+    why: NotRequired[str]
+
+
+class Scores(TypedDict):
+    """Ascending.
+
+    Attributes:
+        members, non_members: what the attack said of each, ascending.
+    """
+
+    members: list[float]
+    non_members: list[float]
+
+
+class Rebuilt(TypedDict):
+    """One target of a reconstruction: lengths of lists are numbers of inputs, psnr and gain are dB.
+
+    Attributes:
+        clients: whose inputs they are.
+        images, claimed, not_finite: inputs there were, were claimed, and were no numbers.
+        matching: for each true input which claim it is compared with.
+        psnr: in dB.
+        ssim: of images, at most 1.
+        exact: how many inputs are exact.
+        label_accuracy: the share of labels that is right.
+        baselines: PSNR of trivial guesses, in dB.
+        best_baseline: the best of them.
+        gain: PSNR above it, in dB.
+        recovered: the share of the inputs that is exact.
+    """
+
+    clients: list[Count]
+    images: Count
+    claimed: Count
+    not_finite: Count
+    matching: list[Count | None]
+    psnr: Spread
+    ssim: Spread | None
+    exact: Count
+    label_accuracy: Share | None
+    baselines: dict[str, Number]
+    best_baseline: str
+    gain: Spread
+    recovered: Share
+
+
+class Recognised(TypedDict):
+    """One target of a membership inference.
+
+    Attributes:
+        clients: whose examples they are.
+        members, non_members, not_numbers: candidates, and scores that are no numbers.
+        auc: the area under the ROC.
+        tpr_at_1_percent, tpr_at_01_percent: members found at 1 % and at 0.1 % false alarms.
+        roc: pairs of false and true positive rates.
+        scores: earlier versions did not keep them.
+    """
+
+    clients: list[Count]
+    members: Count
+    non_members: Count
+    not_numbers: Count
+    auc: Rate
+    tpr_at_1_percent: Rate
+    tpr_at_01_percent: Rate
+    roc: list[Annotated[list[Share], Field(min_length=2, max_length=2)]]
+    scores: NotRequired[Scores]
+
+
+class Labelled(TypedDict):
+    """One target whose labels were inferred.
+
+    Attributes:
+        clients: whose labels they are.
+        examples, claimed: how many there were, and were claimed.
+        accuracy: the share of the labels that is right.
+        exact: whether all are.
+        count_error: by class, claimed less true.
+        trivial: the accuracy of the best guess without looking.
+        gain: accuracy above it.
+    """
+
+    clients: list[Count]
+    examples: Count
+    claimed: Count
+    accuracy: Share
+    exact: bool
+    count_error: list[int]
+    trivial: Share
+    gain: Change
+
+
+class Suspected(TypedDict):
+    """One client of whom a property was inferred.
+
+    Attributes:
+        clients: who it is.
+        score: how sure the attack is.
+        holds: whether the property does.
+    """
+
+    clients: list[Count]
+    score: Number
+    holds: bool
+
+
+class _Attack(TypedDict):
+    """Of every goal.
+
+    Attributes:
+        attack: with its parameters.
+        server: whether it follows the protocol.
+        given: what it knew.
+        score: the figures over all targets; None where one has none.
+    """
+
+    attack: str
+    server: Literal["malicious", "curious"]
+    given: Given
+    score: dict[str, Number | None]
+
+
+class Reconstruction(_Attack):
+    """Inputs were rebuilt.
+
+    Attributes:
+        goal: of the attack.
+        targets: what was found, one by one.
+    """
+
+    goal: Literal["reconstruction"]
+    targets: list[Rebuilt]
+
+
+class Membership(_Attack):
+    """Examples were told from others.
+
+    Attributes:
+        goal: of the attack.
+        targets: what was found, one by one.
+    """
+
+    goal: Literal["membership"]
+    targets: list[Recognised]
+
+
+class Labels(_Attack):
+    """Labels were inferred.
+
+    Attributes:
+        goal: of the attack.
+        targets: what was found, one by one.
+    """
+
+    goal: Literal["labels"]
+    targets: list[Labelled]
+
+
+class Property(_Attack):
+    """A property of clients' data was inferred.
+
+    Attributes:
+        goal: of the attack.
+        targets: what was found, one by one.
+    """
+
+    goal: Literal["property"]
+    targets: list[Suspected]
+
+
+Inference = Annotated[Reconstruction | Membership | Labels | Property, Field(discriminator="goal")]

@@ -1,0 +1,82 @@
+"""What a run consists of, as its manifest has it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from fedguard.bench.records.schema.types import STRICT, Anything, CellId, Count, Time
+
+
+class Position(TypedDict):
+    """Where a cell stands in the matrix: attack, defense, and each other swept key.
+
+    Attributes:
+        cell: its id.
+        swept: the value of each swept key, in words.
+    """
+
+    cell: CellId
+    swept: dict[str, str]
+
+
+class Ensemble(TypedDict):
+    """A worst case: the attacks among which it chose, by their cells, and the seeds on which it did.
+
+    Attributes:
+        cell: its id.
+        seeds: those of the selection.
+        members: by cell, the attacks.
+    """
+
+    cell: CellId
+    seeds: list[Count]
+    members: dict[str, str]
+
+
+def _laid_out(manifest: Any) -> Any:
+    wanted = {"attack", "defense", *manifest["swept"]}
+    for number, position in enumerate(manifest["positions"]):
+        if missing := sorted(wanted - position["swept"].keys()):
+            raise ValueError(f"positions.{number}.swept: expected a value of {', '.join(missing)}")
+    if len(set(manifest["seeds"])) < len(manifest["seeds"]):
+        raise ValueError("seeds: expected each of them once")
+    return manifest
+
+
+@with_config(STRICT)
+class Manifest(TypedDict):
+    """What a run consists of.
+
+    Attributes:
+        schema: of this document.
+        name: of the suite.
+        folder: where it lay, in which its plug-ins are looked for.
+        fedguard, results_version: what ran it; records of another results version are of other code.
+        created, started: when the run was begun, and when it was last gone on with, in seconds since 1970.
+        seeds: of the suite.
+        swept: the keys of the matrix.
+        positions: of the matrix, in its order.
+        corners: cells that others are compared with and that have no position.
+        tuning: how the defenses were tuned; None if they were not.
+        ensembles: the worst cases.
+    """
+
+    schema: Literal[1]
+    name: str
+    folder: NotRequired[str | None]
+    fedguard: str
+    results_version: Count
+    created: Time
+    started: Time
+    seeds: Annotated[list[Count], Field(min_length=1)]
+    swept: list[str]
+    positions: Annotated[list[Position], Field(min_length=1)]
+    corners: list[CellId]
+    tuning: NotRequired[Anything | None]
+    ensembles: NotRequired[list[Ensemble]]
+
+
+MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, AfterValidator(_laid_out)])

@@ -1,0 +1,236 @@
+"""The record of a trial: one that ran has a result, one that was refused or failed a reason."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from fedguard.bench.records.schema.card import MeasuredCard, ThreatCard
+from fedguard.bench.records.schema.result import Result
+from fedguard.bench.records.schema.types import STRICT, Amount, CellId, Count, Time, shallow
+
+
+class Stage(TypedDict):
+    """What one stage of the rounds took.
+
+    Attributes:
+        seconds, cpu_seconds: in all rounds.
+        calls: how often.
+    """
+
+    seconds: Amount
+    cpu_seconds: Amount
+    calls: Count
+
+
+class Cost(TypedDict):
+    """What a trial took; earlier versions did not measure its stages.
+
+    Attributes:
+        seconds, cpu_seconds: of the trial.
+        stages: by name; earlier versions did not measure them.
+        worker_peak_memory_bytes, worker_memory_limit_bytes: of the process that it ran in; null where they are not known, or
+            not limited.
+        update_bytes_sent: by all clients in all rounds.
+        protocol_bytes_sent, protocol_bytes_received: by all clients for secure aggregation.
+    """
+
+    seconds: Amount
+    cpu_seconds: Amount
+    stages: NotRequired[dict[str, Stage]]
+    worker_peak_memory_bytes: Count | None
+    worker_memory_limit_bytes: NotRequired[Count | None]
+    update_bytes_sent: Count
+    protocol_bytes_sent: Count
+    protocol_bytes_received: Count
+
+
+Environment = TypedDict(
+    "Environment",
+    {
+        "fedguard": str,
+        "torch": str,
+        "numpy": str,
+        "scipy": str,
+        "scikit-learn": str,
+        "python": str,
+        "platform": str,
+        "device": str,
+        "threads": Count,
+        "git_commit": str | None,
+        "code": NotRequired[dict[str, str]],
+        "data": NotRequired[str | None],
+        "changed": NotRequired[list[str]],
+        "started": Time,
+    },
+)
+Environment.__doc__ = """What made a record.
+
+Attributes:
+    fedguard, torch, numpy, scipy, scikit-learn, python, platform: versions, and the machine.
+    device, threads: on which it ran, and on how many.
+    git_commit: of the checkout; null outside of one.
+    code, data: digests of the code by module, and of the data.
+    changed: what the trial altered that later ones in its process would have found.
+    started: in seconds since 1970.
+"""
+
+
+class Flag(TypedDict):
+    """A red flag: its name, its number in the evaluation protocol, and what it says.
+
+    Attributes:
+        flag: its name.
+        number: in the evaluation protocol.
+        said: what is doubtful, and what to do.
+    """
+
+    flag: str
+    number: Count
+    said: str
+
+
+@with_config(ConfigDict(extra="allow", **STRICT))
+class Named(TypedDict):
+    """An algorithm with its parameters.
+
+    Attributes:
+        name: in the catalogue.
+    """
+
+    name: str
+
+
+@with_config(ConfigDict(extra="allow", **STRICT))
+class Task(TypedDict):
+    """Data, partition and model; ``partition_seed`` is None where each seed deals anew.
+
+    Attributes:
+        data, partition, model: what is learned, how it is dealt, and by what.
+        partition_seed: null where each seed deals anew.
+    """
+
+    data: Named
+    partition: Named
+    model: Named
+    partition_seed: Count | None
+
+
+@with_config(ConfigDict(extra="allow", **STRICT))
+class Training(TypedDict):
+    """The training; lengths in rounds.
+
+    Attributes:
+        rounds: how many.
+    """
+
+    rounds: Count
+
+
+@with_config(ConfigDict(extra="allow", **STRICT))
+class Config(TypedDict):
+    """The canonical configuration of a cell, of which this is what readers ask for.
+
+    Attributes:
+        task: what is learned.
+        clients: how many, and how many are malicious.
+        training: how.
+        attack: ``none`` if nobody attacks.
+        defense: its stages in order.
+    """
+
+    task: Task
+    clients: dict[str, Any]
+    training: Training
+    attack: Literal["none"] | Named
+    defense: list[Named]
+
+
+@with_config(STRICT)
+class _Record(TypedDict):
+    """Of every record; ``cell`` and ``seed`` say where it is stored.
+
+    Attributes:
+        schema: of this document.
+        cell, seed: where it is stored.
+        label: the cell in words.
+        results_version: of the code.
+        flags: what makes its figures doubtful.
+        environment: what made it.
+        units: of the figures.
+        config: the cell's configuration with every default.
+        sha256: of the record with this field empty.
+    """
+
+    schema: Literal[1]
+    cell: CellId
+    seed: Count
+    label: str
+    results_version: Count
+    flags: list[Flag]
+    environment: Environment
+    units: NotRequired[dict[str, str]]
+    config: Annotated[Config, AfterValidator(shallow)]
+    sha256: str
+
+
+@with_config(STRICT)
+class Ran(_Record):
+    """A trial that ran.
+
+    Attributes:
+        status: it ran.
+        reason: none.
+        threat_card: under which assumptions the figures hold.
+        result: what came out.
+        cost: what it took.
+    """
+
+    status: Literal["ok"]
+    reason: str | None
+    threat_card: MeasuredCard
+    result: Result
+    cost: Cost
+
+
+@with_config(STRICT)
+class NotRun(_Record):
+    """A trial that may not run, or that failed.
+
+    Attributes:
+        status: it may not run, or it failed.
+        reason: why, in words.
+        threat_card: as far as the configuration tells.
+        result, cost: none.
+    """
+
+    status: Literal["refused", "failed"]
+    reason: str
+    threat_card: ThreatCard
+    result: None
+    cost: None
+
+
+#: What is stored of a trial; its ``status`` tells which of the two it is.
+Record = Ran | NotRun
+
+
+def _fits_together(record: Any) -> Any:
+    """What is told twice is told alike."""
+    if record["status"] == "ok":
+        result, goal = record["result"], record["threat_card"]["goal"]
+        if len({len(column) for column in result["curve"].values()}) > 1:
+            raise ValueError("result.curve: expected as many rounds as figures")
+        found = result["inference"]
+        if found is not None and found["goal"] != goal:
+            raise ValueError(f"threat_card.goal: expected {found['goal']}, as the result has it")
+        if found is None and goal in ("reconstruction", "membership", "labels", "property"):
+            raise ValueError(f"result.inference: expected what a {goal} attack found")
+    return record
+
+
+RECORD: TypeAdapter[Record] = TypeAdapter(
+    Annotated[Annotated[Record, Field(discriminator="status")], AfterValidator(_fits_together)]
+)

@@ -1,0 +1,13 @@
+"""A finished or half-finished run, to be read. Here records are known and nothing else.
+
+run.py         a run: its records, rows and what is made of them
+answer.py      the headline: which defense holds, and where it fails
+matrix.py      attacks by defenses
+breakdown.py   curves over a swept key, and where half is lost
+trilemma.py    accuracy, privacy and robustness beside each other
+disclosure.py  what attacks on the clients' privacy found
+profile.py     where the time went
+compare.py     two runs, cell by cell: comparison.py, differences.py
+places.py      where a cell stands in the matrix, in words
+export.py      rows as CSV, JSON or Parquet
+"""

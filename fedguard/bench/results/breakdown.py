@@ -1,0 +1,381 @@
+"""Breakdown curves: a figure over a swept key, such as the number of malicious clients or the heterogeneity of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.places import setting
+from fedguard.bench.terminal.parted import fitting
+from fedguard.bench.terminal.plot import axis_of, chart, is_logarithmic
+from fedguard.bench.terminal.printed import Printed
+from fedguard.errors import UnknownName
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import Estimate, estimate
+
+#: Figures of which half can be lost: accuracies that a guess has too.
+ACCURACIES = ("final_accuracy", "best_accuracy")
+
+WORST = "worst of these"
+
+#: The key along which an attack fades to none.
+MALICIOUS = "clients.malicious"
+
+#: The rows of one point over seeds, each with the clean accuracy of its defense and chance, where these are known.
+Point = list[tuple[Mapping[str, Any], tuple[float, float] | None]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one seed shows along the key: the values at its points, and what they are measured against."""
+
+    values: tuple[float, ...]
+    clean: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One figure along the swept key.
+
+    Attributes:
+        attack, defense: of the cells on the curve; the attack may be `WORST`, the lowest of all at each point.
+        setting: the values of the other swept keys, as text.
+        entries: one per value of the key: an estimate over seeds, or why there is none.
+        half: where half of what the clean model has above chance is lost: the first such point of the mean curve, on the
+            line between two points; the first label past it where the key is no number; None if never.
+        half_width: of the 95 % interval of `half` over seeds; None where not every seed loses half, or on a logarithmic
+            axis.
+        area: the mean of (figure - chance) / (clean - chance) along the axis, by the trapezoidal rule; 1 is no loss at all.
+            None for a curve with a gap, or of one point.
+        until: the label of the last point that `half` and `area` know of.
+    """
+
+    attack: str
+    defense: str
+    setting: str
+    entries: tuple[Entry, ...]
+    half: float | str | None = None
+    half_width: float | None = None
+    area: Estimate | None = None
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Breakdown(Printed):
+    """The breakdown curves of a run.
+
+    Attributes:
+        name: of the run.
+        key: the swept key.
+        figure: a key of `fedguard.bench.results.matrix.FIGURES`.
+        labels: the key's values, in the order of the suite.
+        positions: the same as numbers; None where one is no number.
+        curves: one for each attack, defense and combination of the other swept keys.
+        worst: for each defense, the attack that hurts most at each point.
+
+    The clean model of a curve is its defense's own: without malicious clients where the key counts these and starts from 0,
+    else without attack at the first value of the key.
+    """
+
+    columns: ClassVar[int] = 200
+
+    name: str
+    key: str
+    figure: str
+    labels: tuple[str, ...]
+    positions: tuple[float, ...] | None
+    curves: tuple[Curve, ...]
+    worst: tuple[Curve, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per curve and point, the worst of all attacks among them, with shares in [0, 1].
+
+        Keys: attack, defense, setting, key, value, position (None where values are no numbers), mean, low and high (the ends of
+        its 95 % interval), status.
+        """
+        return [
+            {
+                "attack": curve.attack,
+                "defense": curve.defense,
+                "setting": curve.setting,
+                "key": self.key,
+                "value": label,
+                "position": None if self.positions is None else self.positions[number],
+                "mean": entry.estimate.mean if entry.estimate else None,
+                "low": entry.estimate.low if entry.estimate else None,
+                "high": entry.estimate.high if entry.estimate else None,
+                "status": entry.status,
+            }
+            for curve in (*self.curves, *self.worst)
+            for number, (label, entry) in enumerate(zip(self.labels, curve.entries, strict=True))
+        ]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One row per curve: where half is lost, and the area under it."""
+        return [
+            {
+                "attack": curve.attack,
+                "defense": curve.defense,
+                "setting": curve.setting,
+                "half": curve.half,
+                "half_interval": curve.half_width,
+                "area": curve.area.mean if curve.area else None,
+                "area_interval": curve.area.half_width if curve.area else None,
+                "until": curve.until,
+            }
+            for curve in (*self.curves, *self.worst)
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(f"{self.name}: {FIGURES[self.figure].heading} over {self.key}, means over seeds ± 95 %", "bold")
+        for where in dict.fromkeys(curve.setting for curve in self.curves):
+            if where:
+                yield Text(f"\n{where}", "bold")
+            yield from self._of_setting(where, options.max_width)
+        if self.figure in ACCURACIES:
+            yield Text(
+                "half: where half of the accuracy above chance is lost, on the line between points. area: the mean share of "
+                "it that is kept along the key, 1 for all."
+            )
+
+    def _of_setting(self, setting: str, room: int) -> Iterator[Table | Text]:
+        here = [curve for curve in (*self.curves, *self.worst) if curve.setting == setting]
+        groups: dict[str, list[Curve]] = {}
+        for curve in here:
+            groups.setdefault(curve.attack, []).append(curve)
+        if len(groups) <= 2:
+            groups.pop(WORST, None)
+        for attack, curves in groups.items():
+            yield from self._tables(attack, curves, room)
+        drawn = groups.get(WORST) or next(iter(groups.values()))
+        if len(self.labels) > 1 and drawn:
+            scale = FIGURES[self.figure].scale
+            lines = {
+                curve.defense: [scale * entry.estimate.mean if entry.estimate else None for entry in curve.entries]
+                for curve in drawn
+            }
+            axis = axis_of(self.positions, len(self.labels))
+            yield Text(chart(drawn[0].attack, lines, self.labels, axis, min(room, 72)))
+
+    def _tables(self, attack: str, curves: Sequence[Curve], room: int) -> Iterator[Table]:
+        """The curves of one attack: without the intervals of the points, or in several tables, where room is short."""
+        names = [attack, *(curve.defense for curve in curves)]
+        room -= max(map(len, names)) + 2
+        columns = self._columns(curves, True)
+        if sum(map(_width, columns)) > room:
+            columns = self._columns(curves, False)
+        for part in fitting([_width(column) for column in columns], room):
+            table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+            table.add_column(attack, no_wrap=True)
+            for column in columns[part]:
+                table.add_column(column[0], justify="right", no_wrap=True)
+            for number, name in enumerate(names[1:], start=1):
+                table.add_row(name, *(column[number] for column in columns[part]))
+            yield table
+
+    def _columns(self, curves: Sequence[Curve], intervals: bool) -> list[list[str]]:
+        """The columns of a table with their headings."""
+        columns = []
+        if self.figure in ACCURACIES:
+            columns.append(["half", *(_half(curve) for curve in curves)])
+            columns.append(["area", *(_area(curve, self.labels[-1]) for curve in curves)])
+        for number, label in enumerate(self.labels):
+            texts = [curve.entries[number].text() for curve in curves]
+            columns.append([label, *(text if intervals else text.partition(" ")[0] for text in texts)])
+        return columns
+
+
+def breakdown(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    references: Sequence[tuple[float, float] | None],
+    swept: Sequence[str],
+    key: str = "clients.malicious",
+    figure: str = "final_accuracy",
+) -> Breakdown:
+    """The breakdown curves of a run.
+
+    Args:
+        name: of the run, for the title.
+        rows: as `Run.rows` gives them.
+        references: for each row, the clean accuracy of its defense and chance; None where they are not known.
+        swept: the keys swept beside attack and defense.
+        key: one of them.
+        figure: a key of `fedguard.bench.results.matrix.FIGURES`.
+
+    Without malicious clients there is no attack, so there every attack's curve takes the value of the attack ``none``.
+
+    Raises:
+        UnknownName: the key is not swept, or there is no such figure.
+    """
+    if key not in swept:
+        raise UnknownName("swept key", key, swept, f"{name}: --over")
+    if figure not in FIGURES:
+        raise UnknownName("figure", figure, FIGURES)
+    others = [other for other in swept if other != key]
+    labels, positions = _axis(key, dict.fromkeys(str(row[key]) for row in rows))
+    found: dict[tuple[str, str, str], dict[str, Point]] = {}
+    for row, reference in zip(rows, references, strict=True):
+        curve = found.setdefault((setting(row, others), row["attack"], row["defense"]), {label: [] for label in labels})
+        curve[str(row[key])].append((row, reference))
+    nobody = labels[0] if positions and key == MALICIOUS and positions[0] == 0 else None
+    for (where, attack, defense), points in found.items():
+        if nobody is not None and attack != "none" and (where, "none", defense) in found:
+            points[nobody] = found[where, "none", defense][nobody]
+    laid_out = _LaidOut(key, figure, labels, positions)
+    curves = [laid_out.curve(*place, [points[label] for label in labels]) for place, points in found.items()]
+    return Breakdown(name, key, figure, labels, positions, tuple(curves), tuple(laid_out.worst(found, curves)))
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """The axis along which curves are made."""
+
+    key: str
+    figure: str
+    labels: tuple[str, ...]
+    positions: tuple[float, ...] | None
+
+    def curve(
+        self,
+        setting: str,
+        attack: str,
+        defense: str,
+        points: Sequence[Point],
+    ) -> Curve:
+        entries = tuple(self._entry([row for row, _ in point]) for point in points)
+        measured = next((n for n, entry in enumerate(entries) if entry.estimate is None), len(entries))
+        gap = any(entry.estimate for entry in entries[measured:])
+        until = self.labels[measured - 1] if measured else ""
+        traces = [] if self.figure not in ACCURACIES else self._traces(points[:measured])
+        if not traces:
+            return Curve(attack, defense, setting, entries, until=until)
+        mean = Trace(
+            tuple(_mean(values) for values in zip(*(trace.values for trace in traces), strict=True)),
+            _mean([trace.clean for trace in traces]),
+            _mean([trace.chance for trace in traces]),
+        )
+        halves = [self._half(trace) for trace in traces]
+        numbers = [half for half in halves if isinstance(half, float)]
+        linear = self.positions is not None and not is_logarithmic(self.positions)
+        spread = estimate(numbers).half_width if linear and numbers and len(numbers) == len(halves) else None
+        areas = [] if gap or measured < 2 else [one for trace in traces if (one := self._area(trace)) is not None]
+        return Curve(
+            attack, defense, setting, entries, self._half(mean), spread, estimate(areas) if areas else None, until
+        )
+
+    def worst(
+        self, found: Mapping[tuple[str, str, str], Mapping[str, Point]], curves: Sequence[Curve]
+    ) -> Iterator[Curve]:
+        """For each setting and defense, at each point the cells of the attack with the worst mean."""
+        for where, defense in dict.fromkeys((curve.setting, curve.defense) for curve in curves):
+            attacked = [c for c in curves if (c.setting, c.defense) == (where, defense) and c.attack != "none"]
+            if attacked:
+                chosen = [self._worst_at(number, attacked) for number in range(len(self.labels))]
+                points = [found[where, one.attack, defense][at] for one, at in zip(chosen, self.labels, strict=True)]
+                yield self.curve(where, WORST, defense, points)
+
+    def _worst_at(self, number: int, curves: Sequence[Curve]) -> Curve:
+        """An attack that failed or was not run might have been the worst; one that is refused is none."""
+        unknown = [curve for curve in curves if curve.entries[number].status in ("failed", "missing")]
+        measured = [curve for curve in curves if curve.entries[number].estimate]
+        sign = 1 if FIGURES[self.figure].more_is_better else -1
+        return (unknown or sorted(measured, key=lambda curve: sign * _value(curve.entries[number])) or list(curves))[0]
+
+    def _entry(self, rows: Sequence[Mapping[str, Any]]) -> Entry:
+        bad = [row["status"] for row in rows if row["status"] != "ok"]
+        values = [row[self.figure] for row in rows if row[self.figure] is not None]
+        if bad or not values:
+            return Entry(None, bad[0] if bad else "missing" if not rows else "ok")
+        return Entry(FIGURES[self.figure].estimate(values), "ok", FIGURES[self.figure])
+
+    def _traces(self, points: Sequence[Point]) -> list[Trace]:
+        """One trace per seed that has all the points."""
+        by_seed: dict[int, list[tuple[float, tuple[float, float] | None]]] = {}
+        for point in points:
+            for row, reference in point:
+                by_seed.setdefault(row["seed"], []).append((row[self.figure], reference))
+        traces = []
+        for seen in by_seed.values():
+            references = [reference for _, reference in seen if reference is not None]
+            if len(seen) < len(points) or not references:
+                continue
+            starts_clean = self.key == MALICIOUS and self.positions is not None and self.positions[0] == 0
+            clean = seen[0][0] if starts_clean else references[0][0]
+            traces.append(Trace(tuple(value for value, _ in seen), clean, references[0][1]))
+        return traces
+
+    def _half(self, trace: Trace) -> float | str | None:
+        threshold = trace.chance + (trace.clean - trace.chance) / 2
+        for number, value in enumerate(trace.values):
+            if value > threshold:
+                continue
+            if self.positions is None:
+                return self.labels[number]
+            if number == 0:
+                return self.positions[0]
+            before, (left, right) = trace.values[number - 1], self.positions[number - 1 : number + 1]
+            share = (before - threshold) / (before - value)
+            if is_logarithmic(self.positions):
+                return float(left * (right / left) ** share)
+            return left + share * (right - left)
+        return None
+
+    def _area(self, trace: Trace) -> float | None:
+        above = trace.clean - trace.chance
+        if above <= 0:
+            return None
+        axis = axis_of(self.positions, len(self.labels))
+        kept = [(value - trace.chance) / above for value in trace.values]
+        steps = [axis[i + 1] - axis[i] for i in range(len(kept) - 1)]
+        whole = math.fsum(step * (kept[i] + kept[i + 1]) / 2 for i, step in enumerate(steps))
+        return whole / math.fsum(steps)
+
+
+def _axis(key: str, labels: Iterable[str]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
+    """The values in the suite's order, and as numbers if all are; malicious clients, and numbers out of order, ascend."""
+    ordered = tuple(labels)
+    try:
+        numbers = [float(label) for label in ordered]
+    except ValueError:
+        return ordered, None
+    if key == MALICIOUS or sorted(numbers) not in (numbers, numbers[::-1]):
+        ordered = tuple(sorted(ordered, key=float))
+    return ordered, tuple(float(label) for label in ordered)
+
+
+def _width(column: Sequence[str]) -> int:
+    return max(map(len, column)) + 2
+
+
+def _half(curve: Curve) -> str:
+    if curve.half is None:
+        return "never" if curve.until else "-"
+    if isinstance(curve.half, str):
+        return curve.half
+    return f"{curve.half:.3g}" + ("" if curve.half_width is None else f" ±{curve.half_width:.2g}")
+
+
+def _area(curve: Curve, last: str) -> str:
+    if curve.area is None:
+        return "-"
+    spread = "" if curve.area.half_width is None else f" ±{curve.area.half_width:.2f}"
+    return f"{curve.area.mean:.2f}{spread}" + ("" if curve.until == last else f" to {curve.until}")
+
+
+def _value(entry: Entry) -> float:
+    assert entry.estimate is not None
+    return entry.estimate.mean
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,179 @@
+"""Compares two runs, seed by seed: what differs, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedguard.bench.results.comparison import LEVEL, Apart, Comparison, Difference, Setting
+from fedguard.bench.results.differences import apart
+from fedguard.bench.results.run import Run
+from fedguard.errors import UnknownName
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import paired, student
+
+Place = tuple[tuple[str, str], ...]
+Row = Mapping[str, Any]
+
+
+def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> Comparison:
+    """Compare b with a, position by position and seed by seed.
+
+    Positions are matched by what was swept, since configurations may differ on purpose. The differences b - a over common
+    seeds get Student's test; the p-values of all positions and figures together are adjusted by Benjamini and Hochberg (1995),
+    and the intervals by Benjamini and Yekutieli (2005), so that one leaves out 0 where its difference is decided, and there
+    alone. A position of which a seed was refused, failed or was not run is not compared, as in a matrix.
+
+    Args:
+        a, b: the runs.
+        figure: one key of `FIGURES` or several.
+
+    Raises:
+        UnknownName: there is no such figure.
+    """
+    figures = (figure,) if isinstance(figure, str) else tuple(dict.fromkeys(figure))
+    for name in figures:
+        if name not in FIGURES:
+            raise UnknownName("figure", name, FIGURES)
+    common = set(a.seeds) & set(b.seeds)
+    sides = (_positions(a, common), _positions(b, common))
+    judged = [
+        one
+        for name in figures
+        for place in dict.fromkeys((*sides[0], *sides[1]))
+        if (one := _at(dict(place), name, [side.get(place, []) for side in sides], (a, b), common)) is not None
+    ]
+    found = _adjusted([one for one in judged if isinstance(one, Difference)])
+    found.sort(key=lambda one: (figures.index(one.figure), -one.size))
+    only_one = tuple(one for one in judged if isinstance(one, Apart))
+    return Comparison(a.name, b.name, figures, tuple(found), only_one, tuple(_settings(a, b)), tuple(_warnings(a, b)))
+
+
+def comparable(a: Run, b: Run) -> bool:
+    """Whether the two have a position in common, whatever their configurations, that ran in both with each seed."""
+    ran = [
+        {place for place, rows in _positions(run, set()).items() if all(row["status"] == "ok" for row in rows)}
+        for run in (a, b)
+    ]
+    return bool(ran[0] & ran[1])
+
+
+def _positions(run: Run, common: set[int]) -> dict[Place, list[Row]]:
+    """The rows of each position, of the common seeds where there are any."""
+    found: dict[Place, list[Row]] = {}
+    for row in run.rows():
+        if not common or row["seed"] in common:
+            found.setdefault(_place(row, run), []).append(row)
+    return found
+
+
+def _place(values: Mapping[str, Any], run: Run) -> Place:
+    return tuple((key, str(values[key])) for key in ("attack", "defense", *sorted(run.swept)))
+
+
+def _at(
+    swept: Mapping[str, str], figure: str, sides: Sequence[Sequence[Row]], runs: Sequence[Run], common: set[int]
+) -> Difference | Apart | None:
+    """What one position shows of a figure; None where the figure is not of its attack, or on neither side."""
+    if not any(FIGURES[figure].fits(row["goal"]) for side in sides for row in side):
+        return None
+    why = [_lacking(*side, swept) for side in zip("ab", sides, runs, strict=True)]
+    absent = [said for said, side in zip(why, sides, strict=True) if not side]
+    if any(why):
+        return Apart(swept, figure, next(said for said in (*absent, *why) if said))
+    before, after = ({row["seed"]: row[figure] for row in side if row[figure] is not None} for side in sides)
+    if not before and not after:
+        return None
+    seeds = tuple(sorted(set(before) & set(after))) if common else ()
+    if not before or not after or (common and not seeds):
+        lacks = "a" if not before else "b" if not after else "every common seed of a or b"
+        return Apart(swept, figure, f"{lacks} has no such figure here")
+    return Difference(
+        swept=swept,
+        figure=figure,
+        a=FIGURES[figure].estimate([before[seed] for seed in seeds or before]),
+        b=FIGURES[figure].estimate([after[seed] for seed in seeds or after]),
+        paired=paired([after[seed] - before[seed] for seed in seeds]) if seeds else None,
+        differences=tuple(after[seed] - before[seed] for seed in seeds),
+        seeds=seeds,
+    )
+
+
+def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str]) -> str:
+    """Why a run has no figures at a position; empty if it has."""
+    if not rows:
+        unswept = sorted(set(swept) - {"attack", "defense", *run.swept})
+        return f"{name} does not sweep {', '.join(unswept)}" if unswept else f"not in {name}"
+    bad = next((row for row in rows if row["status"] != "ok"), None)
+    return f"{bad['status']} in {name}: {bad['reason']}" if bad else ""
+
+
+def _adjusted(found: Sequence[Difference]) -> list[Difference]:
+    """With the q-values, ``q_(i) = min over j >= i of min(1, m p_(j) / j)`` for the sorted p-values, and intervals that agree.
+
+    Of m tests BH decides the R with ``p <= R q / m``: intervals at the level ``1 - max(R, 1) q / m`` leave out 0 there alone.
+    """
+    from scipy.stats import false_discovery_control
+
+    tested = {number: one.paired.p_value for number, one in enumerate(found) if one.paired}
+    p_values = {number: value for number, value in tested.items() if value is not None}
+    if not p_values:
+        return list(found)
+    q_values = dict(zip(p_values, false_discovery_control(list(p_values.values())), strict=True))
+    decided = sum(value <= LEVEL for value in q_values.values())
+    level = 1 - max(decided, 1) * LEVEL / len(q_values)
+    return [
+        replace(one, q_value=float(q_values[n]), half_width=student(one.differences, level).half_width)
+        if n in q_values
+        else one
+        for n, one in enumerate(found)
+    ]
+
+
+def _settings(a: Run, b: Run) -> Iterator[Setting]:
+    """Keys that differ between the cells of common positions, and the seeds."""
+    if set(a.seeds) != set(b.seeds):
+        yield Setting("seeds", str(a.seeds), str(b.seeds), 0)
+    configs = [
+        {_place(position["swept"], run): _config(run, position["cell"]) for position in run.manifest["positions"]}
+        for run in (a, b)
+    ]
+    found: dict[str, list[tuple[str, str]]] = {}
+    shared = [(one, two) for place, one in configs[0].items() if one and (two := configs[1].get(place))]
+    for one, two in shared:
+        for key, was, now in apart(one, two):
+            found.setdefault(key, []).append((was, now))
+    for key, values in found.items():
+        yield Setting(key, *values[0], 0 if len(values) == len(shared) else len(values))
+
+
+def _config(run: Run, cell: str) -> Mapping[str, Any] | None:
+    """The configuration of a cell; None where it has no record."""
+    record = next((run.records[cell, seed] for seed in run.seeds if (cell, seed) in run.records), None)
+    return record["config"] if record else None
+
+
+#: What of a record's environment bears on its figures, and whether its values tell a reader anything.
+_MAKERS = {
+    "data": ("the data differ: pairs of seeds did not see the same examples", False),
+    "code": ("the code differs", False),
+    "torch": ("torch differs", True),
+    "device": ("the device differs", True),
+}
+
+
+def _warnings(a: Run, b: Run) -> Iterator[str]:
+    if a.manifest["results_version"] != b.manifest["results_version"]:
+        yield "the version of results differs: figures of two versions are not comparable"
+    for key, (said, telling) in _MAKERS.items():
+        one, two = (_made_with(run, key) for run in (a, b))
+        if one and two and one != two:
+            yield f"{said} ({', '.join(sorted(one))} in a, {', '.join(sorted(two))} in b)" if telling else said
+
+
+def _made_with(run: Run, key: str) -> set[str]:
+    """The values of a key of the environment, as text."""
+    found = [record["environment"].get(key) for record in run.records.values() if record["status"] == "ok"]
+    return {value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in found}

@@ -1,0 +1,245 @@
+"""What the comparison of two runs says: differences with their intervals, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.results.matrix import Entry
+from fedguard.bench.terminal.printed import Printed
+from fedguard.metrics.figures import FIGURES, Figure
+from fedguard.metrics.stats import ENOUGH, Estimate, Paired
+
+#: A difference counts as found where its q-value is at most this: about so large a share of what is found is chance.
+LEVEL = 0.05
+
+Q_SAID = (
+    f"p-value by Benjamini and Hochberg; of what has q <= {LEVEL:g}, about {100 * LEVEL:.0f} % may be chance. Intervals are as "
+    "wide as that asks for: one leaves out 0 just where q is that small; elsewhere the difference is undecided. This is for "
+    "exploration: a verdict is the gate's."
+)
+
+#: Of b against a. ``undecided`` is what chance may have made, ``untested`` what has no common seeds.
+Direction = Literal["better", "worse", "undecided", "identical", "untested"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One figure at one position of both matrices, b against a.
+
+    Attributes:
+        swept: attack, defense, and each other swept key.
+        figure: a key of `FIGURES`; means and differences are in the units of `Run.rows` (shares in [0, 1]).
+        a, b: over the common seeds; without any, over each run's own.
+        paired: of the differences b - a over common seeds; None without any.
+        seeds: the common seeds; differences: b - a on each of them.
+        half_width: of the interval of their mean, at a level that takes all that the comparison shows into account: it leaves
+            out 0 where the direction is decided, and there alone.
+        q_value: the p-value adjusted by Benjamini and Hochberg (1995) over all that the comparison shows.
+    """
+
+    swept: Mapping[str, str]
+    figure: str
+    a: Estimate
+    b: Estimate
+    paired: Paired | None
+    seeds: tuple[int, ...] = ()
+    q_value: float | None = None
+    differences: tuple[float, ...] = field(default=(), repr=False)
+    half_width: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its ends, cut where no difference of the figure can lie; None for too few pairs or without spread."""
+        if self.paired is None or not self.half_width or len(self.differences) < ENOUGH:
+            return None
+        bounds = FIGURES[self.figure].bounds
+        most = math.inf if bounds is None else bounds[1] - bounds[0]
+        return max(-most, self.paired.mean - self.half_width), min(most, self.paired.mean + self.half_width)
+
+    @property
+    def direction(self) -> Direction:
+        if self.paired is None:
+            return "untested"
+        if self.paired.mean == 0 and not self.paired.half_width:
+            return "identical"
+        return self.side if self.q_value is not None and self.q_value <= LEVEL else "undecided"
+
+    @property
+    def side(self) -> Literal["better", "worse"]:
+        """On which side the mean is, whether or not chance may have put it there."""
+        return "better" if (self.b.mean > self.a.mean) == FIGURES[self.figure].more_is_better else "worse"
+
+    @property
+    def size(self) -> float:
+        """By how much the means differ, whichever way."""
+        return 0.0 if self.paired is None else abs(self.paired.mean)
+
+    def words(self) -> str:
+        """``b is worse by 3.1 ± 1.2 points``."""
+        known = FIGURES[self.figure]
+        if self.paired is None:
+            return (
+                f"a {_text(known, self.a)}, b {_text(known, self.b)} {known.unit}".strip() + ": no common seed, no test"
+            )
+        if self.direction == "identical":
+            return "identical"
+        unit = known.unit_of_differences
+        pairs, mean = len(self.differences), abs(self.paired.mean)
+        few = "" if pairs >= ENOUGH else f" on {pairs} common {'seed' if pairs == 1 else 'seeds'}"
+        few = f" on each of {pairs} seeds" if self.half_width == 0 else few
+        said = " ".join(f"b is {self.side} by {known.text(mean)}{self._spread()} {unit}".split()) + few
+        return f"undecided: {said}" if self.direction == "undecided" else said
+
+    def _spread(self) -> str:
+        """``-9.0 +12.0`` around the size of the difference, or `` ± 12.0``; nothing without an interval."""
+        ends = self.interval
+        if ends is None or self.paired is None:
+            return ""
+        known, mean = FIGURES[self.figure], self.paired.mean
+        sides = (known.text(mean - ends[0]), known.text(ends[1] - mean))
+        below, above = sides if mean >= 0 else sides[::-1]
+        return f" ± {below}" if below == above else f" -{below} +{above}"
+
+    def as_row(self) -> dict[str, Any]:
+        """JSON, with shares in [0, 1]."""
+        one = self.paired
+        return {
+            **self.swept,
+            "figure": self.figure,
+            "a": self.a.mean,
+            "b": self.b.mean,
+            "difference": one.mean if one else None,
+            "low": self.interval[0] if self.interval else None,
+            "high": self.interval[1] if self.interval else None,
+            "seeds": list(self.seeds),
+            "p_value": one.p_value if one else None,
+            "q_value": self.q_value,
+            "direction": self.direction,
+            "words": self.words(),
+        }
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A position that cannot be compared, and why."""
+
+    swept: Mapping[str, str]
+    figure: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key of the configuration that differs between cells at the same position.
+
+    Attributes:
+        key: dotted, as in a suite.
+        a, b: its values; of several, those of the first position.
+        positions: at how many of those that both runs have.
+    """
+
+    key: str
+    a: str
+    b: str
+    positions: int
+
+
+@dataclass(frozen=True)
+class Comparison(Printed):
+    """Two runs, b against a.
+
+    Attributes:
+        a, b: names of the runs.
+        differences: what could be compared; figure by figure, what changed most stands first.
+        apart: what could not.
+        settings: how the configurations of what both have differ.
+        warnings: where data, code or versions differ.
+    """
+
+    a: str
+    b: str
+    figures: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    apart: tuple[Apart, ...]
+    settings: tuple[Setting, ...] = field(repr=False)
+    warnings: tuple[str, ...] = field(repr=False)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each position and figure that could be compared."""
+        return [one.as_row() for one in self.differences]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "figures": list(self.figures),
+            "differences": self.rows(),
+            "apart": [{**one.swept, "figure": one.figure, "why": one.why} for one in self.apart],
+            "settings": [vars(one) for one in self.settings],
+            "warnings": list(self.warnings),
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(f"a: {self.a}, b: {self.b}", "bold")
+        yield from (Text(f"{one.key}: {one.a} in a, {one.b} in b{_of(one.positions)}") for one in self.settings)
+        if not self.settings and self.differences:
+            yield Text("Their configurations do not differ.")
+        yield from (Text(f"{warning[0].upper()}{warning[1:]}.", "yellow") for warning in self.warnings)
+        if not self.differences:
+            yield Text("Nothing could be compared.", "yellow")
+        for figure in self.figures:
+            yield from self._of_figure(figure)
+        if any(one.q_value is not None and one.direction != "identical" for one in self.differences):
+            yield Text(f"q: {Q_SAID}")
+
+    def _of_figure(self, figure: str) -> Iterator[Table | Text]:
+        found = [one for one in self.differences if one.figure == figure]
+        told = [one for one in found if one.direction != "identical"]
+        if told:
+            yield Text(f"\n{FIGURES[figure].heading}, means over common seeds; what changed most first", "bold")
+            yield _table(told)
+        if len(told) < len(found):
+            yield Text(f"{FIGURES[figure].title}: {len(found) - len(told)} of {len(found)} positions are identical.")
+        apart = [one for one in self.apart if one.figure == figure]
+        if apart:
+            yield Text(f"\n{FIGURES[figure].title}, not compared:", "bold")
+            lines = reason_lines(((one.swept["attack"], one.swept["defense"], one.why) for one in apart), "positions")
+            yield from (Text(f"  {line}") for line in lines)
+
+
+def _of(positions: int) -> str:
+    return f" (at {positions} positions)" if positions else ""
+
+
+def _text(known: Figure, found: Estimate) -> str:
+    return Entry(found, "ok", known).text()
+
+
+def _table(found: Sequence[Difference]) -> Table:
+    known = FIGURES[found[0].figure]
+    others = [key for key in found[0].swept if key not in ("attack", "defense")]
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("attack", "defense", *others):
+        table.add_column(heading)
+    for heading in ("a", "b", "pairs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("b against a")
+    table.add_column("q", justify="right", no_wrap=True)
+    for one in found:
+        place = [one.swept["attack"], one.swept["defense"], *(one.swept.get(key, "") for key in others)]
+        means = [_text(known, one.a), _text(known, one.b), str(len(one.seeds))]
+        words = "no common seed, no test" if one.paired is None else one.words()
+        style = {"better": "green", "worse": "red"}.get(one.direction, "")
+        q = "" if one.q_value is None else f"{one.q_value:.2g}"
+        table.add_row(*(Text(text) for text in (*place, *means)), Text(words, style), q)
+    return table

@@ -1,0 +1,173 @@
+"""A run, to be read: rows, frames, tables. It reads records and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedguard.bench.records.reading import Damaged
+from fedguard.bench.records.schema import Manifest, Position, Ran, Record
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.breakdown import Breakdown, breakdown
+from fedguard.bench.results.matrix import Matrix, matrix
+from fedguard.bench.results.profile import Profile, profile
+from fedguard.bench.results.trilemma import Trilemma, trilemma
+from fedguard.errors import MissingExtra, escaped
+from fedguard.metrics.figures import FIGURES
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. Its records are read once, when they are first asked for."""
+
+    folder: RunFolder
+    manifest: Manifest = field(repr=False)
+
+    @classmethod
+    def open(cls, run: str | Path, store: str | Path = "runs") -> Run:
+        """Open a run by its name in the store or by its path.
+
+        Raises:
+            StoreError: there is none, or its manifest cannot be read.
+        """
+        folder = RunFolder.find(run, Path(store))
+        return cls(folder, folder.manifest())
+
+    @property
+    def name(self) -> str:
+        return escaped(self.folder.path.name)
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(self.manifest["seeds"])
+
+    @property
+    def swept(self) -> list[str]:
+        """The swept keys beside attack and defense."""
+        return [key for key in self.manifest["swept"] if key not in ("attack", "defense")]
+
+    @cached_property
+    def _read(self) -> tuple[dict[tuple[str, int], Record], dict[Path, Damaged]]:
+        cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["corners"])
+        broken: list[Damaged] = []
+        found = {(cell, seed): self.folder.read(cell, seed, broken.append) for cell in cells for seed in self.seeds}
+        return {trial: record for trial, record in found.items() if record is not None}, {
+            one.path: one for one in broken
+        }
+
+    @property
+    def records(self) -> dict[tuple[str, int], Record]:
+        """The records of this run's cells, corners included, by cell and seed."""
+        return self._read[0]
+
+    @cached_property
+    def ran(self) -> dict[tuple[str, int], Ran]:
+        """The records of those that ran."""
+        return {trial: record for trial, record in self.records.items() if record["status"] == "ok"}
+
+    def trials(self) -> Iterator[tuple[Mapping[str, str], Ran]]:
+        """What is swept, and the record, of each trial of the matrix that ran, in its order; corners are not among them."""
+        for position in self.manifest["positions"]:
+            found = (self.ran.get((position["cell"], seed)) for seed in self.seeds)
+            yield from ((position["swept"], record) for record in found if record is not None)
+
+    @property
+    def broken(self) -> list[Damaged]:
+        """Records that cannot be read, and why; `fedguard run` sets them aside and runs their trials again."""
+        return list(self._read[1].values())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each position of the matrix and each seed; a trial without record has the status ``missing``.
+
+        Keys: cell, attack, defense, each other swept key, seed, status, reason, goal (of the attack); each of
+        `fedguard.metrics.figures.FIGURES`; seconds, flags (names joined by spaces). Accuracies, rates and shares are in [0, 1];
+        None is what does not apply.
+        """
+        return [dict(row) for row in self._rows]
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return [self._row(position, seed) for position in self.manifest["positions"] for seed in self.seeds]
+
+    @cached_property
+    def figures(self) -> list[str]:
+        """The figures that any of its trials has, in the order of the table."""
+        return [name for name in FIGURES if any(row[name] is not None for row in self._rows)]
+
+    def frame(self) -> pandas.DataFrame:
+        """`rows` as a pandas data frame.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtra("run.frame()", "pandas", "dashboard") from None
+        return pd.DataFrame(self.rows())
+
+    def table(self, figure: str = "final_accuracy") -> Matrix:
+        """The matrix of attacks and defenses for one figure: mean over seeds with its interval."""
+        return matrix(self.name, self.rows(), self.swept, figure)
+
+    def breakdown(self, key: str = "clients.malicious", figure: str = "final_accuracy") -> Breakdown:
+        """One figure over a swept key, for each attack and defense and for the worst of the attacks.
+
+        Raises:
+            UnknownName: the key is not swept, or there is no such figure.
+        """
+        rows = self.rows()
+        return breakdown(self.name, rows, [self._reference(row) for row in rows], self.swept, key, figure)
+
+    def trilemma(self) -> Trilemma:
+        """Epsilon x worst-case accuracy x leakage, one point for each defense and combination of the other swept keys.
+
+        Raises:
+            ConfigError: the run has no attack on the clients' privacy.
+        """
+        return trilemma(self.name, self.rows(), self.swept)
+
+    def profile(self) -> Profile:
+        """Where the time went: what each stage of the rounds took, for each cell and over the whole run."""
+        return profile(self.name, self.ran, self.manifest["positions"])
+
+    def with_status(self, status: str) -> list[dict[str, Any]]:
+        """The rows that are ``ok``, ``refused``, ``failed`` or ``missing``."""
+        return [row for row in self.rows() if row["status"] == status]
+
+    def _reference(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
+        """The clean accuracy of the row's defense, and chance."""
+        record = self.ran.get((row["cell"], row["seed"]))
+        if record is None:
+            return None
+        result = record["result"]
+        clean = result["final_accuracy"] if row["attack"] == "none" else result["corners"]["clean_defense"]
+        return None if clean is None else (clean, result["chance"])
+
+    def _why_missing(self, cell: str, seed: int) -> str:
+        damaged = self._read[1].get(self.folder.record_path(cell, seed))
+        return "not run yet" if damaged is None else f"its record cannot be read: {damaged.why}"
+
+    def _row(self, position: Position, seed: int) -> dict[str, Any]:
+        record = self.records.get((position["cell"], seed))
+        return {
+            "cell": position["cell"],
+            **_ordered(position["swept"], ["attack", "defense", *self.swept]),
+            "seed": seed,
+            "status": record["status"] if record else "missing",
+            "reason": record["reason"] if record else self._why_missing(position["cell"], seed),
+            "goal": record["threat_card"]["goal"] if record else None,
+            **{name: figure.of(record) if record else None for name, figure in FIGURES.items()},
+            "seconds": record["cost"]["seconds"] if record and record["cost"] else None,
+            "flags": " ".join(flag["flag"] for flag in record["flags"]) if record else "",
+        }
+
+
+def _ordered(swept: dict[str, str], keys: Sequence[str]) -> dict[str, str]:
+    return {key: swept[key] for key in keys}

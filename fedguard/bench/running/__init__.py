@@ -1,0 +1,17 @@
+"""From a plan to records.
+
+check.py        a suite before it runs: what is legal, what is refused, how long it takes
+rehearsal.py    what only the data can tell about a cell, before it runs; limit.py, its limit in time
+execute.py      a plan with workers of its own
+runner.py       a whole suite: order, resume, failures, Ctrl-C; progress.py, what it says meanwhile
+selection.py    how an ensemble's worst attack is chosen
+engines/        where workers run: local.py, a pool on this machine
+worker.py       the process in which trials run; shared_state.py, what a trial may change there for others
+workbench.py    what the trials of one process share; budget.py, the memory that they may hold
+trial.py        one cell with one seed: train, measure, make the record
+inference/      a server that infers: where claim and truth meet
+references.py   one more training to compare with: the server alone
+card.py         the threat card of a cell; protocol.py, what it says of masks and noise
+code.py         digests of code and data; environment.py, the machine
+blame.py        whose plug-in an error came out of
+"""

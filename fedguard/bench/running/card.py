@@ -1,0 +1,84 @@
+"""The threat card: under which assumptions a figure was obtained, recorded for every cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedguard.bench.running.protocol import protocol_card
+from fedguard.config import Cell
+from fedguard.contracts import InferenceAttack, PoisonAttack
+from fedguard.visibility import exposed
+
+
+def threat_card(cell: Cell) -> dict[str, Any]:
+    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and malicious share."""
+    config, threat, attack = cell.config, cell.threat, cell.adversary
+    sampled = cell.participation
+    root = config.server.root_data
+    shown = exposed(cell.architecture.exposes, cell.mode, root > 0).server
+    return {
+        "in_words": threat_in_words(cell),
+        "attack": str(cell.named) if cell.named else None,
+        "goal": cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None,
+        "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],
+        "attack_sees": (cell.verdict.attack_sees | cell.verdict.inference_sees).names(),
+        "observer": config.observer.model_dump() if cell.inference else None,
+        "granted": threat.grants.names() if attack else [],
+        "collusion": attack is not None and cell.malicious > 1,
+        "attacker_data": _attacker_data(cell) if attack else None,
+        "first_round": threat.first_round if attack else None,
+        "last_round": threat.last_round if attack else None,
+        "every": threat.every if attack else None,
+        "clients": sampled.total,
+        "per_round": sampled.expected,
+        "sampling": sampled.sampling if sampled.expected < sampled.total else "all",
+        "true_f": cell.malicious if attack else 0,
+        "told_f": cell.told,
+        "f_known": config.clients.assumed_f != "unknown",
+        "rows": cell.rows,
+        "told_per_round": cell.told_rows,
+        "defense": str(cell.pipeline),
+        "rule_needs": {stage.name: [way.names() for way in stage.needs] for stage in cell.pipeline.stages},
+        "server_sees": cell.verdict.rule_sees.names(),
+        "server_shown": shown.names(),
+        "unproven": cell.pipeline.unproven(cell.rows, cell.told_rows),
+        "root_data": {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None,
+        "preparation": {"origin": cell.data.preparation.origin, "what": cell.data.preparation.what},
+        "partition": str(cell.partition),
+        **({"architecture": str(cell.architecture)} if cell.architecture.in_time else {}),
+        "algorithm": cell.training.algorithm.name,
+        "secure_aggregation": cell.mode.name,
+        "protocol": protocol_card(cell),
+        "privacy": cell.noise.name,
+        "noise": cell.noise.added_by,
+        "epsilon": None,
+        "epsilon_note": cell.noise.note(cell.protocol.masked),
+    }
+
+
+def threat_in_words(cell: Cell) -> str:
+    """Who attacks, and what they see."""
+    if cell.inference is None:
+        return repr(cell.threat_left) if cell.adversary else "Nobody is malicious."
+    attack, wants = cell.inference, cell.config.observer
+    who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
+    watched = {
+        "round": f"watches round {wants.round}",
+        "training": "watches every round",
+        "model": "takes the final model",
+    }[attack.watches]
+    told = ", and is told the labels" if wants.labels else ""
+    return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
+
+
+def _attacker_data(cell: Cell) -> str:
+    if cell.copying:
+        return "copies of honest clients' shares of the partition, which is among the honest alone"
+    return "the malicious clients' own share of the partition"
+
+
+def acts_on(attack: PoisonAttack) -> list[str]:
+    """What an attack tampers with: what it overrides of its contract."""
+    methods = {"poison": "data", "silent": "participation", "plan": "local training", "craft": "update"}
+    kind = type(attack)
+    return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]

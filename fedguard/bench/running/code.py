@@ -1,0 +1,119 @@
+"""Which code and which data made a record: so that a figure is never taken for that of code which has changed since."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sysconfig
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+from fedguard.config import Cell
+from fedguard.contracts import Algorithm, Data
+from fedguard.contracts.user_function import FAILURES
+from fedguard.errors import FedGuardError
+from fedguard.modules import imported
+from fedguard.tasks.data import forget, loaded
+
+#: Parts of FedGuard that read results and make none; of bench, its rooms.
+READERS = ("app", "commands", "examples")
+READING_ROOMS = ("results", "flags", "audits", "tuning", "gate", "explain", "terminal")
+#: Where installed modules lie, beside hundreds that are none of ours.
+_INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")}
+
+
+def code_of(cell: Cell) -> dict[str, str]:
+    """A digest for ``fedguard``, and one for each top-level module of other people whose algorithms the cell is built of.
+
+    A package is digested with all its Python files, a module with those beside it, which it may import; of an installed module
+    only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
+    ``network.there``.
+    """
+    parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
+    parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages]
+    there = cell.network.there if cell.network else None
+    parts.append(there)
+    modules = {name for part in parts if part is not None for name in part.modules}
+    trace = there.digest if there else None
+    return {
+        "fedguard": own_code(),
+        **{name: _of_module(name, cell.known.folder) for name in sorted(modules - {"fedguard"})},
+        **({} if trace is None else {"network.there": trace}),
+    }
+
+
+@lru_cache(maxsize=1)
+def own_code() -> str:
+    """The digest of FedGuard's own code, attacks and defenses with it."""
+    folders = [Path(folder) for part in ("", ".attacks", ".defenses") for folder in _folders(f"fedguard{part}")]
+    inside = {file: file.relative_to(folder).parts for folder in folders for file in folder.rglob("*.py")}
+    files = [
+        file for file, parts in inside.items()
+        if parts[0] not in READERS and (parts[0] != "bench" or parts[1] not in READING_ROOMS)
+    ]  # fmt: skip
+    assert files, f"none of FedGuard's files is in {folders}"
+    return _digest(files)
+
+
+def data_digest(data: Data) -> str | None:
+    """A digest of every example of a data set with its label and natural client, train and test; None where none can be loaded.
+
+    That of the user's own data covers classes and range as well, which no parameter tells.
+    """
+    with contextlib.suppress(FedGuardError):
+        return _of_data(data)
+    return None
+
+
+@lru_cache(maxsize=8)
+def _of_data(data: Data) -> str:
+    found, digest = loaded(data), hashlib.sha256()
+    clients = [part for part in (found.train.client, found.test.client) if part is not None]
+    for part in (found.train.x, found.train.y, found.test.x, found.test.y, *clients):
+        digest.update(str((part.dtype, tuple(part.shape))).encode())
+        digest.update(part.contiguous().numpy().tobytes())
+    if data.outside:
+        digest.update(str((found.classes, found.value_range, found.characters)).encode())
+    return digest.hexdigest()[:16]
+
+
+def forget_data() -> None:
+    """Let data of the user's own be read anew: a session may outlive their files."""
+    forget()
+    _of_data.cache_clear()
+
+
+def _of_module(name: str, beside: Path | None) -> str:
+    folders = _folders(name, beside)
+    if folders:
+        return _digest(file for folder in folders for file in Path(folder).rglob("*.py"))
+    file = getattr(_imported(name, beside), "__file__", None)
+    if file is None:
+        return _digest([])
+    return _digest(Path(file).parent.glob("*.py") if Path(file).parent not in _INSTALLED else [Path(file)])
+
+
+def _folders(package: str, beside: Path | None = None) -> list[str]:
+    return list(getattr(_imported(package, beside), "__path__", []))
+
+
+def _imported(name: str, beside: Path | None) -> ModuleType | None:
+    """The module; None where it cannot be imported, which whoever needs it will say."""
+    with contextlib.suppress(*FAILURES):
+        return imported(name, beside)
+    return None
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """Of the files' names and contents, 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda one: (one.name, str(one))):
+        digest.update(file.name.encode() + b"\0" + _content(file, file.stat().st_mtime_ns))
+    return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def _content(file: Path, changed: int) -> bytes:  # noqa: ARG001  part of the cache's key
+    return hashlib.sha256(file.read_bytes()).digest()

@@ -1,0 +1,183 @@
+"""Worker processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fedguard.bench.running.engines import Job, Said
+
+#: Seconds that a worker is given, beyond its limit, to write where it stands.
+GRACE = 0.5
+
+
+class LocalPool:
+    """``jobs`` workers, started at once so that they load their libraries while the suite is laid out.
+
+    A worker is replaced whose job takes too long, or changed what later jobs in the same process would find.
+
+    Args:
+        start: what every worker is told first: plug-in modules, and where to look for them.
+        timeout: seconds that a job may take; None for no limit.
+    """
+
+    def __init__(self, jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> None:
+        self._start = json.dumps({**start, "timeout": timeout})
+        self._timeout = timeout
+        self._heard: queue.Queue[tuple[_Worker, str | None]] = queue.Queue()
+        self._workers = [_Worker(self._start, self._heard) for _ in range(jobs)]
+
+    def free(self) -> int:
+        return sum(worker.job is None for worker in self._workers)
+
+    def submit(self, job: Job) -> None:
+        worker = next(worker for worker in self._workers if worker.job is None)
+        worker.give(job)
+
+    def wait(self, timeout: float) -> Said | None:
+        try:
+            worker, line = self._heard.get(timeout=timeout)
+        except queue.Empty:
+            return self._overdue()
+        if worker not in self._workers:  # its last words, after it was replaced
+            return self._overdue()
+        if line is None:
+            return self._lost(worker)
+        message = json.loads(line)
+        if "ready" in message:
+            worker.begin()
+        if worker.job is None or "ready" in message:
+            return None
+        said = Said(worker.job, message)
+        if "record" in message:
+            worker.job = None
+            if message["changed"]:
+                self._replace(worker)
+            return said
+        return self._overdue() or said
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def _lost(self, dead: _Worker) -> Said | None:
+        """Put a new worker in the place of one that died; its job is lost, nothing else."""
+        ended, job = dead.how_it_ended(), dead.job
+        if not dead.ready:  # it did not even start: another one would not either
+            raise RuntimeError(
+                f"a worker process ended before its first trial ({ended}): {' | '.join(dead.last_words(3))}"
+            )
+        self._replace(dead)
+        return (
+            None
+            if job is None
+            else Said(job, None, f"the worker process was lost: {ended}", "\n".join(dead.last_words()))
+        )
+
+    def _overdue(self) -> Said | None:
+        """End a worker whose job takes too long."""
+        if self._timeout is None:
+            return None
+        late = next((one for one in self._workers if one.busy_for() > self._timeout + GRACE), None)
+        if late is None or late.job is None:
+            return None
+        self._replace(late)
+        return Said(late.job, None, f"timed out after {self._timeout:g} s", "\n".join(late.last_words()))
+
+    def _replace(self, worker: _Worker) -> None:
+        self._workers[self._workers.index(worker)] = _Worker(self._start, self._heard)
+        worker.kill()
+
+
+class _Worker:
+    """One process, and the thread that reads what it says."""
+
+    def __init__(self, start: str, heard: queue.Queue[tuple[_Worker, str | None]]) -> None:
+        self.job: Job | None = None
+        self.ready = False
+        self._began = 0.0
+        self._heard = heard
+        self._errors: list[str] = []
+        # Its own session, so that Ctrl-C reaches the parent alone, which then ends the workers in order.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fedguard.bench.running.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self._send(start)
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._listen, self._collect_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        self._began = time.monotonic()
+        self._send(json.dumps(job))
+
+    def begin(self) -> None:
+        """It has loaded its libraries, and only now takes the job that it was given."""
+        self.ready = True
+        self._began = time.monotonic()
+
+    def busy_for(self) -> float:
+        """Seconds since it took its job; 0 without one."""
+        return time.monotonic() - self._began if self.ready and self.job is not None else 0.0
+
+    def kill(self) -> None:
+        """End it at once, with whatever processes its plug-ins have started."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, AttributeError):  # the second on Windows
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
+            self._process.kill()
+        self.how_it_ended()
+
+    def how_it_ended(self) -> str:
+        """Wait for the end, and let go of everything."""
+        code = self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=5)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def last_words(self, lines: int = 50) -> list[str]:
+        """What it last wrote to standard error: where it stood, if it was ended for taking too long."""
+        return self._errors[-lines:]
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died, and the listening thread says so
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._heard.put((self, line))
+        self._heard.put((self, None))
+
+    def _collect_errors(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._errors = [*self._errors[-50:], line.rstrip()]
+
+
+def default_jobs() -> int:
+    """As many workers as this process may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,238 @@
+"""The server of one trial that infers: what it sees of the watched rounds, and what it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.bench.running.inference.scores import headline, scored
+from fedguard.bench.running.inference.targets import Target, Targets, joined
+from fedguard.config import Cell
+from fedguard.contracts import (
+    Examples,
+    InferenceAttack,
+    InferenceView,
+    Observer,
+    Reconstruction,
+    RoundReport,
+    Setup,
+    Sight,
+    Watched,
+)
+from fedguard.errors import PreconditionError
+from fedguard.inference import inference_view
+from fedguard.rng import Rng
+from fedguard.tasks.classification import Classification
+from fedguard.tasks.network import Network
+from fedguard.tasks.shadows import Shadows
+
+#: Takes the pictures of one target: its name, what was claimed, and the truth.
+Album = Callable[[str, Reconstruction, Examples], None]
+
+
+class Curious:
+    """The server of one trial that infers.
+
+    Args:
+        setup: of the trial; its seed decides who is attacked and who is asked about.
+    """
+
+    def __init__(self, cell: Cell, setup: Setup, task: Classification) -> None:
+        assert cell.inference is not None
+        self._cell, self._setup, self._task = cell, setup, task
+        self._attack: InferenceAttack = cell.inference
+        self._sees, self._wants = cell.verdict.inference_sees, cell.config.observer
+        self._rng = setup.rng.child("inference")
+        self._alone = Sight.EACH_UPDATE in self._sees and self._attack.watches != "model"
+        self._targets = Targets(self._attack, self._alone, self._wants, setup, task, self._rng)
+
+    @property
+    def observer(self) -> Observer | None:
+        """How it touches the training."""
+        if self._attack.watches == "model":
+            return None
+        one = self._attack.watches == "round"
+        return Observer(self._wants.round if one else None, self._tampered if self._attack.active else None)
+
+    def check(self) -> None:
+        """Raise `PreconditionError` where the attack cannot work here, before anything is trained."""
+        targets = self._targets.planned
+        if not targets:
+            raise PreconditionError(
+                f"{self._attack.name}: expected clients in round {self._wants.round}; nobody takes part in it. Choose another "
+                "observer.round."
+            )
+        model = self._task.initial_model(self._setup.rng.child("model"))
+        self._attack.check(self._made(targets[0], model[None], 0))
+        if self._attack.goal == "property":
+            held = [self._attack.holds(target.truth) for target in targets]
+            if not 0 < sum(held) < len(held):
+                raise PreconditionError(
+                    f"{self._attack.name}: expected clients with the property and others without; {sum(held)} of {len(held)} "
+                    "have it. Choose another property or partition."
+                )
+
+    def inferred(self, reports: Sequence[RoundReport], model: Tensor, album: Album) -> dict[str, Any]:
+        """What the attack claims, compared with the truth.
+
+        Args:
+            reports: of the whole training.
+            model: float32 ``[d]``: the final model.
+
+        Returns:
+            attack, goal, server; given: what it was given; targets: the score of each that the server saw anything of;
+            score: their means.
+        """
+        watched = [report.watched for report in reports if report.watched is not None]
+        found: list[dict[str, Any]] = []
+        given: dict[str, Any] | None = None
+        for number, planned in enumerate(self._targets.planned):
+            target = self._targets.seen(planned, watched)
+            if target is None or not len(target.truth):
+                continue
+            rounds = [one for one in watched if self._has(one, target.clients)]
+            if not rounds and self._attack.watches != "model":
+                continue
+            view = self._view(target, rounds, model, number)
+            given = given or self._given(view, rounds, model)
+            claim = self._attack.infer(view)
+            score = scored(
+                self._attack,
+                claim,
+                target,
+                count=view.count,
+                classes=self._task.classes,
+                value_range=self._task.value_range,
+                reference=self._task.dataset.test,
+            )
+            if isinstance(claim, Reconstruction):
+                album(f"target-{number}", claim, target.truth)
+            found.append({"clients": list(target.clients), **score})
+        return {
+            "attack": str(self._attack),
+            "goal": self._attack.goal,
+            "server": "malicious" if self._attack.active else "curious",
+            "given": given,
+            "targets": found,
+            "score": headline(self._attack.goal, found),
+        }
+
+    def _has(self, one: Watched, clients: Collection[int]) -> bool:
+        """Whether the server has anything of these clients from a round."""
+        if self._alone:
+            return bool(set(clients) & set(one.clients))
+        return self._hiding(one, clients) is not None
+
+    def _hiding(self, one: Watched, clients: Collection[int]) -> Tensor | None:
+        """float32 ``[d]``: the mean over all sums that these clients' updates are in; None where there is none."""
+        if self._cell.trusted_server:
+            return one.aggregate
+        rows = [row for row, behind in enumerate(one.behind) if set(behind) & set(clients)]
+        if not self._setup.protocol.masked:
+            return one.updates.mean(0) if rows else None
+        sizes = torch.tensor([float(len(one.behind[row])) for row in rows])
+        return sizes @ one.rows[rows] / sizes.sum() if rows else None
+
+    def _view(self, target: Target, rounds: Sequence[Watched], model: Tensor, number: int) -> InferenceView:
+        """Of these rounds; what the workers' momentum makes of an update is undone as if it were their first."""
+        updates = victim_first(rounds, target.clients[0]) if rounds and self._alone else None
+        means = [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]
+        aggregates = torch.stack(means) if means else None
+        models = [one.sent for one in rounds] + [rounds[-1].after if rounds else model]
+        fresh = 1 / (1 - self._setup.training.worker_momentum)
+        return self._made(
+            target,
+            torch.stack(models),
+            number,
+            None if updates is None else fresh * updates,
+            None if aggregates is None else fresh * aggregates,
+        )
+
+    def _made(
+        self,
+        target: Target,
+        models: Tensor,
+        number: int,
+        updates: Tensor | None = None,
+        aggregates: Tensor | None = None,
+    ) -> InferenceView:
+        return inference_view(
+            "the server",
+            self._sees,
+            self._network.module,
+            models=models,
+            updates=updates,
+            aggregates=aggregates,
+            shape=self._task.shape,
+            classes=self._task.classes,
+            value_range=self._task.value_range,
+            plan=self._targets.plan,
+            counts=self._targets.counts(target, self._cell.trusted_server),
+            labels=target.truth.y if self._wants.labels else None,
+            candidates=target.candidates,
+            root=self._task.root,
+            adapt=self._setup.pipeline.adapt(self._network.module),
+            train=self._shadows,
+            rng=self._rng.child("attack", number),
+        )
+
+    def _tampered(self, model: Tensor) -> Tensor:
+        """What a malicious server sends instead of the model: one for all its victims, and with all candidates in mind."""
+        targets = self._targets.planned
+        if not targets:
+            return model
+        asked = [target.candidates for target in targets if target.candidates is not None]
+        first = replace(targets[0], candidates=joined(asked) if asked else None)
+        return self._attack.tamper(self._made(first, model[None], 0)).detach()
+
+    @cached_property
+    def _network(self) -> Network:
+        """One of the same kind, which has never seen an example."""
+        return Network(self._task.model, self._task.shape, self._task.classes, Rng(0), self._task.network.compute)
+
+    @cached_property
+    def _shadows(self) -> Shadows:
+        initial = self._task.initial_model(self._setup.rng.child("model"))
+        return Shadows.like(self._network, initial, self._setup, self._setup.noise_of_mean)
+
+    def _given(self, view: InferenceView, rounds: Sequence[Watched], model: Tensor) -> dict[str, Any]:
+        """What the attack was given, for the record: without it no figure means anything."""
+        sent = rounds[0].sent if rounds else model
+        return {
+            "sees": self._sees.names(),
+            "round": self._wants.round if self._attack.watches == "round" else None,
+            "rounds": len(rounds),
+            "accuracy_of_the_model": self._task.evaluate(sent).accuracy,
+            "vector": self._vector(view),
+            "examples": view.count,
+            "local_steps": view.steps,
+            "labels": self._wants.labels,
+            "candidates": len(view.candidates) if view.candidates else None,
+            "transforms": [str(stage) for stage in self._setup.pipeline.transforms],
+            "worker_momentum": self._setup.training.worker_momentum,
+        }
+
+    def _vector(self, view: InferenceView) -> str:
+        if self._attack.watches == "model":
+            return "the final model alone"
+        if self._alone:
+            return "one client's update"
+        if self._cell.trusted_server:
+            return "the noisy step of the published model"
+        return f"the mean of {len(view.counts)} clients' updates"
+
+
+def victim_first(watched: Sequence[Watched], victim: int) -> Tensor:
+    """float32 ``[T, n, d]``: the updates of each round, the victim's in row 0, of as many clients as each round has."""
+    n = min(len(one.clients) for one in watched)
+    rounds = []
+    for one in watched:
+        others = sorted((client, row) for row, client in enumerate(one.clients) if client != victim)
+        rows = [one.clients.index(victim), *(row for _, row in others)][:n]
+        rounds.append(one.updates[rows])
+    return torch.stack(rounds)

@@ -1,0 +1,92 @@
+"""Claims beside the truth: the score of each target, and the figures of a trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fedguard.bench.running.inference.targets import Target
+from fedguard.contracts import (
+    Examples,
+    Inference,
+    InferenceAttack,
+    Labels,
+    Membership,
+    Property,
+    Reconstruction,
+)
+from fedguard.errors import ContractError
+from fedguard.metrics.figures import number_at
+from fedguard.metrics.labels import label_score
+from fedguard.metrics.membership import auc, membership, pooled
+from fedguard.metrics.reconstruction import score as reconstruction_score
+
+#: By goal, the figures that a record's ``score`` holds, and where one target has them.
+HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
+    "reconstruction": {
+        "psnr": ("psnr", "mean"),
+        "ssim": ("ssim", "mean"),
+        "gain": ("gain", "mean"),
+        "label_accuracy": ("label_accuracy",),
+        "recovered": ("recovered",),
+    },
+    "labels": {"label_accuracy": ("accuracy",), "gain": ("gain",)},
+    "membership": {"auc": ("auc", "value")},
+}
+
+
+def scored(
+    attack: InferenceAttack,
+    claim: Inference,
+    target: Target,
+    *,
+    count: int,
+    classes: int,
+    value_range: tuple[float, float],
+    reference: Examples,
+) -> dict[str, Any]:
+    """How near a claim is to the truth.
+
+    Args:
+        count: how many examples the attack was told there are; so many it may claim, even where it was told too many.
+        reference: examples that are not the truth, for the mean baselines.
+
+    Raises:
+        ContractError: a claim of another kind than the attack's goal.
+    """
+    goal, truth = attack.goal, target.truth
+    if goal == "reconstruction" and isinstance(claim, Reconstruction):
+        found = reconstruction_score(claim, truth.x, truth.y, value_range=value_range, reference=reference, most=count)
+        return {**found, "recovered": found["exact"] / found["images"]}
+    if goal == "labels" and isinstance(claim, Labels):
+        return label_score(claim, truth.y, classes=classes, most=count)
+    if goal == "membership" and isinstance(claim, Membership) and target.members is not None:
+        return membership(claim.scores, target.members)
+    if goal == "property" and isinstance(claim, Property):
+        return {"score": claim.score, "holds": attack.holds(truth)}
+    raise ContractError(f"{attack.name} broke its contract: a {goal} attack returned {type(claim).__name__}.")
+
+
+def headline(goal: str, found: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The mean over targets of each figure; None where a target has none.
+
+    A property is told of each client; how well, shows over all of them. How many members are found at few false alarms is
+    that of all candidates together.
+    """
+    if goal == "property":
+        scores = torch.tensor([one["score"] for one in found], dtype=torch.float64)
+        holds = torch.tensor([one["holds"] for one in found], dtype=torch.bool)
+        return {"auc": auc(scores, holds)["value"]}
+    figures: dict[str, float | None] = {}
+    for name, path in HEADLINES[goal].items():
+        values = [number_at(one, path) for one in found]
+        known = [value for value in values if value is not None]
+        figures[name] = math.fsum(known) / len(known) if known and len(known) == len(values) else None
+    if goal == "membership":
+        together = pooled(found)
+        figures["tpr"] = together["tpr_at_1_percent"]["value"]
+        figures["tpr_01"] = together["tpr_at_01_percent"]["value"]
+    return figures

@@ -1,0 +1,150 @@
+"""Whose data an attack is about: who was there, what they used, and whom a membership inference is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fedguard.config.sections import ObserverSection
+from fedguard.contracts import Examples, InferenceAttack, LocalPlan, Setup, Watched
+from fedguard.rng import Rng
+from fedguard.tasks.classification import Classification
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an attack is to find.
+
+    Attributes:
+        clients: one client, or those that are hidden in what the server sees.
+        truth: the examples that they used in the watched round, or hold.
+        candidates, members: of a membership inference, whom it is asked about, and which of these were trained on.
+    """
+
+    clients: tuple[int, ...]
+    truth: Examples
+    candidates: Examples | None = None
+    members: Tensor | None = None
+
+
+class Targets:
+    """The targets of one trial.
+
+    Args:
+        alone: whether clients are attacked one by one; otherwise those in one sum together.
+        rng: draws victims and candidates.
+    """
+
+    def __init__(
+        self,
+        attack: InferenceAttack,
+        alone: bool,
+        wants: ObserverSection,
+        setup: Setup,
+        task: Classification,
+        rng: Rng,
+    ) -> None:
+        self._attack, self._alone, self._wants = attack, alone, wants
+        self._setup, self._task, self._rng = setup, task, rng
+
+    @cached_property
+    def plan(self) -> LocalPlan:
+        """How a client trains."""
+        return self._setup.local_plan
+
+    @cached_property
+    def planned(self) -> tuple[Target, ...]:
+        """The targets as they are known before the training; none where nobody takes part."""
+        clients = self._present
+        chosen = [clients[i] for i in self._rng.child("victims").numpy().permutation(len(clients)).tolist()]
+        if self._attack.goal != "property":
+            chosen = chosen[: self._wants.victims]
+        groups = [(client,) for client in chosen] if self._alone else [clients] if clients else []
+        return tuple(self._target(group, number) for number, group in enumerate(groups))
+
+    def seen(self, target: Target, watched: Sequence[Watched]) -> Target | None:
+        """The target as the server meets it in the watched round: those in one sum alone; None where it has nothing of it."""
+        if self._attack.watches != "round":
+            return target
+        (one,) = watched
+        there = [client for client in target.clients if client in one.clients]
+        if self._setup.protocol.masked:
+            there = next((list(row) for row in one.behind if set(row) & set(there)), [])
+        if not there:
+            return None
+        if set(there) == set(target.clients) or (self._attack.active and self._attack.goal == "membership"):
+            return replace(target, clients=tuple(there))  # the server has tampered for these candidates
+        return self._target(tuple(there), 0)
+
+    def counts(self, target: Target, trusted: bool) -> list[int]:
+        """How many examples each client claims; where noise hides how many there are, what is public of it."""
+        plan, sizes = self.plan, self._task.sizes
+        final = self._attack.watches == "model"  # it holds what all clients learned in all rounds
+        if plan.private is not None and plan.batch_size is not None:
+            one_batch = plan.steps == 1 and not final
+            expected = plan.batch_size if one_batch else round(plan.batch_size / plan.private.sample_rate)
+            return [expected] * len(target.clients)
+        if trusted:
+            usual = round(sum(sizes) / len(sizes))
+            if final:
+                return [usual] * len(target.clients)
+            expected = min(plan.batch_size or usual, usual) if plan.steps == 1 else usual
+            return [expected] * self._setup.participation.expected
+        return [used for client in target.clients if (used := len(self._used(client)))]
+
+    @cached_property
+    def _present(self) -> tuple[int, ...]:
+        """Who takes part in the watched round; in any round, for an attack that looks at more than one."""
+        rounds = range(1, self._setup.training.rounds + 1)
+        if self._attack.watches == "round":
+            rounds = range(self._wants.round, self._wants.round + 1)
+        take_part, rng = self._setup.participation, self._setup.rng
+        chosen = [take_part.choose(rng.child("participation", round), round) for round in rounds]
+        return tuple(sorted({client for one in chosen for client in one}))
+
+    def _target(self, clients: tuple[int, ...], number: int) -> Target:
+        truth = joined([self._used(client) for client in clients])
+        if self._attack.goal != "membership":
+            return Target(clients, truth)
+        rng = self._rng.child("candidates", number)
+        inside, outside = alike(truth, self._task.dataset.test, self._wants.candidates, rng)
+        order = torch.randperm(len(inside) + len(outside), generator=rng.child("order").torch())
+        return Target(clients, truth, joined([inside, outside])[order], order < len(inside))
+
+    def _used(self, client: int) -> Examples:
+        """What a client used in the watched round; all it has, where more than a round or the client itself is meant."""
+        if self._attack.watches != "round" or self._attack.goal == "property":
+            return self._task.examples(client)
+        rng = self._setup.rng.child("round", self._wants.round)
+        return self._task.examples_used(client, self.plan, rng)
+
+
+def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Examples, Examples]:
+    """Members and others with the same shares of each class, at most so many of either.
+
+    A client's labels differ from those of all examples; whoever is asked about both as they are tells them apart by the class
+    alone, which is no membership. Of class c there are ``m_c = min(members, k others)`` members, where k is how many members
+    there are in all for each other (1 at least), and ``floor(r m_c)`` others, with the largest r that all classes allow.
+    """
+    classes = sorted(set(members.y.tolist()))
+    counts = {c: (int((members.y == c).sum()), int((others.y == c).sum())) for c in classes}
+    times = max(1.0, len(members) / max(1, len(others)))
+    kept = {c: int(min(inside, times * outside)) for c, (inside, outside) in counts.items()}
+    ratio = min((counts[c][1] / kept[c] for c in classes if kept[c]), default=0.0)
+
+    def drawn(examples: Examples, share: Mapping[int, int], name: str) -> Examples:
+        order = torch.randperm(len(examples), generator=rng.child(name).torch())
+        rows = [order[examples.y[order] == c][: share[c]] for c in classes]
+        kept = torch.cat(rows) if rows else order[:0]
+        return examples[kept[torch.randperm(len(kept), generator=rng.child(name, "cut").torch())[:most]]]
+
+    return drawn(members, kept, "in"), drawn(others, {c: int(ratio * kept[c]) for c in classes}, "out")
+
+
+def joined(parts: Collection[Examples]) -> Examples:
+    """All examples of several parts, in order."""
+    return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

@@ -1,0 +1,157 @@
+"""What only the data can tell: does this cell's task come together at all?
+
+A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
+weights or noise may not fit the ring, a delta may be no promise among so many examples. Each
+distinct task is dealt once, each attack tampers with two examples, its trigger is put to the test set, and a client defends two
+examples, before anything runs. What does not come together is refused with the reason, like what the visibility check refuses.
+
+Texts are characters by number. Who changes them by a little, or looks for them by gradients, is refused: there is nothing
+between one character and the next.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.architectures.clients import client_context, planted_by
+from fedguard.architectures.local import started
+from fedguard.bench.running.inference.curious import Curious
+from fedguard.bench.running.limit import OutOfTime, at_most
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench, malicious_clients
+from fedguard.config import Cell
+from fedguard.contracts import ROOT, DataView, Examples, Setup, Sight, State
+from fedguard.contracts.returned import returned
+from fedguard.errors import ConfigError, PreconditionError
+from fedguard.privacy.accounting import check_delta
+from fedguard.rng import Rng
+from fedguard.tasks.classification import Classification
+from fedguard.tasks.network import flatten
+
+NO_TEXT = (
+    "makes inputs up, changes them by a little or finds them by gradients; the inputs here are characters by number. Take "
+    "other data."
+)
+
+
+def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:
+    """By cell id, why a cell cannot run on its data with this seed; cells that can are left out.
+
+    Args:
+        timeout: seconds for each cell. One that takes longer, and others with its attack, are left to their trials, whose
+            worker can be ended.
+    """
+    found, late, bench = dict[str, str](), set[str](), Workbench()
+    for cell in cells:
+        if str(cell.attack) in late:
+            continue
+        try:
+            with at_most(timeout):
+                reason = _why_not(cell, seed, bench)
+        except OutOfTime:
+            late.add(str(cell.attack))
+            continue
+        if reason is not None:
+            found[cell.id] = reason
+    return found
+
+
+def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+    try:
+        task = bench.task(cell, seed)
+        if cell.config.server.root_data:
+            task.examples(ROOT)
+        if cell.noise.unit:
+            units = cell.noise.units(cell.participation.total, sum(task.sizes))
+            check_delta(cell.noise.delta, units, cell.noise.unit)
+        setup = set_up(cell, seed, task)
+        setup.protocol.secure_aggregation.receiver(setup)
+        started(setup)
+        _defend(setup, task)
+        if cell.inference is not None:
+            if task.dataset.characters and cell.inference.goal == "reconstruction":
+                raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")
+            Curious(cell, setup, task).check()
+        if cell.attack is not None:
+            planted = planted_by(cell.attack, _tamper(cell, task, seed))
+            if planted is not None:
+                task.backdoor_success(task.initial_model(Rng(seed)), *planted)
+                _check_text(cell.attack.name, task, planted[0].apply(task.dataset.test.x[:2], task.value_range))
+    except (ConfigError, PreconditionError) as error:
+        return str(error)
+    return None
+
+
+def _tamper(cell: Cell, task: Classification, seed: int) -> State:
+    """Let one colluder poison two of its examples; the state with which it did.
+
+    Texts are all poisoned, and in the last round: a fault may have grown until then, and an attack may change few of them.
+    """
+    attack, malicious = cell.attack, sorted(malicious_clients(cell, seed))
+    if attack is None or not malicious:
+        return {}
+    view = DataView(
+        attack.name,
+        cell.verdict.attack_sees,
+        rng=Rng(seed),
+        round=cell.training.rounds if task.dataset.characters else 1,
+        position=0,
+        malicious=tuple(malicious),
+        classes=task.classes,
+        shape=task.shape,
+        value_range=task.value_range,
+        state={},
+        pool=tuple(task.examples(client) for client in malicious),
+        model=task.initial_model(Rng(seed)) if attack.every_round else None,
+        predict=_reading(task, attack.name).logits,
+    )
+    state = attack.prepare(view) if attack.every_round else view.state
+    if Sight.OWN_DATA in cell.verdict.attack_sees:
+        for examples in view.pool if task.dataset.characters else view.pool[:1]:
+            few = examples if task.dataset.characters else examples[torch.arange(min(2, len(examples)))]
+            poisoned = attack.poison(few, view.narrowed(view.party, view.granted, state=state))
+            poisoned = returned(attack, "poison", poisoned, Examples)
+            _check_text(attack.name, task, poisoned.x)
+    return state
+
+
+def _defend(setup: Setup, task: Classification) -> None:
+    """Let one client defend two of its examples, and the model itself for an update."""
+    model, few = task.initial_model(setup.rng), task.examples(0)[torch.arange(min(2, task.sizes[0]))]
+    for stage, transform in enumerate(setup.pipeline.transforms):
+        reading = replace(setup, task=_reading(task, transform.name))
+        few = transform.prepare(few, client_context(reading, stage, 0, 1, model, few))
+        few = returned(transform, "prepare", few, Examples)
+        _check_text(transform.name, task, few.x)
+        if transform.reads_data:
+            transform.apply(model, client_context(reading, stage, 0, 1, model, few))
+    for one in setup.pipeline.stages:
+        if one.makes_inputs and task.dataset.characters:
+            raise PreconditionError(f"{one.name} {NO_TEXT}")
+
+
+def _reading(task: Classification, owner: str) -> Classification:
+    """The task with a network that reads nothing but characters, and none at which a gradient is wanted."""
+    if not task.dataset.characters:
+        return task
+    network = copy.deepcopy(task.network)
+    network.flat = flatten(network.module)
+
+    def read(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if given[0].requires_grad:
+            raise PreconditionError(f"{owner} {NO_TEXT}")
+        _check_text(owner, task, given[0])
+
+    network.module.register_forward_pre_hook(read)
+    return replace(task, network=network)
+
+
+def _check_text(owner: str, task: Classification, x: Tensor) -> None:
+    low, high = task.value_range
+    if task.dataset.characters and not bool(((x == x.round()) & (low <= x) & (x <= high)).all()):
+        raise PreconditionError(f"{owner} {NO_TEXT}")

@@ -1,0 +1,240 @@
+"""A trial: one cell with one seed, from the data to the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.bench.records.record import identified
+from fedguard.bench.records.schema import Record
+from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.code import code_of, data_digest
+from fedguard.bench.running.environment import environment, peak_memory
+from fedguard.bench.running.inference.curious import Album, Curious
+from fedguard.bench.running.protocol import privacy_spent, sums
+from fedguard.bench.running.references import references
+from fedguard.bench.running.workbench import Workbench, malicious_clients
+from fedguard.config import Cell
+from fedguard.contracts import RoundReport, Setup, Stopwatch
+from fedguard.metrics.flags import raised
+from fedguard.metrics.minority import minorities
+from fedguard.metrics.trajectory import durability, summarise
+from fedguard.rng import Rng
+from fedguard.tasks.classification import Classification
+
+Corners = Mapping[str, float | None]
+#: Is told the round, of how many, and its accuracy where it was evaluated.
+Progress = Callable[[int, int, float | None], None]
+
+
+def silent(round: int, rounds: int, accuracy: float | None) -> None:
+    """Progress that nobody wants to hear."""
+
+
+def run_trial(
+    cell: Cell,
+    seed: int,
+    corners: Corners,
+    bench: Workbench | None = None,
+    *,
+    progress: Progress = silent,
+    clean_model: Callable[[], Tensor | None] = lambda: None,
+    album: Album = lambda name, claim, truth: None,
+) -> tuple[Record, Tensor]:
+    """Train a cell that may run, with one seed.
+
+    Args:
+        corners: final accuracies of the cells that it is compared with (`Cell.compared_with`), same seed, as far as known.
+        bench: what the trials of this process share; by default one of its own.
+        progress: called after each round.
+        clean_model: the final model of the cell without its attack, if it is stored; otherwise it is trained again where
+            a backdoor's success must be compared with it.
+        album: takes the pictures that an inversion made.
+
+    Returns:
+        the record, and the final model (float32 ``[d]``).
+
+    Raises:
+        ConfigError: the training needs more memory.
+    """
+    bench = bench or Workbench()
+    compared_with = references(cell, lambda one: bench.final(one, seed, lambda: _final_accuracy(one, seed, bench)))
+    started, stopwatch = time.time(), Stopwatch()
+    with stopwatch.stage("data"):
+        task = bench.task(cell, seed)
+    setup = replace(set_up(cell, seed, task), stopwatch=stopwatch)
+    curious = None
+    if cell.inference:
+        with stopwatch.stage("inference"):
+            curious = Curious(cell, setup, task)
+            setup = replace(setup, observer=curious.observer)
+    setup = bench.limited(cell, seed, setup)
+    with stopwatch.stage("measuring"):
+        measured = bench.dissimilarity(cell, seed)
+    reports, model = _run(setup, cell, progress)
+    with stopwatch.stage("scoring"):
+        result = _scores(cell, setup, task, reports)
+    result.update(_compared(cell, result["final_accuracy"], corners))
+    result["references"] = compared_with
+    result["inference"] = None
+    if curious:
+        with stopwatch.stage("inference"):
+            result["inference"] = curious.inferred(reports, model, album)
+    result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
+    card = threat_card(cell)
+    card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
+    card["dissimilarity"] = measured
+    card["epsilon"] = result["privacy"]["epsilon"] if result["privacy"] else None
+    stages = stopwatch.spent()
+    record: dict[str, Any] = {
+        "status": "ok",
+        "reason": None,
+        "threat_card": card,
+        "result": result,
+        "cost": {
+            "seconds": sum(stage["seconds"] for stage in stages.values()),
+            "cpu_seconds": sum(stage["cpu_seconds"] for stage in stages.values()),
+            "stages": stages,
+            "worker_peak_memory_bytes": peak_memory(),
+            "worker_memory_limit_bytes": bench.memory,
+            "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
+            "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
+            "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
+        },
+        "environment": {**environment(bench.compute.name), **_origin(cell), "started": started},
+    }
+    record["flags"] = raised(
+        result, {**card, "attack": None} if curious else card
+    )  # they are of attacks on the training
+    return identified(cell, seed, record), model
+
+
+def not_run(cell: Cell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:
+    """The record of a trial that was ``refused``, or that ``failed`` on a device."""
+    body: dict[str, Any] = {
+        "status": status,
+        "reason": reason,
+        "threat_card": threat_card(cell),
+        "result": None,
+        "cost": None,
+        "flags": [],
+    }
+    made = {**environment(device), **_origin(cell), "started": time.time()}
+    return identified(cell, seed, {**body, "environment": made})
+
+
+def _origin(cell: Cell) -> dict[str, Any]:
+    """Digests of the code and of the data."""
+    return {"code": code_of(cell), "data": data_digest(cell.data)}
+
+
+def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
+    """All that the cell's architecture needs."""
+    return Setup(
+        task=task,
+        pipeline=cell.pipeline,
+        attack=cell.attack,
+        malicious=malicious_clients(cell, seed) if cell.attack else frozenset(),
+        threat=cell.threat,
+        told=cell.told,
+        attack_sees=cell.verdict.attack_sees,
+        rule_sees=cell.verdict.rule_sees,
+        training=cell.training,
+        participation=cell.participation,
+        rng=Rng(seed),
+        evaluate_every=cell.config.evaluation.every,
+        protocol=cell.protocol,
+        network=cell.network,
+    )
+
+
+def _train(cell: Cell, seed: int, bench: Workbench) -> tuple[list[RoundReport], Tensor]:
+    return _run(bench.limited(cell, seed, set_up(cell, seed, bench.task(cell, seed))), cell, silent)
+
+
+def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
+    reports = []
+    model = torch.empty(0)
+    for report in cell.architecture.run(setup):
+        model = report.model
+        reports.append(report.without_model())
+        accuracy = report.evaluation.accuracy if report.evaluation else None
+        progress(report.round, cell.training.rounds, accuracy)
+    return reports, model
+
+
+def _final_accuracy(cell: Cell, seed: int, bench: Workbench) -> float:
+    return float(summarise(_train(cell, seed, bench)[0])["final_accuracy"])
+
+
+def _scores(cell: Cell, setup: Setup, task: Classification, reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """What the reports of the rounds say."""
+    result = summarise(reports)
+    result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
+    result["minority"] = minorities(task, reports, setup.malicious, result["class_accuracy"])
+    result["secure_aggregation"] = sums(cell, reports, setup.malicious)
+    result["privacy"] = privacy_spent(cell, setup, reports)
+    return result
+
+
+def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
+    """The corners; what the defense costs without attack; what the attack does under it, as lost data and as harm.
+
+    drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense: in the middle
+    the malicious clients send nothing, so that absence is what their data would have brought, and harm what they sent
+    instead.
+    """
+    here = {
+        (False, False): "clean_mean",
+        (False, True): "clean_defense",
+        (True, False): "attack_mean",
+        (True, True): "attack_defense",
+    }
+    attacked, defended = cell.attack is not None, cell.defended
+    all_six: dict[str, float | None] = {
+        name: corners.get(name) for name in (*here.values(), "silent_mean", "silent_defense")
+    }
+    all_six[here[attacked, defended]] = final
+    if not defended:  # the mean is its own undefended corner
+        for side in ("clean", "silent", "attack"):
+            all_six[f"{side}_defense"] = all_six[f"{side}_mean"]
+    clean, clean_mean, alone = all_six["clean_defense"], all_six["clean_mean"], all_six["silent_defense"]
+    return {
+        "corners": all_six,
+        "accuracy_drop": clean - final if attacked and clean is not None else None,
+        "absence": clean - alone if attacked and clean is not None and alone is not None else None,
+        "harm": alone - final if attacked and alone is not None else None,
+        "robustness_tax": clean_mean - clean if clean is not None and clean_mean is not None else None,
+    }
+
+
+def _backdoor(
+    cell: Cell,
+    seed: int,
+    setup: Setup,
+    reports: Sequence[RoundReport],
+    model: Tensor,
+    clean_model: Callable[[], Tensor | None],
+    bench: Workbench,
+) -> dict[str, Any]:
+    """How often the trigger works on other classes' test examples, less how often it does so on the unattacked model."""
+    planted = next((report.planted for report in reversed(reports) if report.planted is not None), None)
+    if planted is None:
+        return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None, "durability": None}
+    with setup.stopwatch.stage("references"):
+        clean = clean_model()
+        if clean is None or clean.shape != model.shape:
+            clean = _train(cell.corner(attacked=False, defended=True), seed, bench)[1]
+    with setup.stopwatch.stage("evaluation"):
+        raw, base = (setup.task.backdoor_success(one, *planted) for one in (model, clean))
+    return {
+        "attack_success": raw - base,
+        "attack_success_raw": raw,
+        "attack_success_clean": base,
+        "durability": durability(reports, cell.threat.last_round),
+    }

@@ -1,0 +1,113 @@
+"""What the trials of one process share: where they compute, what memory they may hold, and what need not be made twice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+from fedguard.bench.running.budget import within
+from fedguard.bench.running.environment import held_memory
+from fedguard.config import Cell
+from fedguard.contracts import Data, Model, Partition, Setup
+from fedguard.metrics.dissimilarity import dissimilarity
+from fedguard.rng import Rng
+from fedguard.tasks.classification import Classification
+from fedguard.tasks.compute import Compute
+
+Kept = TypeVar("Kept")
+
+#: Dealt tasks that are kept for the next cells, which mostly share one; under a limit of memory only one is.
+TASKS = 4
+
+#: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, and who holds
+#: copies of others' examples.
+_Key = tuple[Data, Model, Partition, int, Rng, int, frozenset[int]]
+
+
+class Workbench:
+    """One for each process that runs trials.
+
+    Args:
+        device: where the training and the evaluation compute, ``cpu`` or ``cuda``.
+        memory: bytes that the process may hold, see `fedguard.bench.running.budget`; None for no limit.
+    """
+
+    def __init__(self, device: str = "cpu", memory: int | None = None) -> None:
+        self.compute = Compute(device)
+        self.memory = memory
+        self._tasks: dict[_Key, Classification] = {}
+        self._held = 0
+        self._dissimilarity: dict[tuple[_Key, int], dict[str, float | int]] = {}
+        self._finals: dict[tuple[str, int], float] = {}
+
+    def task(self, cell: Cell, seed: int) -> Classification:
+        """The task of a cell, dealt out.
+
+        Raises:
+            ConfigError: data, partition, model and number of clients do not come together.
+        """
+        return self._task(_key(cell, seed))
+
+    def dissimilarity(self, cell: Cell, seed: int) -> dict[str, float | int]:
+        """How much the clients differ; see `fedguard.metrics.dissimilarity`."""
+        key, floats = _key(cell, seed), self.compute.floats
+
+        def measured() -> dict[str, float | int]:
+            return dissimilarity(self._task(key), key[4].child("dissimilarity"), floats)
+
+        return _kept(self._dissimilarity, (key, floats), TASKS, measured)
+
+    def limited(self, cell: Cell, seed: int, setup: Setup) -> Setup:
+        """The set-up within the limit of memory, if there is one.
+
+        Raises:
+            ConfigError: the training needs more.
+        """
+        if self.memory is None:
+            return setup
+        self.task(cell, seed)  # so that no other is held
+        engines, updates = within(setup, self.memory, self._held)
+        self.compute.memory = engines
+        return dataclasses.replace(setup, memory=updates)
+
+    def final(self, cell: Cell, seed: int, train: Callable[[], float]) -> float:
+        """The final accuracy of a reference, which ``train`` finds out; all trials of the process that need it share it."""
+        return _kept(self._finals, (cell.id, seed), None, train)
+
+    def _task(self, key: _Key) -> Classification:
+        data, model, partition, clients, rng, root, copying = key
+
+        def dealt() -> Classification:
+            split = rng.child("partition")
+            task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute)
+            self._held = held_memory() if self.memory is not None else 0
+            return task
+
+        return _kept(self._tasks, key, TASKS if self.memory is None else 1, dealt)
+
+
+def malicious_clients(cell: Cell, seed: int) -> frozenset[int]:
+    """The malicious clients, drawn so that more of them include fewer."""
+    drawn = Rng(seed).child("hostile").numpy().permutation(cell.config.clients.total)[: cell.malicious]
+    return frozenset(drawn.tolist())
+
+
+def _key(cell: Cell, seed: int) -> _Key:
+    fixed = cell.config.task.partition_seed
+    rng = Rng(seed if fixed is None else fixed)
+    copying = malicious_clients(cell, seed) if cell.copying else frozenset()
+    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data, copying
+
+
+_K = TypeVar("_K")
+
+
+def _kept(there: dict[_K, Kept], key: _K, most: int | None, make: Callable[[], Kept]) -> Kept:
+    """What stands under a key, made if it does not; the least recently used goes first."""
+    if key not in there:
+        while most is not None and len(there) >= most:
+            del there[next(iter(there))]
+        there[key] = make()
+    there[key] = there.pop(key)
+    return there[key]

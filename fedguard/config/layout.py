@@ -1,0 +1,175 @@
+"""The matrix of a suite, laid out: one cell per combination."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedguard.config.cells import Cell
+from fedguard.config.document import Document, Key, dotted, parse_yaml
+from fedguard.config.schema import CellConfig, Suite
+from fedguard.config.validation import place_of, validated
+from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.registry import Registry, installed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A suite laid out.
+
+    Attributes:
+        suite: the suite.
+        positions: each combination of the matrix: what was swept, as text, and the cell. Two may share a cell.
+        corners: cells that stand in no position, but that the four corners of others need.
+        known: the algorithms that the suite may name, its plug-ins among them.
+    """
+
+    suite: Suite
+    positions: tuple[tuple[dict[str, str], Cell], ...]
+    corners: tuple[Cell, ...]
+    known: Registry = dataclasses.field(repr=False)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell once, those first that others compare themselves with."""
+        unique = {cell.id: cell for cell in (*self.corners, *(cell for _, cell in self.positions))}
+        return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
+
+    def only(self, cells: Container[str]) -> Plan:
+        """The plan without the positions of other cells; what their corners need is kept."""
+        kept = tuple(position for position in self.positions if position[1].id in cells)
+        return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
+
+
+def plan(document: Document, suite: Suite, known: Registry | None = None) -> Plan:
+    """Lay out the matrix of ``suite``, which was read from ``document``.
+
+    Args:
+        known: the algorithms that it may name beside its plug-ins; by default the built-in and the installed ones.
+
+    Raises:
+        ConfigError: unknown keys, names or parameters, with the place where they stand.
+    """
+    places = [document.where(("plugins", one)) for one in range(len(suite.plugins))]
+    known = (known or installed()).with_modules(suite.plugins, document.folder, places)
+    for index, attack in enumerate(suite.tuning.attacks if suite.tuning else ()):
+        known.build("attack", attack, document.where(("tuning", "attacks", index)))
+    base = suite.model_dump(mode="json", by_alias=True, include=set(CellConfig.model_fields))
+    positions = []
+    for swept, data, where in _combinations(base, suite.matrix, document):
+        config = validated(CellConfig, data, document, where.get("", ()))
+        cell = Cell.build(config, known, _places(config, where, document))
+        labels = {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}
+        positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
+    _seeds_apart(suite, [cell for _, cell in positions])
+    _tuned_apart(suite, [cell for _, cell in positions], document)
+    return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), known)
+
+
+def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells that the four corners of ``cells`` need and that are not among them."""
+    known = {cell.id for cell in cells}
+    corners: dict[str, Cell] = {}
+    for cell in cells:
+        if not cell.verdict.reasons:
+            needed = [corner for corner in cell.compared_with.values() if corner.id not in known]
+            # The worst case against the mean would be another ensemble to train.
+            corners |= {corner.id: corner for corner in needed if not corner.ensemble}
+    return tuple(corners.values())
+
+
+def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
+    """An attack is never reported on the seeds on which it was chosen."""
+    for cell in cells:
+        both = set(cell.ensemble.choose_on() if cell.ensemble else ()) & set(suite.seeds)
+        if both:
+            raise ConfigError(
+                f"seeds: expected none of the seeds on which {cell.adversary} chooses; got {sorted(both)}. Take smaller ones."
+            )
+
+
+def _tuned_apart(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
+    """What was chosen among trainings on the clients' records tells of these, and an epsilon counts one training alone."""
+    private = any(cell.protocol.private for cell in cells)
+    if suite.tuning and suite.tuning.trained_on == "clients" and private:
+        raise ConfigError(
+            f"{document.where(('tuning',))}: the settings were chosen among trainings on the clients' records, and the epsilon "
+            "of protocol.privacy counts one training alone. Tune on public data and declare that (tuning.trained_on: public), "
+            "or leave out tuning or protocol.privacy."
+        )
+
+
+def override(document: Document, settings: Sequence[str]) -> Document:
+    """The document with ``a.b=value`` settings of the command line put in; values are YAML."""
+    data, keys = copy.deepcopy(document.data), set(document.settings)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {setting}: expected key=value, as in --set training.rounds=10.")
+        first, dot, rest = name.partition(".")
+        key = (first, rest) if first == "matrix" and dot else tuple(name.split("."))  # a swept key is one, dots and all
+        _put(data, key, parse_yaml(text, f"--set {name}")[0] if text else "", f"--set {name}")
+        keys.add(key)
+    return dataclasses.replace(document, data=data, settings=frozenset(keys))
+
+
+def _combinations(
+    base: Mapping[str, Any], matrix: Mapping[str, list[Any]], document: Document
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Key]]]:
+    """For each combination: what is swept, the settings, and where each swept value stands (the last one under "")."""
+    for key in matrix:
+        if key.partition(".")[0] not in CellConfig.model_fields:
+            raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
+    for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
+        data = copy.deepcopy(dict(base))
+        swept, where = {}, {}
+        for key, (index, value) in zip(matrix, chosen, strict=True):
+            place: Key = ("matrix", key, index)
+            _put(data, tuple(key.split(".")), value, document.where(place))
+            swept[key] = value
+            where[key] = where[""] = place
+        yield swept, data, where
+
+
+def _places(config: CellConfig, where: Mapping[str, Key], document: Document) -> dict[str, str]:
+    """Where the specs stand, for messages: in the matrix if they are swept, else at their own key."""
+    names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition")
+    places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
+    swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
+    for key in ("algorithm", *config.training.own):
+        at = where.get(f"training.{key}", where.get("training", ()))
+        places[f"training.{key}"] = place_of(document, at, ("training", key))
+    trained = [place for key, place in where.items() if key.partition(".")[0] == "training"]
+    places["training"] = place_of(document, trained[0] if trained else (), ("training",))
+    for name in ("secure_aggregation", "privacy"):
+        own = [place for key, place in where.items() if key == "protocol" or key.startswith(f"protocol.{name}")]
+        places[f"protocol.{name}"] = document.where(own[0] if own else ("protocol", name))
+    there = [place for key, place in where.items() if key == "network" or key.startswith("network.there")]
+    places["network.there"] = document.where(there[0] if there else ("network", "there"))
+    return {**places, "protocol": document.where(swept[0] if swept else ("protocol",))}
+
+
+def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
+    """Set a dotted key; on the way, a plain name such as ``iid`` becomes a mapping with that name."""
+    for part in key[:-1]:
+        below = data.setdefault(str(part), {})
+        if below is None:
+            below = data[str(part)] = {}
+        if isinstance(below, str):
+            below = data[str(part)] = {"name": below}
+        if not isinstance(below, dict):
+            raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {brief(below)}, not a mapping.")
+        data = below
+    data[str(key[-1])] = value
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        name = value.get("name", value.get("kind", ""))
+        rest = ", ".join(f"{key}={_short(one)}" for key, one in value.items() if key not in ("name", "kind"))
+        return f"{name}({rest})" if rest else str(name)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,97 @@
+"""Every message about what a suite may not say: one line with the place, what was expected and what came."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    ValidationError,
+)
+
+from fedguard.config.document import Document, Key, dotted
+from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.registry import misread
+
+Validated = TypeVar("Validated", bound=BaseModel)
+
+
+def validated(model: type[Validated], data: Mapping[str, Any], document: Document, at: Key = ()) -> Validated:
+    """``data`` as a ``model``; messages name ``at`` as the place, if it is given.
+
+    Raises:
+        ConfigError: one line with file, line, key, what was expected and what came.
+    """
+    try:
+        made = model.model_validate(data)
+    except ValidationError as error:
+        raise _explained(model, error, data, document, at) from None
+    for key, value in misread(data, made):
+        raise ConfigError(f"{place_of(document, at, key)}: expected a number; got {brief(value)}.")
+    return made
+
+
+def _explained(
+    model: type[BaseModel], error: ValidationError, data: Mapping[str, Any], document: Document, at: Key
+) -> ConfigError:
+    """The first of pydantic's complaints, in our words."""
+    first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    where = place_of(document, at, _without_branches(first["loc"], data))
+    if first["type"] in _UNKNOWN:
+        return UnknownName("key", str(first["loc"][-1]), _keys_at(model, first["loc"][:-1]), where)
+    said = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if first["type"] == "value_error":
+        came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {brief(first['input'])}"
+        return ConfigError(f"{where}: {said}{came}.")
+    return ConfigError(f"{where}: expected {said}; got {brief(first['input'])}.")
+
+
+#: pydantic's names for a key that does not exist, in a model and in a dataclass.
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def place_of(document: Document, at: Key, key: Key) -> str:
+    """Where a complaint about ``key`` stands; under a swept value it is that value's place, and the key beside it."""
+    where = document.where(at or key)
+    return f"{where} ({dotted(key)})" if at and key and key[-1] != at[-1] else where
+
+
+def _without_branches(loc: Key, data: Any) -> Key:
+    """pydantic's location without its names for the branches of unions: what leads somewhere in the data, or lacks there."""
+    key: list[str | int] = []
+    for part in loc:
+        listed = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+        if listed or (isinstance(data, Mapping) and part in data):
+            data = data[part]
+            key.append(part)
+        elif isinstance(data, Mapping) and part == loc[-1] and not _is_branch(part):
+            key.append(part)
+    return tuple(key)
+
+
+def _is_branch(part: str | int) -> bool:
+    """Whether a part of pydantic's location may name a branch of a union instead of a key."""
+    return isinstance(part, str) and (not part.isidentifier() or part in ("str", "int", "float") or part[0].isupper())
+
+
+def _keys_at(model: Any, key: Key) -> Iterable[str]:
+    """The keys that may stand in the section ``key`` of a model, where pydantic may have put in the branches of unions."""
+    sections = [model]
+    for part in key:
+        if isinstance(part, int):
+            continue  # the items of a list are alike
+        if _is_branch(part):
+            sections = [section for section in sections if section.__name__ == part] or sections
+            continue
+        hints = [get_type_hints(section).get(str(part)) for section in sections]
+        kinds = [kind for hint in hints for kind in (hint, *get_args(hint))]
+        sections = [kind for kind in kinds if hasattr(kind, "model_fields") or dataclasses.is_dataclass(kind)]
+    return [name for section in sections for name in _keys(section)]
+
+
+def _keys(section: Any) -> list[str]:
+    if dataclasses.is_dataclass(section):
+        return [field.name for field in dataclasses.fields(section)]
+    return [field.alias or name for name, field in section.model_fields.items()]

@@ -1,0 +1,153 @@
+"""Modes of secure aggregation: what the server has of a round's updates, and what it never sees.
+
+A mode is one class. What it hides is compared with what rules and attacks need before anything runs (`fedguard.visibility`);
+in a training it makes a `Receiver`, which stands between the clients and the server.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.sight import Sight
+from fedguard.contracts.wire import Received, Sent
+from fedguard.errors import require
+
+if TYPE_CHECKING:
+    from fedguard.contracts.architectures import Setup
+    from fedguard.contracts.noise import Federation
+
+#: What nobody sees under masks.
+SINGLE_UPDATES = Sight.EACH_UPDATE | Sight.HONEST_UPDATES
+#: What a server sees under masks, whatever the mode.
+MASKED_SUM = Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT
+
+
+class Receiver(ABC):
+    """A mode of secure aggregation in one training, with what its parties keep from round to round."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
+    @abstractmethod
+    def receive(self, sent: Sent) -> Received:
+        """What reaches the server of what the clients send. The memory of the updates may be used again."""
+
+
+class Masking(Algorithm):
+    """A mode of secure aggregation, with its parameters. What it does not say of sight is hidden."""
+
+    kind: ClassVar[str] = "masking"
+    #: What it takes from sight.
+    hides: ClassVar[Sight] = SINGLE_UPDATES | Sight.GROUP_SUMS
+    #: What it shows the server instead; a single update is never shown.
+    shows: ClassVar[Sight] = MASKED_SUM
+    #: What the server sees and the mode itself works with, so that no rule is given it.
+    kept_from_rules: ClassVar[Sight] = Sight.NOTHING
+    #: Whether the clients send masked vectors, of which the server sees sums.
+    masked: ClassVar[bool] = True
+    #: Whether the server sees several sums over one client.
+    overlapping: ClassVar[bool] = False
+    #: For threat cards: who sees what.
+    words: ClassVar[str]
+    #: What it costs the clients.
+    cost: ClassVar[str]
+    #: What to do about a rule that it hides too much from.
+    mend: ClassVar[str] = "Use mean or client_clipping >> mean, mask within groups, or switch masking off."
+    #: What to do about a rule that it gives too few rows; empty where nothing helps.
+    more_rows: ClassVar[str] = ""
+    #: Parameters for some 100 clients, by which it is shown what it leaves to run.
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def setting(self) -> Any:
+        """As a suite spells it, with every parameter; a parameter that is called like the mode stands for its name."""
+        values = self.parameters()
+        if not values:
+            return self.name
+        return values if self.name in values else {self.name: values}
+
+    @property
+    def undefended(self) -> Masking:
+        """The mode without what in it works against malicious clients."""
+        return self
+
+    @property
+    def of_larger_sums(self) -> Masking:
+        """A mode by which the plain mean comes to the same out of larger sums, so that fewer clients are enough."""
+        return self
+
+    def sessions(self, clients: int) -> int:
+        """Into how many disjoint sessions the clients of a round are dealt, their sizes differing by one at most."""
+        return 1
+
+    def rows(self, clients: int) -> int:
+        """How many rows the server's rule gets when so many clients take part."""
+        return min(self.sessions(clients), clients)
+
+    def check(self, federation: Federation) -> None:
+        """See to it that it can be run among these clients; nothing more to check unless it says so.
+
+        Raises:
+            ConfigError: parameters that exclude each other, or that do not fit clients, training or protocol.
+        """
+
+    def reasons(self, server: Sight) -> Iterator[str]:
+        """Why it cannot run beside a server that sees this: a line for each reason."""
+        return iter(())
+
+    def smallest_sum(self, federation: Federation) -> int:
+        """The fewest clients in a sum that the server can form of what it sees, if nobody drops out."""
+        return federation.size.expected
+
+    @abstractmethod
+    def receiver(self, setup: Setup) -> Receiver:
+        """What runs it in one training.
+
+        Raises:
+            ConfigError: it cannot keep its promise among these clients, or its sums do not fit the ring.
+        """
+
+
+class PlainReceiver(Receiver):
+    """Each update travels as it is; one row for each client that did not fall silent before it sent."""
+
+    def receive(self, sent: Sent) -> Received:
+        wire = sent.wire.without(sent.lost)
+        not_finite = tuple(client for client in sent.not_finite if client not in sent.lost)
+        arrived = (*wire.clients, *not_finite)
+        # Honest clients may fall silent too, so silence is not held against anybody: f follows from who sent. But an
+        # honest update is finite, so each dropped one was among the malicious ones that the server reckons with.
+        told = max(0, self.setup.told_among(len(arrived)) - len(not_finite))
+        claims = torch.tensor([self.setup.task.sizes[client] for client in wire.clients], dtype=torch.float64)
+        return Received(wire.updates, tuple((client,) for client in wire.clients), claims, told, arrived, wire)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Off(Masking):
+    """No masks: the server sees each update."""
+
+    name = "off"
+    hides = Sight.NOTHING
+    shows = Sight.NOTHING
+    masked = False
+    words = "The server sees each update, and malicious clients who tap the wire see those of the honest clients."
+    cost = "nothing: each update travels as it is"
+
+    def rows(self, clients: int) -> int:
+        return clients
+
+    def check(self, federation: Federation) -> None:
+        require(
+            federation.protocol.norm_bound is None,
+            "norm_bound: lengths are proven under masks, and secure_aggregation is off: the server sees them. Use the defense "
+            "clip(bound=...) >> mean.",
+        )
+
+    def receiver(self, setup: Setup) -> Receiver:
+        return PlainReceiver(setup)

@@ -1,0 +1,98 @@
+"""The network between the parties, as a suite describes it: how long things take, and who is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from fedguard.contracts.availability import Always, Availability
+
+_STRICT: dict[str, str] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow:
+    """Devices that take longer than the others.
+
+    Args:
+        share: of the devices; or, where slowness passes, of the trainings.
+        factor: how many times as long they take.
+        lasting: whether it is always the same devices; else any device may be slow in any of its trainings.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    share: Annotated[float, Ge(0), Le(1)] = 0.0
+    factor: Annotated[float, Ge(1)] = 5.0
+    lasting: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """How long devices compute: $seconds * examples * a_i * b_ik * slowness$ for the k-th training of device i.
+
+    $ln a_i$ is normal with mean 0 and standard deviation ``spread``, drawn once for each device; $ln b_ik$ with ``jitter``,
+    drawn for each training.
+
+    Args:
+        seconds: of an example that is trained on once, on an ordinary device.
+        spread: between devices.
+        jitter: between the trainings of one device.
+        slow: devices that take longer.
+        watts: what a device draws while it computes.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    seconds: Annotated[float, Ge(0)] = 0.001
+    spread: Annotated[float, Ge(0), Le(10)] = 0.0
+    jitter: Annotated[float, Ge(0), Le(10)] = 0.0
+    slow: Slow = field(default_factory=Slow)
+    watts: Annotated[float, Ge(0)] = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """What lies between a device and the servers. A message of b bytes takes $latency + b / bandwidth$ seconds.
+
+    Args:
+        latency: seconds that any message takes.
+        up, down: bytes in a second from a device, and to it; null for no limit.
+        spread: standard deviation of the normal logarithm of a factor on the bandwidths of each device.
+        loss: the chance that an update is lost on its way. What the servers send is not.
+        joules: what a device spends on a byte that it sends or receives.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    latency: Annotated[float, Ge(0)] = 0.0
+    up: Annotated[float, Gt(0)] | None = None
+    down: Annotated[float, Gt(0)] | None = None
+    spread: Annotated[float, Ge(0), Le(10)] = 0.0
+    loss: Annotated[float, Ge(0), Lt(1)] = 0.0
+    joules: Annotated[float, Ge(0)] = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """How long everything takes in simulated seconds, and which devices are there.
+
+    Args:
+        compute: how long devices compute.
+        link: how long messages take.
+        there: when devices are there. Who leaves before its update has arrived loses it.
+        malicious_pace: what malicious clients make of their time to compute: 0.1 is a tenth of it. One who answers first
+            is never late, and sends more often.
+    """
+
+    compute: Speeds = field(default_factory=Speeds)
+    link: Links = field(default_factory=Links)
+    there: Availability = field(default_factory=Always)
+    malicious_pace: Annotated[float, Ge(0)] = 1.0
+
+    @property
+    def loses(self) -> bool:
+        """Whether an update may never arrive."""
+        return self.link.loss > 0 or self.there.may_leave

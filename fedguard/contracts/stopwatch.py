@@ -1,0 +1,77 @@
+"""Where the time of a training goes: the stages of a round, and the stopwatch that charges each with its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from fedguard.errors import ContractError
+
+#: Every stage, in the order of a round, with what it takes in.
+STAGES: Mapping[str, str] = {
+    "data": "load the data, deal it out, build the network",
+    "training": "the honest clients' local training",
+    "client_defense": "what honest clients do to their examples and updates by a defense of their own",
+    "attack": "poisoned data, the malicious clients' own training, and what they craft",
+    "masking": "the sessions of secure aggregation",
+    "aggregation": "what is not finite is dropped; mixing, rule and noise at the server, its update on clean data of its own",
+    "model": "what the server makes of the aggregate: the next model",
+    "evaluation": "the model on the test examples, with and without the backdoor's trigger",
+    "measuring": "kappa, cosine and dissimilarity, which only FedGuard can tell",
+    "inference": "a server that infers: what it notes down, and what it claims",
+    "scoring": "trajectory, minorities, privacy spent, flags",
+    "references": "the training without the attack that a backdoor's success is compared with",
+    "other": "all else",
+}
+
+
+class Stopwatch:
+    """Charges wall and CPU seconds to the stage that is at work, from the moment at which it is made.
+
+    A stage within a stage is charged alone, and what is outside of all goes to ``other``; so the stages add up to the whole.
+
+    >>> stopwatch = Stopwatch()
+    >>> with stopwatch.stage("attack"):
+    ...     with stopwatch.stage("training"):
+    ...         pass
+    >>> stopwatch.spent()["training"]["calls"]
+    1
+    """
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(STAGES, 0.0)
+        self._cpu = dict.fromkeys(STAGES, 0.0)
+        self._calls = dict.fromkeys(STAGES, 0)
+        self._open = ["other"]
+        self._since = time.perf_counter(), time.process_time()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Charge what is done in this context to ``name``, one of `STAGES`."""
+        if name not in STAGES:
+            raise ContractError(f"stopwatch: expected one of the stages {', '.join(STAGES)}; got {name!r}.")
+        self._charge()
+        self._open.append(name)
+        self._calls[name] += 1
+        try:
+            yield
+        finally:
+            self._charge()
+            self._open.pop()
+
+    def spent(self) -> dict[str, dict[str, float]]:
+        """So far, of each stage that had a turn, and of ``other``: ``seconds``, ``cpu_seconds`` and ``calls``."""
+        self._charge()
+        return {
+            name: {"seconds": self._seconds[name], "cpu_seconds": self._cpu[name], "calls": self._calls[name]}
+            for name in STAGES
+            if self._calls[name] or name == "other"
+        }
+
+    def _charge(self) -> None:
+        """Charge what has passed since the last time to the stage at work."""
+        now = time.perf_counter(), time.process_time()
+        self._seconds[self._open[-1]] += now[0] - self._since[0]
+        self._cpu[self._open[-1]] += now[1] - self._since[1]
+        self._since = now

@@ -1,0 +1,247 @@
+"""The table of figures: what each is, where a record holds it, what a gate forgives it, and where it is shown.
+
+A new figure is one row here, and the place where it is computed. Every figure is a column of `Run.rows` and so of each export,
+has a matrix (`fedguard show --figure`), a breakdown and a comparison, and stands on the dashboard and in the HTML report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedguard.metrics.stats import Bounds, Estimate, estimate
+
+#: Of shares, of differences of two shares.
+SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
+
+#: The goals of attacks on the clients' privacy.
+PRIVACY_GOALS = ("reconstruction", "labels", "membership", "property")
+
+#: Where some figures stand unasked: in what `fedguard show` says, as a heatmap in the HTML report, as what leaks
+#: in a trilemma, and on the scorecard of the dashboard's Lab.
+Place = Literal["show", "report", "trilemma", "lab"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One row of the table.
+
+    Attributes:
+        title: what it is, in words.
+        path: where a record holds it.
+        more_is_better: for the defender.
+        unit: shares are stored in [0, 1] and shown in percent.
+        goal: that of the attacks on the clients' privacy that it belongs to; ``training`` of any other, ``any`` of all.
+        bounds: the least and the most that it can be.
+        margin: by how much a cell's mean may be worse before a gate fails, in the figure's own unit as it is stored, where the
+            suite does not say; None where no gate can watch it.
+        watched: whether a gate watches it unasked; others repeat one that is, or are too noisy.
+        shown: where it stands unasked; in the order of the table.
+        aliases: what somebody else's table may call it.
+    """
+
+    title: str
+    path: tuple[str, ...] = ()
+    more_is_better: bool = False
+    unit: str = "%"
+    goal: str = "training"
+    bounds: Bounds | None = SHARE
+    margin: float | None = None
+    watched: bool = False
+    shown: tuple[Place, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    def fits(self, goal: str | None) -> bool:
+        """Whether a row of an attack with this goal has the figure."""
+        return self.goal in (goal, "any") or (self.goal == "training" and goal not in PRIVACY_GOALS)
+
+    def of(self, record: Mapping[str, Any]) -> float | None:
+        """The figure of a record; None where it has none. Whatever an attack infers, there was a training."""
+        known = self.goal in ("training", "any", record["threat_card"]["goal"])
+        return number_at(record, self.path) if known else None
+
+    @property
+    def scale(self) -> float:
+        """What a record's value is multiplied by to be shown."""
+        return 100.0 if self.unit == "%" else 1.0
+
+    def text(self, value: float) -> str:
+        """``93.1``, or three digits of a figure that is no share, of which 0 stands for what rounding leaves."""
+        return f"{self.scale * value:.1f}" if self.unit == "%" else f"{value if abs(value) > 1e-9 else 0:.3g}"
+
+    def quantity(self, value: float) -> str:
+        """``81.2 %``, ``17.3 dB``, ``2.9``."""
+        return f"{self.text(value)} {self.unit}".strip()
+
+    def difference(self, value: float) -> str:
+        """``6.1 points``, ``1.2 dB``, ``0.03``."""
+        return f"{self.text(value)} {self.unit_of_differences}".strip()
+
+    @property
+    def unit_of_differences(self) -> str:
+        """A difference of two shares is in points."""
+        return "points" if self.unit == "%" else self.unit
+
+    def interval(self, found: Estimate) -> str:
+        """``±2.0``, or ``-14.1 +10.1`` where its sides differ by a quarter or more; "" without an interval.
+
+        The longer side stands for both where they are nearly alike, so that nothing is said to be more certain than it is.
+        """
+        if found.low is None or found.high is None:
+            return ""
+        below, above = found.mean - found.low, found.high - found.mean
+        longer, shorter = max(below, above), min(below, above)
+        inside = self.bounds is None or (
+            self.bounds[0] <= found.mean - longer and found.mean + longer <= self.bounds[1]
+        )
+        if self.text(below) == self.text(above) or (inside and shorter > 0.75 * longer):
+            return f"±{self.text(longer)}"
+        return f"-{self.text(below)} +{self.text(above)}"
+
+    def estimated(self, found: Estimate) -> str:
+        """``93.1 ±0.8``: the mean with its interval."""
+        return f"{self.text(found.mean)} {self.interval(found)}".strip()
+
+    def measured(self, found: Estimate) -> str:
+        """``93.1 ±0.8 %``."""
+        return f"{self.estimated(found)} {self.unit}".strip()
+
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        """The mean over seeds, with an interval between the figure's bounds."""
+        return estimate(values, self.bounds)
+
+    @property
+    def heading(self) -> str:
+        """``final accuracy in %``."""
+        return f"{self.title} in {self.unit}" if self.unit else self.title
+
+
+def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | None:
+    """The number at a path of a record or a part of it; None where a part of the path does not apply."""
+    value: Any = part
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value is None else float(value)
+
+
+_SCORE = ("result", "inference", "score")
+
+#: Every figure by its name, which is that of its column, of its key in ``gate.metrics``, and of ``--figure``.
+FIGURES = {
+    "final_accuracy": Figure(
+        title="final accuracy", path=("result", "final_accuracy"), more_is_better=True, margin=0.02, watched=True,
+        shown=("show", "report", "lab"),
+        aliases=("accuracy", "acc", "test_accuracy", "test_acc", "final_acc", "main_accuracy", "main_task_accuracy", "top1"),
+    ),
+    "best_accuracy": Figure(
+        title="best accuracy of any round (a diagnostic, not a result)", path=("result", "best_accuracy"), more_is_better=True,
+        margin=0.02, aliases=("best_acc", "max_accuracy", "max_acc", "peak_accuracy", "best_test_accuracy"),
+    ),
+    "worst_class_accuracy": Figure(
+        title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,
+        shown=("lab",), aliases=("worst_class", "min_class_accuracy", "worst_class_acc"),
+    ),
+    "accuracy_drop": Figure(
+        title="accuracy lost under the attack", path=("result", "accuracy_drop"), bounds=DIFFERENCE, margin=0.02,
+        shown=("lab",),
+    ),
+    "absence": Figure(
+        title="accuracy lost as the malicious clients' data are absent", path=("result", "absence"), bounds=DIFFERENCE,
+        margin=0.02, shown=("lab",),
+    ),
+    "harm": Figure(
+        title="accuracy lost to what the malicious clients send", path=("result", "harm"), bounds=DIFFERENCE, margin=0.02,
+        shown=("lab",),
+    ),
+    "robustness_tax": Figure(
+        title="accuracy that the defense costs where nobody attacks", path=("result", "robustness_tax"), bounds=DIFFERENCE,
+        margin=0.02,
+    ),
+    "attack_success": Figure(
+        title="backdoor success above that of a clean model", path=("result", "attack_success"), bounds=DIFFERENCE, margin=0.05,
+        watched=True, shown=("show", "report", "lab"),
+    ),
+    "durability": Figure(
+        title="how long a backdoor outlived the attack, at least", path=("result", "durability", "rounds"), unit="rounds",
+        bounds=None, shown=("lab",),
+    ),
+    "filter_precision": Figure(
+        title="malicious updates among those that the filter excluded", path=("result", "filter", "precision"),
+        more_is_better=True,
+    ),
+    "filter_recall": Figure(
+        title="malicious updates that the filter excluded", path=("result", "filter", "recall"), more_is_better=True,
+    ),
+    "honest_excluded": Figure(
+        title="honest updates that the filter excluded", path=("result", "filter", "honest_excluded"),
+    ),
+    "simulated_seconds": Figure(
+        title="simulated seconds of the training", path=("result", "time", "seconds"), unit="s", bounds=None,
+    ),
+    "updates_a_second": Figure(
+        title="updates that reach the server in a simulated second", path=("result", "time", "updates_a_second"),
+        more_is_better=True, unit="", bounds=None,
+    ),
+    "staleness": Figure(
+        title="mean staleness of the updates", path=("result", "time", "staleness", "mean"), unit="", bounds=None,
+    ),
+    "malicious_share": Figure(
+        title="malicious updates among those that reached the server", path=("result", "time", "malicious_share"),
+    ),
+    "kappa": Figure(
+        title="kappa: the largest that a round showed", path=("result", "aggregate", "kappa"), unit="", bounds=None,
+    ),
+    "psnr": Figure(
+        title="PSNR of the reconstructions", path=(*_SCORE, "psnr"), unit="dB", goal="reconstruction", bounds=None, margin=1.0,
+        shown=("lab",),
+    ),
+    "ssim": Figure(
+        title="SSIM of the reconstructions", path=(*_SCORE, "ssim"), unit="", goal="reconstruction", bounds=DIFFERENCE,
+        margin=0.05, shown=("lab",),
+    ),
+    "recovered": Figure(
+        title="inputs recovered exactly", path=(*_SCORE, "recovered"), goal="reconstruction", margin=0.05, watched=True,
+        shown=("show", "report", "trilemma", "lab"),
+    ),
+    "psnr_gain": Figure(
+        title="PSNR of the reconstructions above the best trivial guess", path=(*_SCORE, "gain"), unit="dB",
+        goal="reconstruction", bounds=None, margin=1.0, watched=True, shown=("show", "report", "trilemma", "lab"),
+    ),
+    "reconstructed_labels": Figure(
+        title="labels recovered beside the inputs", path=(*_SCORE, "label_accuracy"), goal="reconstruction", margin=0.05,
+        shown=("lab",),
+    ),
+    "label_accuracy": Figure(
+        title="labels recovered", path=(*_SCORE, "label_accuracy"), goal="labels", margin=0.05, watched=True,
+        shown=("show", "report", "trilemma", "lab"),
+    ),
+    "label_gain": Figure(
+        title="labels recovered above the best trivial guess", path=(*_SCORE, "gain"), goal="labels", bounds=DIFFERENCE,
+        margin=0.05, shown=("lab",),
+    ),
+    "membership_auc": Figure(
+        title="AUC of membership (0.5 is chance)", path=(*_SCORE, "auc"), unit="", goal="membership", margin=0.03, watched=True,
+        shown=("show", "report", "trilemma", "lab"),
+    ),
+    "membership_tpr": Figure(
+        title="members found at 1 % false alarms", path=(*_SCORE, "tpr"), goal="membership", margin=0.05, shown=("show", "lab"),
+    ),
+    "membership_tpr_01": Figure(
+        title="members found at 0.1 % false alarms", path=(*_SCORE, "tpr_01"), goal="membership", margin=0.05,
+        shown=("show", "lab"),
+    ),
+    "property_auc": Figure(
+        title="AUC of the property over clients (0.5 is chance)", path=(*_SCORE, "auc"), unit="", goal="property", margin=0.05,
+        watched=True, shown=("show", "report", "trilemma", "lab"),
+    ),
+    "epsilon": Figure(
+        title="epsilon that the noise proves", path=("threat_card", "epsilon"), unit="", goal="any", bounds=None, margin=0.0,
+        watched=True, shown=("lab",),
+    ),
+}  # fmt: skip
+
+
+def shown(place: Place) -> tuple[str, ...]:
+    """The names of the figures that stand at a place unasked."""
+    return tuple(name for name, figure in FIGURES.items() if place in figure.shown)

@@ -1,0 +1,61 @@
+"""The figures of simulated time: how long a training took, how old its updates were, what it cost the devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from fedguard.contracts import RoundReport
+
+
+def in_time(reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """What a record says of a training in simulated time; nothing of one without.
+
+    Returns:
+        time, with seconds, computed, joules, bytes_up, bytes_down: at its end, see `fedguard.contracts.Moment`;
+        updates_a_second: that reached the server; releases: how often it aggregated;
+        staleness: the mean, the largest, and the number of updates by staleness from 0; late, interrupted, lost: trainings that
+        the server did not wait for, or whose device left, and updates that the network lost; malicious_share:
+        of the updates that reached the server.
+    """
+    moments = [report.moment for report in reports if report.moment is not None]
+    if not moments:
+        return {}
+    last, counts = moments[-1], Counter(age for moment in moments for age in moment.staleness)
+    updates, ages = sum(report.received for report in reports), sum(counts.values())
+    malicious = sum(client in report.malicious for report in reports for client in report.clients)
+    time = {
+        "seconds": last.seconds,
+        "computed": last.computed,
+        "joules": last.joules,
+        "bytes_up": last.bytes_up,
+        "bytes_down": last.bytes_down,
+        "updates_a_second": updates / last.seconds if last.seconds > 0 else None,
+        "releases": sum(moment.releases for moment in moments),
+        "staleness": {
+            "mean": sum(age * number for age, number in counts.items()) / ages if ages else None,
+            "largest": max(counts, default=0),
+            "counts": [counts[age] for age in range(max(counts, default=-1) + 1)],
+        },
+        "late": sum(len(moment.late) for moment in moments),
+        "interrupted": sum(len(moment.interrupted) for moment in moments),
+        "lost": sum(len(moment.lost) for moment in moments),
+        "malicious_share": malicious / updates if updates else 0.0,
+    }
+    return {"time": time}
+
+
+def axes(reports: Sequence[RoundReport]) -> dict[str, list[float]]:
+    """What else than rounds the evaluations of a training stand over: updates that reached the server, seconds, bytes sent."""
+    if any(report.moment is None for report in reports):
+        return {}
+    updates = 0
+    found: dict[str, list[float]] = {"updates": [], "seconds": [], "bytes_up": []}
+    for report in reports:
+        updates += report.received
+        if report.evaluation is not None and report.moment is not None:
+            at = (updates, report.moment.seconds, report.moment.bytes_up)
+            for values, value in zip(found.values(), at, strict=True):
+                values.append(value)
+    return found

@@ -1,0 +1,138 @@
+"""A few rounds of a cell's own training, watched: what clients are given to train on, and which tests its noise is put to.
+
+The task is softmax regression from zero, of which the auditor needs to know nothing but the updates; nobody is malicious.
+The work is bounded whatever the suite asks for: see the constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedguard.contracts import Check, Examples, Federation, Lab, LocalPlan, Participation, Protocol
+from fedguard.contracts.audit import CLASSES, SHAPE, Transcript
+from fedguard.privacy.audit.residuals import residual_checks
+from fedguard.privacy.audit.shares import Shares, shares_checks
+from fedguard.privacy.audit.subjects import LONG
+from fedguard.privacy.audit.training import server_checks, steps_checks
+from fedguard.privacy.central import CentralDP
+from fedguard.rng import Rng
+
+#: So many rounds are watched where the server adds the noise, and where clients share it out.
+WATCHED_AT_SERVER, WATCHED_SUMS = 24, 3
+#: DP-SGD is watched in all clients, as long as that takes no more steps; or else in fewer clients.
+WATCHED_STEPS = 4000
+#: Each comes twice, or four times where they are no more than that.
+FEW = 10
+#: The noise in the layers of the cell's own model is told from so many steps, unless it has more parameters.
+SINGLE_STEPS, LARGEST_MODEL = 4, 1_000_000
+#: So many rounds are run again on other data.
+AGAIN = 2
+
+
+def watched_server(lab: Lab, federation: Federation, mechanism: CentralDP) -> tuple[Check, ...]:
+    """Noise that a trusted server adds."""
+    setup, other = (lab.setup(_examples(lab, federation, mechanism.start().clip, now)) for now in (True, False))
+    return server_checks(
+        lab.run(setup, WATCHED_AT_SERVER),
+        mechanism,
+        federation.clients,
+        federation.training,
+        layers=setup.task.layers,
+        other=lab.run(other, AGAIN),
+    )
+
+
+def watched_sums(
+    lab: Lab, federation: Federation, clip: float, shares: Callable[[int, tuple[int, ...]], Shares]
+) -> tuple[Check, ...]:
+    """Noise that clients share out.
+
+    Args:
+        shares: what each client should add, for a model of so many parameters in such layers.
+    """
+    setup, other = (lab.setup(_examples(lab, federation, clip, now)) for now in (True, False))
+    expected = federation.clients.expected
+    lab.before(f"{WATCHED_SUMS} rounds of the protocol among {expected} clients")
+    reports = lab.run(setup, WATCHED_SUMS)
+    lab.before(f"a round of the protocol among {expected} clients with other data")
+    return shares_checks(reports, shares(setup.task.dim, setup.task.layers), lab.run(other, 1))
+
+
+def watched_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
+    """DP-SGD in all clients as far as the bound on the work allows, each often enough to come back; they take turns as ever.
+
+    Their examples have a single input other than zero, and that so long that a clipped gradient is nothing elsewhere: neither
+    in the other weights nor in the biases. Masks and client transforms come after the noise.
+
+    Args:
+        plan: how each trains, in so many ``steps`` a round, on one of so many ``levels``.
+    """
+    clients = federation.clients
+    turns, rounds = _everybody(clients, steps, levels)
+    setup, other = (
+        replace(
+            lab.setup([_one_input(label)] * turns.total),
+            participation=turns,
+            training=replace(federation.training, worker_momentum=0.0),
+            protocol=Protocol(privacy=federation.protocol.privacy),
+        )
+        for label in (0, 1)
+    )
+    still = np.flatnonzero(np.arange(setup.task.dim) % math.prod(SHAPE) != 0)
+    weights = math.prod(SHAPE) * CLASSES
+    still = np.concatenate([still[still < weights], np.arange(weights, setup.task.dim)])
+    lab.before(f"{rounds} rounds of DP-SGD in {turns.total} of {clients.total} clients")
+    reports = lab.run(setup, rounds)
+    found = steps_checks(reports, plan, still, layers=setup.task.layers, other=lab.run(other, 1))
+    if turns.total < clients.total:
+        watched = f"(of {turns.total} of {clients.total} clients)"
+        found = tuple(replace(check, words=f"{check.words} {watched}") for check in found)
+    return (*found, *_layers_of_model(lab, plan))
+
+
+def _layers_of_model(lab: Lab, plan: LocalPlan) -> tuple[Check, ...]:
+    """Single steps of the cell's own model, in a client without examples: noise alone, in every layer."""
+    assert plan.private is not None
+    clip, multiplier = plan.private.level(0)
+    if lab.task.dim > LARGEST_MODEL:
+        return ()
+    noise = lab.alone(replace(plan, steps=1, epochs=None, lr=1.0, momentum=0.0, batch_size=1), SINGLE_STEPS)
+    seen = Transcript(releases=noise, truth=0 * noise, noise=clip * multiplier, layers=lab.task.layers)
+    checks = [check for check in residual_checks(seen) if check.name in ("noise", "places", "law", "rounds")]
+    return tuple(replace(check, name=f"model: {check.name}") for check in checks)
+
+
+def _everybody(clients: Participation, steps: int, levels: int) -> tuple[Participation, int]:
+    """Who is watched, and in how many rounds: each client twice, or with turns until the first has come back."""
+    turns = clients.separation
+    rounds = turns + 1 if turns > 1 else 4 if clients.total <= FEW else 2
+    together = clients.total // turns
+    most = max(levels, 4, WATCHED_STEPS // (rounds * steps))
+    per_round = min(together, most)
+    return replace(clients, total=per_round * turns, per_round=per_round, schedule=()), rounds
+
+
+def _one_input(label: int) -> Examples:
+    """Two examples of their first input alone."""
+    x = torch.zeros(2, *SHAPE)
+    x.view(2, -1)[:, 0] = LONG
+    return Examples(x, torch.tensor([label, label + 1]))
+
+
+def _examples(lab: Lab, federation: Federation, clip: float, now: bool) -> list[Examples]:
+    """Two for each client, so long that its first step is about a tenth of the clip, or a hundred times as long.
+
+    Args:
+        now: whether the data are the first; else those with short steps have others.
+    """
+    draw, found = Rng(lab.seed).child("audit", "examples").torch(), []
+    for client in range(federation.clients.total):
+        length = clip / federation.training.plan().lr * (100 if client % 2 else 0.1)
+        x, other = torch.randn(2, 2, *SHAPE, generator=draw) * length / math.prod(SHAPE) ** 0.5
+        found.append(Examples(x if now or client % 2 else other, torch.arange(2) + client % (CLASSES - 1)))
+    return found

@@ -1,0 +1,195 @@
+"""Client-level differential privacy at a trusted server: the noise of `fedguard.privacy.central`, as a suite asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+from fedguard.contracts import (
+    Check,
+    Combination,
+    Federation,
+    Lab,
+    Noise,
+    Participation,
+    RoundReport,
+    Sight,
+    Spent,
+    Subject,
+)
+from fedguard.errors import require
+from fedguard.privacy.accounting import check_delta
+from fedguard.privacy.audit.subjects import CentralLevel
+from fedguard.privacy.audit.watching import watched_server
+from fedguard.privacy.central import AdaptiveClip, CentralDP, schedule, sensitivity_over
+from fedguard.privacy.kinds.common import require_one
+from fedguard.privacy.planned import least_noise
+
+#: An audit on canaries takes at most so many rounds.
+AUDITED_ROUNDS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bands:
+    """The key under which correlated noise stands in a suite.
+
+    Args:
+        bands: the noise of so many rounds in a row cancels in part.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    bands: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientNoise(Noise):
+    """A trusted server clips each update and adds noise to their sum, so that each client is hidden in what it publishes.
+
+    Exactly one of ``noise_multiplier`` and ``epsilon`` is given.
+
+    Args:
+        clip: the largest length of an update, or how it is found.
+        noise_multiplier: standard deviation over the clip of the noise that is drawn in a round.
+        epsilon: the most that all rounds may spend; the noise is found from it.
+        delta: of the (epsilon, delta) that is reported.
+        noise: drawn anew in each round, or correlated over rounds, which takes ``clients.sampling: cyclic``.
+    """
+
+    name = "client"
+    source = "McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018"
+    unit = "client"
+    added_by = "server"
+    words = "a trusted server adds noise to the sum of the clipped updates, so that each client is hidden"
+
+    clip: Annotated[float, Gt(0)] | AdaptiveClip = 1.0
+    noise_multiplier: Annotated[float, Gt(0)] | None = None
+    epsilon: Annotated[float, Gt(0)] | None = None
+    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
+    noise: Literal["independent"] | Bands = "independent"
+
+    @property
+    def bands(self) -> int:
+        return self.noise.bands if isinstance(self.noise, Bands) else 1
+
+    def check(self, federation: Federation) -> None:
+        check_delta(self.delta, federation.clients.total, "client")
+        require_one(self)
+        self._check_bands(federation.clients)
+        if isinstance(self.clip, AdaptiveClip):
+            self.at_server(federation).sum_noise  # noqa: B018  raises where the count takes too much
+
+    def _check_bands(self, clients: Participation) -> None:
+        if self.bands == 1:
+            return
+        require(
+            not isinstance(self.clip, AdaptiveClip),
+            "privacy.clip: correlated noise takes a fixed clip, since the noise of one round is taken back in others; got an "
+            "adaptive one. Set a number, or noise: independent.",
+        )
+        require(
+            self.bands <= clients.separation,
+            f"privacy.noise.bands: expected at most the {clients.separation} rounds from one participation of a client to its "
+            f"next; got {self.bands}. Set clients.sampling: cyclic with clients.per_round of at most "
+            f"{clients.total // self.bands}, or lower bands.",
+        )
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if cell.protocol.masked:
+            yield (
+                "the server adds the noise to updates that it clips, and under masks it sees none. Let the clients add the "
+                "noise themselves (privacy: {kind: distributed}), or set secure_aggregation: off."
+            )
+        if cell.pipeline.mixings or cell.pipeline.rule.name != "mean":
+            yield (
+                f"the noise is made for the sensitivity of a mean, and {cell.pipeline} is another rule, for which it proves "
+                "nothing. Use mean, or privacy: {kind: record}."
+            )
+        if cell.training.server_optimizer:
+            yield "the audit of the noise follows a server with momentum, and server_optimizer moves another way. Leave it out."
+
+    def in_words(self, federation: Federation) -> str:
+        found = self.at_server(federation)
+        clip = "an adaptive clip" if isinstance(self.clip, AdaptiveClip) else f"clip {self.clip:g}"
+        bands = f", correlated over {self.bands} rounds" if self.bands > 1 else ""
+        return (
+            "Privacy, client: a trusted server clips each update and adds noise to their sum: one client is hidden from all "
+            f"who see the models (clients' sampling: {federation.clients.scheme}). Noise: z = {found.noise_multiplier:.4g} "
+            f"and {clip}{bands}."
+        )
+
+    def at_server(self, federation: Federation) -> CentralDP:
+        return central(self, federation.clients, federation.training.rounds)
+
+    def of_mean(self, federation: Federation, dim: int) -> float:
+        """``z_d C / m``, m being the clients of a round; of an adaptive clip C is the first."""
+        mechanism = self.at_server(federation)
+        return mechanism.sum_noise * mechanism.start().clip / federation.clients.expected
+
+    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+        """What the published models tell of one client."""
+        private = self.at_server(federation)
+        clips = [one.clip for one in reports if one.clip is not None]
+        facts = {
+            "mechanism": "gaussian",
+            "noise_multiplier": private.noise_multiplier,
+            "clip": clips[-1] if clips else None,
+            "clips": {"first": clips[0], "least": min(clips), "most": max(clips)} if clips else None,
+            "bit_noise": private.bit_noise if isinstance(self.clip, AdaptiveClip) else None,
+            "bands": self.bands,
+            "divided_by": private.expected,
+            "rounds": len(reports),
+        }
+        epsilon = private.spent(federation.clients, len(reports), self.delta) if reports else None
+        return Spent(epsilon=epsilon, why=_told_by_colluders(federation), facts=facts)
+
+    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+        mechanism, clients = self.at_server(federation), federation.clients
+        rounds = min(federation.training.rounds, AUDITED_ROUNDS)
+        yield CentralLevel(
+            mechanism=mechanism,
+            clients=clients,
+            rounds=rounds,
+            claim=mechanism.spent(clients, rounds, self.delta),
+            curve=lambda delta: mechanism.spent(clients, rounds, delta).value,
+        )
+
+    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        return watched_server(lab, federation, self.at_server(federation))
+
+
+@lru_cache(maxsize=64)
+def central(noise: ClientNoise, clients: Participation, rounds: int) -> CentralDP:
+    """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
+
+    Raises:
+        ConfigError: an epsilon that no noise reaches.
+    """
+    multiplier = noise.noise_multiplier
+    if multiplier is None:
+        assert noise.epsilon is not None  # `ClientNoise.check`
+        one = least_noise(epsilon=noise.epsilon, delta=noise.delta, **schedule(clients, rounds, noise.bands))
+        multiplier = one * sensitivity_over(rounds, clients, noise.bands)
+    return CentralDP(noise_multiplier=multiplier, expected=clients.expected, clip=noise.clip, bands=noise.bands)
+
+
+def _told_by_colluders(federation: Federation) -> str | None:
+    """Why nothing is proven: malicious clients put what they know of the others into what they send."""
+    if not federation.malicious:
+        return None
+    if Sight.HONEST_UPDATES in federation.attack_sees:
+        return (
+            "no guarantee: the malicious clients put what they see of the honest updates into their own, which the noise "
+            "is not made for. Take honest_updates from threat.knowledge"
+        )
+    if federation.clients.scheme in ("poisson", "fixed"):
+        return (
+            "no guarantee: the malicious clients know how many take part, and what they send may tell of it, while the "
+            "amplification rests on its secrecy. Let all clients take part, or take turns"
+        )
+    return None

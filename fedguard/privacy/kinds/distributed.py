@@ -1,0 +1,228 @@
+"""Distributed differential privacy: the noise of `fedguard.privacy.distributed`, as a suite asks for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Gt, Lt
+from numpy.typing import NDArray
+
+from fedguard.contracts import (
+    Check,
+    Combination,
+    Epsilon,
+    Federation,
+    Lab,
+    Noise,
+    Protocol,
+    RoundReport,
+    SessionSize,
+    Spent,
+    Subject,
+    SumNoise,
+)
+from fedguard.errors import require
+from fedguard.privacy.accounting import check_delta
+from fedguard.privacy.audit import subjects
+from fedguard.privacy.audit.shares import Shares
+from fedguard.privacy.audit.watching import watched_sums
+from fedguard.privacy.calibration import calibrate, minimum
+from fedguard.privacy.distributed import DistributedDP, NoisyRound
+from fedguard.secagg.encoding import Encoding
+
+#: An audit on canaries takes at most so many rounds; each takes a thousand times as long as one of noise at the server.
+AUDITED_ROUNDS = 2
+#: It is made on vectors no longer than that, if the clients of a session are not more.
+AUDITED_DIM = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributedNoise(Noise):
+    """Each client adds its share of the noise before it is masked, so that the sum alone has differential privacy.
+
+    Args:
+        mechanism: the distribution of the integer noise.
+        clip: the largest length of an honest client's update.
+        noise_multiplier: standard deviation of the summed noise over the clip; None takes the least with which the expected
+            contributors keep all rounds within epsilon.
+        delta: of the (epsilon, delta) that is reported.
+        epsilon: the most that all rounds may spend: a sum with too few contributors for that is never opened. None: no bound.
+    """
+
+    name = "distributed"
+    source = "Kairouz et al., The Distributed Discrete Gaussian Mechanism for Federated Learning, ICML 2021"
+    unit = "client"
+    words = "each client adds its share of the noise before the masks"
+
+    mechanism: Literal["skellam", "discrete_gaussian"] = "skellam"
+    clip: Annotated[float, Gt(0)] = 1.0
+    noise_multiplier: Annotated[float, Gt(0)] | None = None
+    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
+    epsilon: Annotated[float, Gt(0)] | None = None
+
+    @property
+    def sum_clip(self) -> float:
+        return self.clip
+
+    def check(self, federation: Federation) -> None:
+        check_delta(self.delta, federation.clients.total, "client")
+        require(
+            self.noise_multiplier is not None or self.epsilon is not None,
+            "privacy: expected noise_multiplier or epsilon; got neither.",
+        )
+        require(
+            federation.protocol.masked,
+            "privacy: distributed noise is added under masks, and secure_aggregation is off: the server would see each update "
+            "with too little noise. Set secure_aggregation: full.",
+        )
+        require(
+            not federation.protocol.secure_aggregation.overlapping,
+            "privacy: a test shows several sums over each client, for which the noise is not made. Set secure_aggregation: "
+            "full.",
+        )
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if cell.pipeline.rule.by_samples:
+            yield f"the noise is made for clients that count alike, and {cell.pipeline.rule.name} weighs them. Use mean."
+
+    def in_words(self, federation: Federation) -> str:
+        amount = "as much as it takes" if self.noise_multiplier is None else f"z = {self.noise_multiplier:.4g}"
+        bound = f" for epsilon = {self.epsilon:g} at delta = {self.delta:g}" if self.epsilon is not None else ""
+        return (
+            f"Privacy, distributed: {self.mechanism} noise, shared out among {federation.size.honest} clients of a session and "
+            f"added before the masks: one client is hidden from all who see the sums. Noise: {amount}{bound} and clip "
+            f"{self.clip:g}."
+        )
+
+    def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> Share:
+        require(
+            size.honest >= 1,
+            f"privacy: of {size.expected} clients in a session {size.colluders} may collude and others drop out, so nobody is "
+            "sure to add noise. Lower colluding or dropout.rate, or take fewer groups.",
+        )
+        return Share(self, federation.training.rounds, size, dim, scale)
+
+    def of_mean(self, federation: Federation, dim: int) -> float:
+        """Each of m clients adds the share with which k honest ones alone would reach z C: ``z C / sqrt(k m)``."""
+        z = self._share(federation, dim).plan.noise_multiplier
+        return z * self.clip / math.sqrt(federation.size.honest * federation.clients.expected)
+
+    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+        """What the sums tell of one client.
+
+        Among the facts are contributors: who surely added noise in the worst round; may_withhold: how many clients of a sum are
+        not counted on; most_hostile: how many malicious ones stood in one sum indeed.
+        """
+        share = self._share(federation, dim)
+        rounds = [one.masked.contributors for one in reports if one.masked and one.masked.contributors is not None]
+        facts = {
+            "mechanism": self.mechanism,
+            "noise_multiplier": share.plan.noise_multiplier,
+            "clip": self.clip,
+            "rounds": len(rounds),
+            "expected_contributors": share.size.honest,
+            "contributors": min(rounds, default=None),
+            "may_withhold": share.size.withholding,
+            "most_hostile": max((len(one.malicious & set(row)) for one in reports for row in one.behind), default=0),
+        }
+        return Spent(epsilon=share.spent(rounds) if rounds else None, facts=facts)
+
+    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+        share = self._share(federation, lab.task.dim)
+        yield subjects.distributed(
+            share.plan,
+            contributors=share.size.honest,
+            dim=max(min(share.dim, AUDITED_DIM), share.size.honest),
+            scale=share.scale,
+            rounds=min(share.rounds, AUDITED_ROUNDS),
+        )
+
+    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        def shares(dim: int, layers: tuple[int, ...]) -> Shares:
+            share = self._share(federation, dim)
+            return Shares(plan=share.plan, contributors=share.size.honest, scale=share.scale, layers=layers)
+
+        return watched_sums(lab, federation, self.clip, shares)
+
+    def _share(self, federation: Federation, dim: int) -> Share:
+        return Share(self, federation.training.rounds, federation.size, dim, _scale(federation.protocol))
+
+
+@dataclass(frozen=True)
+class Share(SumNoise):
+    """What one client adds in a session.
+
+    Attributes:
+        rounds: to be kept within epsilon.
+        size: of the session.
+        dim, scale: as in `DistributedDP.for_round`.
+    """
+
+    noise: DistributedNoise
+    rounds: int
+    size: SessionSize
+    dim: int
+    scale: float
+
+    @cached_property
+    def plan(self) -> DistributedDP:
+        """The noise of all together; where the suite names an epsilon alone, the least that keeps it.
+
+        Raises:
+            ConfigError: an epsilon that no noise reaches.
+        """
+        return planned(self.noise, rounds=self.rounds, contributors=self.size.honest, dim=self.dim, scale=self.scale)
+
+    @property
+    def clip(self) -> float:  # type: ignore[override]
+        return self.noise.clip
+
+    @cached_property
+    def one(self) -> NoisyRound:
+        """What a client does in one round."""
+        return self.plan.for_round(contributors=self.size.honest, dim=self.dim, scale=self.scale)
+
+    def encode(self, vector: NDArray[np.floating[Any]], entropy: Callable[[int], bytes]) -> NDArray[np.int64]:
+        return self.one.encode(vector, entropy)
+
+    def noise_tail(self, clients: int) -> int:
+        return self.one.noise_tail(clients)
+
+    @property
+    def fewest(self) -> int:
+        if (bound := self.noise.epsilon) is None:
+            return 0
+        expected = self.size.honest
+        return minimum(self.plan, epsilon=bound, rounds=self.rounds, expected=expected, dim=self.dim, scale=self.scale)
+
+    def spent(self, rounds: Sequence[int]) -> Epsilon:
+        """What rounds with so many contributors each cost together."""
+        return self.plan.spent(rounds, expected=self.size.honest, dim=self.dim, scale=self.scale)
+
+
+@lru_cache(maxsize=64)
+def planned(noise: DistributedNoise, *, rounds: int, contributors: int, dim: int, scale: float) -> DistributedDP:
+    """The noise that clients share out, see `Share.plan`."""
+    given = asdict(noise)
+    epsilon, multiplier = given.pop("epsilon"), given.pop("noise_multiplier")
+    if multiplier is not None:
+        return DistributedDP(**given, noise_multiplier=multiplier)
+    return calibrate(
+        DistributedDP(**given, noise_multiplier=1.0),
+        epsilon=epsilon,
+        rounds=rounds,
+        contributors=contributors,
+        dim=dim,
+        scale=scale,
+    )
+
+
+def _scale(protocol: Protocol) -> float:
+    """Ring units per unit of an input."""
+    return Encoding(**asdict(protocol.fixed_point)).scale

@@ -1,0 +1,265 @@
+"""Record-level differential privacy: the noise of each party's DP-SGD, and what it proves.
+
+Each step is a Gaussian mechanism on a Poisson sample of a client's examples (Abadi et al., CCS 2016), and all steps of all
+rounds in which the client takes part are composed. Clients have different examples, so of several the worst counts, and
+never the sum. Whoever sees each update knows who took part: sampling of clients amplifies nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Annotated, ClassVar
+
+from annotated_types import Gt, Le, Lt
+
+from fedguard.contracts import (
+    DPSGD,
+    Check,
+    Combination,
+    Epsilon,
+    Federation,
+    Lab,
+    LocalPlan,
+    Noise,
+    Participation,
+    RoundReport,
+    Spent,
+    Subject,
+    Training,
+)
+from fedguard.errors import require
+from fedguard.privacy.accountants import spent
+from fedguard.privacy.accounting import Event, parallel
+from fedguard.privacy.audit.subjects import RecordLevel
+from fedguard.privacy.audit.watching import watched_steps
+from fedguard.privacy.gaussian import gaussian_event
+from fedguard.privacy.kinds.common import require_one
+from fedguard.privacy.planned import ASSUMPTIONS, least_noise
+
+#: An audit on canaries takes at most about so many steps.
+AUDITED_STEPS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """What one party asks for: a noise multiplier or an epsilon.
+
+    Args:
+        noise_multiplier: standard deviation of a step's noise over the clip.
+        epsilon: the most that all rounds may spend on it.
+        clip: of its own; None for the common one.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    noise_multiplier: Annotated[float, Gt(0)] | None = None
+    epsilon: Annotated[float, Gt(0)] | None = None
+    clip: Annotated[float, Gt(0)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordNoise(Noise):
+    """Each client trains by DP-SGD, so that each of its examples is hidden from all who see its updates.
+
+    Exactly one of ``noise_multiplier`` and ``epsilon`` is given, here or in each level. ``training.batch_size`` is what the
+    noisy sum of a step is divided by, and an epoch has ``round(1 / sample_rate)`` steps: both are public.
+
+    Args:
+        clip: the largest length of one example's gradient.
+        noise_multiplier: standard deviation of a step's noise over the clip.
+        epsilon: the most that all rounds may spend on a client that takes part in each; the noise is found from it.
+        delta: of the (epsilon, delta) that is reported.
+        sample_rate: q, the probability with which each example is in a step's batch.
+        levels: parties that ask for different noise: client i takes number i modulo their number. Who takes which is public.
+    """
+
+    name = "record"
+    source = "Abadi et al., Deep Learning with Differential Privacy, CCS 2016"
+    unit = "record"
+    words = (
+        "each client adds noise in each step of its training, so that its examples are hidden; a record's epsilon is not a "
+        "client's"
+    )
+
+    clip: Annotated[float, Gt(0)] = 1.0
+    noise_multiplier: Annotated[float, Gt(0)] | None = None
+    epsilon: Annotated[float, Gt(0)] | None = None
+    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
+    sample_rate: Annotated[float, Gt(0), Le(1)] = 0.1
+    levels: tuple[Level, ...] = ()
+
+    @property
+    def parties(self) -> tuple[Level, ...]:
+        """The levels with their clips; one for all where none are given."""
+        levels = self.levels or (Level(noise_multiplier=self.noise_multiplier, epsilon=self.epsilon),)
+        return tuple(replace(level, clip=level.clip or self.clip) for level in levels)
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.levels)
+
+    def check(self, federation: Federation) -> None:
+        require(
+            federation.training.batch_size is not None,
+            "privacy: training.batch_size is what a step's noisy sum is divided by, and must not tell how many examples a "
+            "client has; got none. Set training.batch_size.",
+        )
+        if not self.levels:
+            require_one(self)
+            return
+        require(
+            self.noise_multiplier is None and self.epsilon is None,
+            "privacy: expected noise_multiplier or epsilon in each of the levels; got it beside them too. Leave that out.",
+        )
+        for number, level in enumerate(self.levels):
+            require_one(level, f"privacy.levels[{number}]")
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if cell.pipeline.rule.by_samples:
+            yield (
+                f"{cell.pipeline.rule.name} is told how many examples each client has, which the noise does not hide. Use mean."
+            )
+        if looking := cell.pipeline.looking_at_data:
+            yield (
+                f"{' and '.join(looking)} looks at a client's examples beside DP-SGD, which the noise does not hide. Leave it "
+                "out."
+            )
+        if not cell.model.by_example:
+            yield (
+                f"{cell.model} gives an example another gradient in another batch, so that clipping does not bound what one "
+                "adds. Use another model."
+            )
+
+    def beyond(self, training: Training) -> str | None:
+        if training.algorithm.plain_steps:
+            return None
+        return f"DP-SGD takes the steps of fedavg and fedsgd, and {training.algorithm.name} takes others. Use fedavg or fedsgd."
+
+    def in_words(self, federation: Federation) -> str:
+        training = federation.training
+        private, steps = dp_sgd(self, training, federation.clients), steps_in_a_round(self, training)
+        levels = [f"z = {z:.4g} and clip {clip:g}" for clip, z in private.levels]
+        return (
+            f"Privacy, record: each client trains by DP-SGD, {steps} steps a round on each example with q = "
+            f"{self.sample_rate:g}: one example is hidden from all who see its updates. Noise: {'; '.join(levels)}."
+        )
+
+    def local_plan(self, federation: Federation) -> LocalPlan:
+        private = dp_sgd(self, federation.training, federation.clients)
+        return replace(federation.training.plan(), private=private)
+
+    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+        """The worst over parties, and over levels; malicious clients are promised nothing."""
+        training, clients = federation.training, federation.clients
+        malicious = frozenset[int]().union(*(one.malicious for one in reports))
+        taken = Counter(client for one in reports for client in one.chosen if client not in malicious)
+        found, private = spent_by_level(self, training, clients, taken), dp_sgd(self, training, clients)
+        levels = [
+            {
+                "epsilon": found[number].value if number in found and math.isfinite(found[number].value) else None,
+                "clip": clip,
+                "noise_multiplier": multiplier,
+            }
+            for number, (clip, multiplier) in enumerate(private.levels)
+        ]
+        facts = {
+            "mechanism": "dp_sgd",
+            "noise_multiplier": min(multiplier for _, multiplier in private.levels),
+            "clip": max(clip for clip, _ in private.levels),
+            "levels": levels,
+            "sample_rate": self.sample_rate,
+            "divided_by": training.batch_size,
+            "steps_in_a_round": steps_in_a_round(self, training),
+            "rounds": max(taken.values(), default=0),
+        }
+        return Spent(epsilon=parallel(list(found.values()), clients.total) if found else None, facts=facts)
+
+    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+        """One for each level."""
+        training, clients = federation.training, federation.clients
+        steps = steps_in_a_round(self, training)
+        rounds = max(1, min(clients.participations(training.rounds), AUDITED_STEPS // steps))
+        for number, level in enumerate(dp_sgd(self, training, clients).levels):
+            event = step_event(self, level[1], steps * rounds)
+            yield RecordLevel(
+                name="record-level DP-SGD" + (f", level {number}" if self.levels else ""),
+                train=lab.train,
+                batches=lab.batches,
+                plan=replace(training.plan(), private=DPSGD(sample_rate=self.sample_rate, levels=(level,))),
+                rounds=rounds,
+                claim=spent([event], self.delta),
+                curve=partial(_curve, event),
+            )
+
+    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        steps = steps_in_a_round(self, federation.training)
+        return watched_steps(lab, federation, self.local_plan(federation), steps, len(self.parties))
+
+
+@lru_cache(maxsize=64)
+def dp_sgd(noise: RecordNoise, training: Training, clients: Participation) -> DPSGD:
+    """The clip and the noise of each level; where an epsilon is asked for, the least noise that keeps it.
+
+    Raises:
+        ConfigError: an epsilon that no noise reaches.
+    """
+    steps = steps_in_a_round(noise, training) * clients.participations(training.rounds)
+    found = []
+    for level in noise.parties:
+        multiplier = level.noise_multiplier
+        if multiplier is None:
+            assert level.epsilon is not None  # `RecordNoise.check`
+            multiplier = least_noise(
+                epsilon=level.epsilon,
+                delta=noise.delta,
+                sample_rate=noise.sample_rate,
+                steps=steps,
+                sampling="poisson",
+            )
+        found.append((level.clip or noise.clip, multiplier))
+    return DPSGD(sample_rate=noise.sample_rate, levels=tuple(found))
+
+
+def steps_in_a_round(noise: RecordNoise, training: Training) -> int:
+    """Local steps of one client in one round."""
+    return training.plan().private_steps(noise.sample_rate)
+
+
+def step_event(noise: RecordNoise, multiplier: float, steps: int) -> Event:
+    """So many steps of DP-SGD."""
+    return gaussian_event(
+        noise_multiplier=multiplier,
+        sample_rate=noise.sample_rate,
+        steps=steps,
+        sampling="poisson",
+        unit="record",
+        relation="add/remove",
+        view="each client's updates",
+        assumptions=(*ASSUMPTIONS, "malicious clients are promised nothing"),
+    )
+
+
+def spent_by_level(
+    noise: RecordNoise, training: Training, clients: Participation, rounds: Mapping[int, int]
+) -> dict[int, Epsilon]:
+    """By the number of its level, what the client spent that took part most often; levels without clients are left out.
+
+    Args:
+        rounds: for each honest client, in how many rounds it took part.
+    """
+    private, local = dp_sgd(noise, training, clients), steps_in_a_round(noise, training)
+    most: dict[int, int] = {}
+    for client, count in rounds.items():
+        level = client % len(private.levels)
+        most[level] = max(most.get(level, 0), count)
+    events = {level: step_event(noise, private.levels[level][1], local * most[level]) for level in sorted(most)}
+    return {level: spent([event], noise.delta) for level, event in events.items()}
+
+
+def _curve(event: Event, delta: float) -> float:
+    return spent([event], delta).value

@@ -1,0 +1,14 @@
+"""Laws by which devices come and go, and traces of real ones, one file each; what they have in common stands in
+`fedguard.contracts.availability`.
+
+on_off.py          on_off: at random
+day_and_night.py   day_and_night: some hours of each day
+trace.py           trace: as a file says
+"""
+
+AVAILABILITIES = {
+    "always": "fedguard.contracts.availability:Always",
+    "on_off": "fedguard.simulated.availability.on_off:OnOff",
+    "day_and_night": "fedguard.simulated.availability.day_and_night:DayAndNight",
+    "trace": "fedguard.simulated.availability.trace:Trace",
+}

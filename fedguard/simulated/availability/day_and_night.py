@@ -1,0 +1,52 @@
+"""Devices that are there by night (Bonawitz et al., MLSys 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Annotated
+
+from annotated_types import Interval
+
+from fedguard.contracts import Availability, Presence
+from fedguard.rng import Rng
+
+_HOUR, _DAY = 3600.0, 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayAndNight(Availability):
+    """Each device is there for some hours of each day.
+
+    There are ``night`` such hours in a day of 24. Those of device i begin at $t = u_i$, with $u_i$ even over
+    ``spread`` hours from the start, and again after each day.
+
+    Args:
+        night: hours of each day that a device is there.
+        spread: hours over which the nights begin: 0 for all at once, 24 for all around the clock.
+    """
+
+    name = "day_and_night"
+    source = "Bonawitz et al., Towards Federated Learning at Scale: System Design, MLSys 2019 (its section 9)"
+
+    night: Annotated[float, Interval(gt=0, le=24)] = 8.0
+    spread: Annotated[float, Interval(ge=0, le=24)] = 6.0
+
+    def start(self, devices: int, rng: Rng) -> Presence:
+        return _DayAndNight(self, devices, rng)
+
+
+class _DayAndNight(Presence):
+    def __init__(self, law: DayAndNight, devices: int, rng: Rng) -> None:
+        self._night = law.night * _HOUR if law.night < 24 else inf
+        self._begins: list[float] = (rng.numpy().random(devices) * law.spread * _HOUR).tolist()
+
+    def stretch(self, device: int, after: float) -> tuple[float, float]:
+        first = self._begins[device]
+        if self._night == inf:
+            return -inf, inf
+        day = (after - first) // _DAY
+        if first + _DAY * day + self._night <= after:
+            day += 1
+        begin = first + _DAY * day
+        return begin, begin + self._night

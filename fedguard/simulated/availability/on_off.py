@@ -1,0 +1,59 @@
+"""Devices that come and go at random (Gilbert, 1960)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf
+
+from fedguard.contracts import Availability, PositiveFloat, Presence
+from fedguard.rng import Rng
+from fedguard.simulated.draws import Draws, exponential
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnOff(Availability):
+    """Each device comes and goes at random, by itself.
+
+    It is a Markov chain: its stretches are exponential with mean ``on``, and so are the gaps between them, with mean ``off``.
+    At the start it is there with the chance $on / (on + off)$, which is its share of all time.
+
+    Args:
+        on: mean seconds that a device stays.
+        off: mean seconds that it is away.
+    """
+
+    name = "on_off"
+    source = "Gilbert, Capacity of a Burst-Noise Channel, Bell System Technical Journal 1960 (two states)"
+
+    on: PositiveFloat = 600.0
+    off: PositiveFloat = 300.0
+
+    def start(self, devices: int, rng: Rng) -> Presence:
+        return _OnOff(self, rng)
+
+
+class _OnOff(Presence):
+    def __init__(self, law: OnOff, rng: Rng) -> None:
+        self._law, self._draw = law, Draws(rng, exponential)
+        #: device -> the end of the stretch before, the stretch that was asked for last, and how many draws it took.
+        self._last: dict[int, tuple[float, float, float, int]] = {}
+
+    def stretch(self, device: int, after: float) -> tuple[float, float]:
+        since, begin, end, drawn = self._last.get(device, (inf, inf, inf, 0))
+        if after < since:  # never asked before, or asked for what is past: told from the start
+            since, begin, end, drawn = self._first(device)
+        if end <= after:
+            draw, on, off = self._draw, self._law.on, self._law.off
+            while end <= after:
+                since, begin = end, end + off * draw(device, drawn)
+                end = begin + on * draw(device, drawn + 1)
+                drawn += 2
+        self._last[device] = since, begin, end, drawn
+        return begin, end
+
+    def _first(self, device: int) -> tuple[float, float, float, int]:
+        """A chain forgets: what is left at the start of a stretch or a gap is as long as a whole one."""
+        draw, on, off = self._draw, self._law.on, self._law.off
+        there = exp(-draw(device, 0)) < on / (on + off)  # even in [0, 1]
+        begin = 0.0 if there else off * draw(device, 1)
+        return -inf, begin, begin + on * draw(device, 2), 3

@@ -1,0 +1,149 @@
+"""Devices that come and go as a file says."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, isfinite
+from pathlib import Path
+from typing import ClassVar
+
+from fedguard.contracts import Availability, Presence
+from fedguard.errors import ConfigError, brief, oneline
+from fedguard.rng import Rng
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(Availability):
+    """Devices come and go as a file says.
+
+    It holds comma-separated values under the header ``device,start,end``. Each row is one stretch of time in seconds. Devices
+    are numbered from 0; those beyond the federation's are left out, and each of the federation's has a row. The stretches of
+    a device stand in order. From the last end in the file on all is repeated.
+
+    Args:
+        file: the file, relative to where ``fedguard`` was started.
+    """
+
+    name = "trace"
+    source = "comma-separated values (RFC 4180)"
+    example: ClassVar = {"file": "phones.csv"}
+
+    file: str
+
+    @property
+    def digest(self) -> str | None:
+        return _read(self.file)[1]
+
+    def check(self, devices: int) -> None:
+        stretches, _ = _read(self.file)
+        lacking = next((device for device in range(devices) if device not in stretches), None)
+        if lacking is not None:
+            raise ConfigError(
+                f"{self.file}: expected a row for each of the {devices} devices, numbered from 0; device {lacking} has none. "
+                "Add one, or lower clients.total."
+            )
+
+    def start(self, devices: int, rng: Rng) -> Presence:
+        self.check(devices)
+        return _Trace(_read(self.file)[0], devices)
+
+
+class _Trace(Presence):
+    def __init__(self, stretches: dict[int, list[tuple[float, float]]], devices: int) -> None:
+        self._period = max(end for those in stretches.values() for _, end in those)
+        self._stretches = [_around(stretches[device], self._period) for device in range(devices)]
+        self._ends = [[end for _, end in those] for those in self._stretches]
+
+    def stretch(self, device: int, after: float) -> tuple[float, float]:
+        those, period = self._stretches[device], self._period
+        if those[0][1] == inf:
+            return those[0]
+        turn = after // period
+        index = bisect_right(self._ends[device], after - turn * period)
+        if index == len(those):
+            index, turn = 0, turn + 1
+        begin, end = those[index]
+        return turn * period + begin, turn * period + end
+
+
+def _around(stretches: Sequence[tuple[float, float]], period: float) -> list[tuple[float, float]]:
+    """Stretches that touch as one, with those around the end of a period among them; sorted by their ends."""
+    joined = [stretches[0]]
+    for begin, end in stretches[1:]:
+        if begin == joined[-1][1]:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((begin, end))
+    if joined == [(0.0, period)]:
+        return [(-inf, inf)]
+    if joined[0][0] == 0 and joined[-1][1] == period:
+        first, (begin, _) = joined[0], joined[-1]
+        return [(begin - period, first[1]), *joined[1:-1], (begin, period + first[1])]
+    return joined
+
+
+def _read(file: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
+    """The stretches of each device of a file, and a digest of it.
+
+    Raises:
+        ConfigError: it cannot be read, or is no trace.
+    """
+    path = Path(file).expanduser()
+    try:
+        if not path.is_file():
+            raise ConfigError(
+                f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."
+            )
+        return _parsed(path.read_bytes(), file)
+    except (OSError, UnicodeDecodeError, RuntimeError, csv.Error) as error:
+        raise ConfigError(f"{file}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
+
+
+@lru_cache(maxsize=4)
+def _parsed(content: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
+    rows = csv.reader(content.decode("utf-8").splitlines(), strict=True)
+    header = next(rows, [])
+    if header != ["device", "start", "end"]:
+        raise ConfigError(
+            f"{name}: row 1: expected the header device,start,end; got {brief(','.join(header))}. Write it so."
+        )
+    stretches: dict[int, list[tuple[float, float]]] = {}
+    for row in rows:
+        device, begin, end = _row(row, f"{name}: row {rows.line_num}")
+        those = stretches.setdefault(device, [])
+        if those and begin < those[-1][1]:
+            raise ConfigError(
+                f"{name}: row {rows.line_num}: expected a start of at least {those[-1][1]:g}, where the stretch of device "
+                f"{device} before it ends; got {begin:g}. Sort its rows, and join those that overlap."
+            )
+        those.append((begin, end))
+    if not stretches:
+        raise ConfigError(f"{name}: expected a row for each device below the header; got none. Add them.")
+    return stretches, hashlib.sha256(content).hexdigest()[:16]
+
+
+def _row(row: Sequence[str], where: str) -> tuple[int, float, float]:
+    """Device, begin and end of a row."""
+    if len(row) != 3:
+        raise ConfigError(f"{where}: expected device,start,end; got {brief(','.join(row))}. Give three values.")
+    if not (row[0].isascii() and row[0].isdigit()):
+        raise ConfigError(f"{where}: expected the number of a device, from 0; got {brief(row[0])}. Number the devices.")
+    begin, end = (_seconds(text, f"{where}: {name}") for text, name in zip(row[1:], ("start", "end"), strict=True))
+    if end <= begin:
+        raise ConfigError(f"{where}: expected an end after the start {begin:g}; got {end:g}. Swap or drop them.")
+    return int(row[0]), begin, end
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not isfinite(seconds) or seconds < 0:
+        raise ConfigError(f"{where}: expected seconds, at least 0; got {brief(text)}. Write a number such as 3600.")
+    return seconds

@@ -1,0 +1,284 @@
+"""The course of a training around a server: who trains when from which model, and which updates meet in one aggregate.
+
+It depends on speeds, links and barriers alone, and not on vectors: so it is told without any, and the training follows it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from fedguard.errors import StalledError
+from fedguard.rng import Rng
+from fedguard.simulated.agenda import Agenda, Rank
+from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.world import World
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One update that reached the server.
+
+    Attributes:
+        device: whose.
+        turn: of the device's trainings, from 1; where all start together, the round.
+        version: of the model that it was trained from: the number of aggregates before it.
+        began, at: simulated seconds of the pull and of the arrival.
+    """
+
+    device: int
+    turn: int
+    version: int
+    began: float
+    at: float
+
+
+@dataclass(frozen=True)
+class Release:
+    """One aggregate, or an abandoned round.
+
+    Attributes:
+        at: simulated seconds.
+        version: number of aggregates before it.
+        begun: the devices that have pulled the model since the last one, each with its turn.
+        arrivals: the updates behind it, as they arrived.
+        late: devices whose training it has made useless, each with its turn.
+        lost: those whose update the network has lost since the last one.
+        interrupted: those that have left since the last one, before their update had arrived.
+        abandoned: why there is no aggregate; None where there is one.
+    """
+
+    at: float
+    version: int
+    begun: tuple[tuple[int, int], ...]
+    arrivals: tuple[Arrival, ...]
+    late: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+    interrupted: tuple[tuple[int, int], ...] = ()
+    abandoned: str | None = None
+
+    def staleness(self) -> tuple[int, ...]:
+        """How many aggregates there were since each update's model."""
+        return tuple(self.version - arrival.version for arrival in self.arrivals)
+
+
+#: (round, from 1) -> the devices of a round.
+Chosen = Callable[[int], Sequence[int]]
+
+
+#: Rounds in which nobody may be chosen before a training is given up in which nobody starts together.
+_PATIENCE = 1000
+
+#: Draws of places that are made at once.
+_BLOCK = 1024
+
+
+class Course:
+    """All that happens, one release after the other. An event costs the same however many devices there are.
+
+    A device that is not there starts when it comes. One that leaves before its update has arrived loses its work: where all
+    start together it is out of the round, and else its place is free as if it had sent.
+
+    Args:
+        chosen: the devices of a round, where all start together. Where each goes on by itself, those of the first round for
+            which anybody is chosen start, and one that has sent gives its place to one of the ``devices`` that are idle,
+            itself among them.
+        rng: draws ties, and who gets a free place.
+    """
+
+    def __init__(self, world: World, barrier: Barrier, devices: int, chosen: Chosen, rng: Rng) -> None:
+        self._world, self._barrier, self._chosen = world, barrier, chosen
+        self._agenda = Agenda(rng.child("ties"))
+        self._turns = [0] * devices
+        self._busy: dict[int, Arrival] = {}
+        self._places: _Places | _Steps
+        self._version = self._round = 0
+        self._enough = barrier.enough(devices)
+        self._begun: list[tuple[int, int]] = []
+        self._waiting: list[Arrival] = []
+        self._lost: list[tuple[int, int]] = []
+        self._interrupted: list[tuple[int, int]] = []
+        self._released: deque[Release] = deque()
+        self._rng = rng.child("places")
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds."""
+        return self._agenda.now
+
+    @property
+    def events(self) -> int:
+        """How many have happened."""
+        return self._agenda.happened
+
+    def releases(self) -> Iterator[Release]:
+        """The releases, in order, without end.
+
+        Raises:
+            StalledError: nothing will ever happen again.
+        """
+        if self._barrier.fresh:
+            self._open()
+        else:
+            self._set_out()
+        while True:
+            while self._released:
+                yield self._released.popleft()
+            if not self._agenda.step():
+                raise StalledError(
+                    f"after {self.now:g} simulated seconds nobody computes or sends any more, and the server has "
+                    f"{len(self._waiting)} of the {self._enough} updates that it waits for. Set a deadline, or wait for fewer."
+                )
+
+    def _set_out(self) -> None:
+        """Those who go on by themselves start."""
+        devices = len(self._turns)
+        crew = next((crew for round in range(1, _PATIENCE) if (crew := self._chosen(round))), ())
+        if len(crew) == devices:
+            self._places = _Steps(self._barrier, devices)
+        else:
+            self._places = _Places(set(range(devices)).difference(crew), self._rng)
+        for device in crew:
+            self._enter(device)
+
+    def _enter(self, device: int) -> None:
+        self._agenda.after(0.0, self._start, device, self._round, rank=Rank.START)
+
+    def _open(self) -> None:
+        """A round begins, for those who are chosen; what others still do is of no use."""
+        self._round += 1
+        self._busy.clear()
+        chosen = self._chosen(self._round)
+        self._enough = self._barrier.enough(len(chosen))
+        for device in chosen:
+            self._enter(device)
+        if not chosen:
+            self._agenda.after(0.0, self._close, self._round, "nobody was chosen", rank=Rank.DECIDE)
+        elif self._barrier.deadline is not None:
+            self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)
+
+    def _start(self, device: int, round: int) -> None:
+        """A device pulls the model and trains, if it is there."""
+        if round != self._round:
+            return
+        now = self.now
+        wait = self._world.wait(device, now)
+        if wait:
+            if wait < inf:
+                self._agenda.after(wait, self._start, device, round, rank=Rank.START)
+            return
+        self._turns[device] = turn = self._round if self._barrier.fresh else self._turns[device] + 1
+        training = Arrival(device, turn, self._version, now, now)
+        self._busy[device] = training
+        self._begun.append((device, turn))
+        seconds, arrives = self._world.attempt(device, turn, now)
+        self._agenda.after(seconds, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
+
+    def _arrive(self, training: Arrival) -> None:
+        device = training.device
+        if self._busy.get(device) is not training:
+            return  # the round went on without it
+        del self._busy[device]
+        if self._world.loses(device, training.turn):
+            self._lost.append((device, training.turn))
+        else:
+            self._waiting.append(Arrival(device, training.turn, training.version, training.began, self.now))
+            if len(self._waiting) >= self._enough:
+                self._release()
+        if not self._barrier.fresh:
+            for one in self._places.sent(device):
+                self._enter(one)
+
+    def _leave(self, training: Arrival) -> None:
+        """A device is gone, and its work with it."""
+        device = training.device
+        if self._busy.get(device) is not training:
+            return
+        del self._busy[device]
+        self._interrupted.append((device, training.turn))
+        if not self._barrier.fresh:
+            self._enter(self._places.left(device))
+
+    def _close(self, round: int, why: str | None = None) -> None:
+        """The deadline of a round, or its end for another reason."""
+        if round == self._round:
+            self._release(why)
+
+    def _release(self, abandoned: str | None = None) -> None:
+        arrived, least = len(self._waiting), self._barrier.least
+        if abandoned is None and self._barrier.fresh and arrived < least:
+            abandoned = f"{arrived} updates arrived, of at least {least}"
+        self._released.append(
+            Release(
+                at=self.now,
+                version=self._version,
+                begun=tuple(self._begun),
+                arrivals=tuple(self._waiting),
+                late=tuple((one.device, one.turn) for one in self._busy.values()) if self._barrier.fresh else (),
+                lost=tuple(self._lost),
+                interrupted=tuple(self._interrupted),
+                abandoned=abandoned,
+            )
+        )
+        self._version += abandoned is None
+        self._waiting, self._begun, self._lost, self._interrupted = [], [], [], []
+        if self._barrier.fresh:
+            self._open()
+
+
+class _Places:
+    """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle."""
+
+    def __init__(self, idle: Iterable[int], rng: Rng) -> None:
+        self._idle, self._draw = sorted(idle), rng.numpy()
+        self._drawn: list[float] = []
+
+    def sent(self, device: int) -> tuple[int, ...]:
+        """Who starts after this device has sent."""
+        return (self.left(device),)
+
+    def left(self, device: int) -> int:
+        """Who starts after this device has left."""
+        if not self._drawn:
+            self._drawn = self._draw.random(_BLOCK).tolist()
+        idle = self._idle
+        idle.append(device)
+        chosen = int(self._drawn.pop() * len(idle))
+        idle[chosen], idle[-1] = idle[-1], idle[chosen]
+        return idle.pop()
+
+
+class _Steps:
+    """All devices are at work: each goes on by itself, unless it is too far ahead of the slowest."""
+
+    def __init__(self, barrier: Barrier, devices: int) -> None:
+        self._barrier = barrier
+        self._done = [0] * devices
+        #: number of trainings -> how many devices have done so many, and which of them wait for the slowest.
+        self._count = {0: devices}
+        self._parked: dict[int, list[int]] = {}
+        self._slowest = 0
+
+    def sent(self, device: int) -> list[int]:
+        """Who starts after this device has sent."""
+        self._done[device] = done = self._done[device] + 1
+        self._count[done] = self._count.get(done, 0) + 1
+        self._count[done - 1] -= 1
+        go: list[int] = []
+        if not self._count[done - 1]:
+            del self._count[done - 1]
+            if done - 1 == self._slowest:  # this device was the slowest, and alone
+                self._slowest = done
+                free = [one for one in self._parked if self._barrier.may_start(one, done)]
+                go = [waiting for one in free for waiting in self._parked.pop(one)]
+        if self._barrier.may_start(done, self._slowest):
+            go.append(device)
+        else:
+            self._parked.setdefault(done, []).append(device)
+        return go
+
+    def left(self, device: int) -> int:
+        """Who starts after this device has left: itself, for it has not done this training."""
+        return device

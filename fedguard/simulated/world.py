@@ -1,0 +1,136 @@
+"""How long devices compute and messages take, in simulated seconds, when devices are there, and what it all costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.contracts.network import Network
+from fedguard.rng import Rng
+from fedguard.simulated.draws import Draws, normal, uniform
+
+
+@dataclass
+class Spent:
+    """What the devices have spent so far, all together.
+
+    Attributes:
+        seconds: of computing.
+        joules: for computing, sending and receiving.
+        bytes_up, bytes_down: sent by devices and to them, what was lost included. A message counts whole once it has begun.
+        lost: updates that the network lost.
+        interrupted: trainings whose device left before its update had arrived.
+    """
+
+    seconds: float = 0.0
+    joules: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    lost: int = 0
+    interrupted: int = 0
+
+
+class World:
+    """The devices of a federation and their links.
+
+    What a device's k-th training takes depends on the seed, the device and k alone, and not on what happens elsewhere.
+
+    Args:
+        work: examples that one training of each device passes over.
+        size: bytes of a model, and of an update.
+        quick: the malicious devices, whose pace ``network.malicious_pace`` sets.
+    """
+
+    def __init__(
+        self, network: Network, work: Sequence[float], size: int, rng: Rng, quick: frozenset[int] = frozenset()
+    ) -> None:
+        devices, speeds, link = len(work), network.compute, network.link
+        self.network, self.size, self.spent = network, size, Spent()
+        compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
+        bandwidth = np.exp(rng.child("bandwidths").numpy().normal(0.0, 1.0, devices) * link.spread)
+        order = rng.child("stragglers").numpy().permutation(devices)
+        if speeds.slow.lasting:
+            compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
+        compute[sorted(quick)] *= network.malicious_pace
+        self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
+        self._up = self._message(link.up, bandwidth)
+        self._down = self._message(link.down, bandwidth)
+        self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
+        self._presence = network.there.start(devices, rng.child("there"))
+        self._jitter = Draws(rng.child("jitter"), normal)
+        self._slow = Draws(rng.child("slow"), uniform)
+        self._loss = Draws(rng.child("loss"), uniform)
+
+    def _message(self, bandwidth: float | None, factor: NDArray[np.float64]) -> list[float]:
+        seconds = np.zeros(len(factor)) if bandwidth is None else self.size / (bandwidth * factor)
+        times: list[float] = (seconds + self.network.link.latency).tolist()
+        return times
+
+    def download(self, device: int) -> float:
+        """Seconds until a device has the model."""
+        self.spent.bytes_down += self.size
+        self.spent.joules += self.network.link.joules * self.size
+        return self._down[device]
+
+    def compute(self, device: int, turn: int) -> float:
+        """Seconds of a device's ``turn``-th training (from 1)."""
+        seconds = self._computing(device, turn)
+        self._computed(seconds)
+        return seconds
+
+    def _computing(self, device: int, turn: int) -> float:
+        speeds = self.network.compute
+        seconds: float = self._compute[device]
+        if speeds.jitter:
+            seconds *= exp(speeds.jitter * self._jitter(device, turn))
+        if self._passing and self._slow(device, turn) < self._passing:
+            seconds *= speeds.slow.factor
+        return seconds
+
+    def _computed(self, seconds: float) -> None:
+        self.spent.seconds += seconds
+        self.spent.joules += self.network.compute.watts * seconds
+
+    def upload(self, device: int) -> float:
+        """Seconds until an update of a device has arrived, if it does."""
+        self.spent.bytes_up += self.size
+        self.spent.joules += self.network.link.joules * self.size
+        return self._up[device]
+
+    def loses(self, device: int, turn: int) -> bool:
+        """Whether the update of a device's ``turn``-th training is lost."""
+        loss = self.network.link.loss
+        lost = loss > 0 and self._loss(device, turn) < loss
+        self.spent.lost += lost
+        return lost
+
+    def cycle(self, device: int, turn: int) -> float:
+        """Seconds from a device's pull of the model to the arrival of its update."""
+        return self.download(device) + self.compute(device, turn) + self.upload(device)
+
+    def wait(self, device: int, now: float) -> float:
+        """Seconds until a device is there: 0 if it is there ``now``, infinity if it never comes."""
+        return self._presence.wait(device, now)
+
+    def leaves(self, device: int, now: float, seconds: float) -> float | None:
+        """Seconds until a device that is there ``now`` leaves, if that is in the next ``seconds``; None if it stays."""
+        return self._presence.leaves(device, now, seconds)
+
+    def attempt(self, device: int, turn: int, now: float) -> tuple[float, bool]:
+        """Seconds from a device's pull of the model until its update has arrived, and True; or until it leaves, and False."""
+        down, computing, up = self._down[device], self._computing(device, turn), self._up[device]
+        left = self._presence.leaves(device, now, down + computing + up)
+        self.download(device)
+        if left is None:
+            self._computed(computing)
+            self.upload(device)
+            return down + computing + up, True
+        self._computed(min(max(left - down, 0.0), computing))
+        if left > down + computing:
+            self.upload(device)
+        self.spent.interrupted += 1
+        return left, False

@@ -1,0 +1,485 @@
+"""The table of faults outside secure aggregation: in rules, attacks, the protocol, accounting and the gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.mutants.planting import Edit
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planted fault.
+
+    Attributes:
+        name: in a few words.
+        edits: the mutations that make it, all at once.
+        near: the quick tests that run first: files or folders, from the root of the checkout.
+    """
+
+    name: str
+    edits: tuple[Edit, ...]
+    near: tuple[str, ...]
+
+
+def _row(name: str, file: str, before: str, after: str, *near: str) -> Fault:
+    return Fault(name, (Edit(file, before, after),), near)
+
+
+RULES = ("tests/test_rules.py",)
+CENTRAL = ("tests/privacy/test_central.py",)
+EPSILON = ("tests/privacy/test_gaussian.py", "tests/privacy/test_accounting.py")
+STAGES = ("tests/gate/test_gate_stages.py", "tests/gate/test_gate.py")
+ENCODING = ("tests/secagg/test_encoding.py",)
+AGENDA = ("tests/simulated/test_agenda.py",)
+WORLD = ("tests/simulated/test_world.py",)
+COURSE = ("tests/simulated/test_course.py",)
+THERE = ("tests/simulated/test_availability.py",)
+
+FAULTS = (
+    # --- rules
+    _row(
+        "a trimmed mean that trims one side",
+        "defenses/aggregators/trimmed_mean.py",
+        "[context.f : len(block) - context.f]",
+        "[2 * context.f :]",
+        *RULES,
+    ),
+    _row(
+        "the lower median of an even number",
+        "defenses/aggregators/median.py",
+        "return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2",
+        "return ordered[(n - 1) // 2]",
+        *RULES,
+    ),
+    _row(
+        "krum with one neighbour too many",
+        "defenses/aggregators/krum.py",
+        "neighbours = max(gram.n - f - 2, 1)",
+        "neighbours = max(gram.n - f - 1, 1)",
+        *RULES,
+    ),
+    _row(
+        "nearest neighbours that leave one honest row out",
+        "defenses/mixing/nnm.py",
+        "gram.n - context.f)",
+        "gram.n - context.f - 1)",
+        *RULES,
+    ),
+    _row(
+        "centred clipping that forgets its centre",
+        "defenses/aggregators/centered_clipping.py",
+        'return {"centre": aggregate}',
+        "return {}",
+        *RULES,
+    ),
+    _row(
+        "trust in clients that point away from the root data",
+        "defenses/aggregators/fltrust.py",
+        ".nan_to_num(nan=0.0).clamp(min=0)",
+        ".nan_to_num(nan=0.0).abs()",
+        *RULES,
+    ),
+    # --- attacks
+    _row(
+        "a little too little: one supporter more than it takes",
+        "attacks/poisoning/alie.py",
+        "supporters = max(n // 2 + 1 - f, 1)",
+        "supporters = max(n // 2 + 2 - f, 1)",
+        "tests/test_attacks.py",
+        "tests/catalogue/test_update_attacks.py",
+    ),
+    _row(
+        "an inner product that is not turned",
+        "attacks/poisoning/ipm.py",
+        "(-self.tau * view.benign.mean(0))",
+        "(self.tau * view.benign.mean(0))",
+        "tests/test_attacks.py",
+        "tests/catalogue/test_update_attacks.py",
+    ),
+    _row(
+        "labels that are shifted and not flipped",
+        "attacks/poisoning/label_flip.py",
+        "y=view.classes - 1 - examples.y",
+        "y=(examples.y + 1) % view.classes",
+        "tests/test_attacks.py",
+        "tests/catalogue/test_update_attacks.py",
+    ),
+    _row(
+        "a step beyond the farthest two honest updates",
+        "attacks/poisoning/min_max.py",
+        "step: Tensor = unit * float(gamma)",
+        "step: Tensor = unit * float(1.1 * gamma)",
+        "tests/test_attacks.py",
+        "tests/catalogue/test_update_attacks.py",
+    ),
+    _row(
+        "membership scores of equal ones counted as found",
+        "fedguard/metrics/membership.py",
+        '"not_numbers": int(scores.isnan().sum()),',
+        '"not_numbers": 0,',
+        "tests/inference/test_membership_scores.py",
+    ),
+    # --- what everybody rests on
+    _row(
+        "random streams that forget whether a name is a number",
+        "fedguard/rng.py",
+        'f"{type(name).__name__}:{name}"',
+        'f"{name}"',
+        "tests/test_sight.py",
+        "tests/test_tasks.py",
+    ),
+    _row(
+        "a view that may be widened",
+        "fedguard/contracts/sight.py",
+        "return type(self)(party, granted & self.granted,",
+        "return type(self)(party, granted | self.granted,",
+        "tests/test_sight.py",
+    ),
+    _row(
+        "an attack that is granted what the architecture hides",
+        "fedguard/visibility.py",
+        "threat.grants & exposure.clients",
+        "threat.grants | exposure.clients",
+        "tests/test_sight.py",
+        "tests/test_masking.py",
+    ),
+    _row(
+        "a record's seal that is not looked at",
+        "fedguard/bench/records/record.py",
+        "if seal is None or hashlib",
+        "if seal is None and hashlib",
+        "tests/fuzz/test_stores.py",
+        "tests/test_running.py",
+    ),
+    # --- protocol
+    _row(
+        "a clip that counts one step too many",
+        "fedguard/secagg/encoding.py",
+        "return int(2 ** (self.bits - 1) - 1)",
+        "return int(2 ** (self.bits - 1))",
+        *ENCODING,
+    ),
+    _row(
+        "a share of clipped coordinates that has no sign",
+        "fedguard/secagg/encoding.py",
+        "(np.abs(self._rotated(vector, seed)) > self.clip).mean()",
+        "(self._rotated(vector, seed) > self.clip).mean()",
+        *ENCODING,
+    ),
+    _row(
+        "a field that is not one",
+        "fedguard/secagg/shamir.py",
+        "PRIME = 2**256 + 297",
+        "PRIME = 2**256 + 299",
+        "tests/secagg/test_shamir.py",
+    ),
+    # --- accounting
+    _row(
+        "noise of half the size at the trusted server",
+        "fedguard/privacy/central.py",
+        "noise = self.sum_noise * torch.randn",
+        "noise = 0.5 * self.sum_noise * torch.randn",
+        *CENTRAL,
+    ),
+    _row(
+        "noise of half the size in DP-SGD",
+        "fedguard/tasks/engines/private.py",
+        "self.noise_multiplier * self.max_grad_norm",
+        "0.5 * self.noise_multiplier * self.max_grad_norm",
+        "tests/test_private_training.py",
+        "tests/privacy/audit/test_planted_faults.py",
+    ),
+    _row(
+        "a replaced unit that counts as one removed",
+        "fedguard/privacy/gaussian.py",
+        'distance = 2 if relation == "replace" else 1',
+        "distance = 1",
+        *EPSILON,
+    ),
+    _row(
+        "amplification by public schedules",
+        "fedguard/privacy/gaussian.py",
+        '(1.0, math.ceil(round(sample_rate * steps, 9))) if sampling == "cyclic"',
+        '(sample_rate, math.ceil(round(sample_rate * steps, 9))) if sampling == "cyclic"',
+        *EPSILON,
+    ),
+    _row(
+        "an added unit's losses left out",
+        "fedguard/privacy/accountants.py",
+        "directions.append([law if isinstance(law, _Replaced) else _Added(law) for law in laws])",
+        "directions.append(laws)",
+        *EPSILON,
+    ),
+    _row(
+        "a cost of the last event alone",
+        "fedguard/privacy/accounting.py",
+        "total += event.count * event.rdp(ORDERS)",
+        "total = event.count * event.rdp(ORDERS)",
+        *EPSILON,
+    ),
+    # --- the gate
+    _row(
+        "p-values that are not adjusted for their number",
+        "fedguard/metrics/stats.py",
+        "min(1.0, (len(p_values) - rank) * p_values[index])",
+        "min(1.0, p_values[index])",
+        "tests/test_stats.py",
+        *STAGES,
+    ),
+    _row(
+        "a drop that is confirmed by its size alone",
+        "fedguard/bench/gate/stages.py",
+        '"regressed" if p_value < alpha else "inconclusive"',
+        '"regressed"',
+        *STAGES,
+    ),
+    _row(
+        "a margin of no width",
+        "fedguard/bench/gate/stages.py",
+        "return drop > margin and not",
+        "return drop > 0 and not",
+        *STAGES,
+    ),
+    _row(
+        "a missing cell that passes",
+        "fedguard/bench/gate/verdict.py",
+        'if self.incompatible or "missing" in found or',
+        "if self.incompatible or",
+        *STAGES,
+    ),
+    # --- simulated time
+    _row(
+        "ties by number",
+        "fedguard/simulated/agenda.py",
+        "self._ties.pop(), self._added",
+        "float(self._added), self._added",
+        *AGENDA,
+        *COURSE,
+    ),
+    _row(
+        "events at one time without ranks",
+        "fedguard/simulated/agenda.py",
+        "(time, rank, self._ties",
+        "(time, 0, self._ties",
+        *AGENDA,
+    ),
+    Fault(
+        "simulated time that is not whole",
+        (
+            Edit("fedguard/simulated/agenda.py", "self._now + round(delay * SECOND)", "self._now + delay"),
+            Edit("fedguard/simulated/agenda.py", "return self._now / SECOND", "return self._now"),
+        ),
+        AGENDA,
+    ),
+    _row(
+        "a bandwidth that counts the wrong way round",
+        "fedguard/simulated/world.py",
+        "self.size / (bandwidth * factor)",
+        "self.size / (bandwidth / factor) / 2",
+        *WORLD,
+    ),
+    _row(
+        "one jitter for all trainings of a device",
+        "fedguard/simulated/world.py",
+        "self._jitter(device, turn)",
+        "self._jitter(device, 1)",
+        *WORLD,
+    ),
+    _row(
+        "jitter that all devices share",
+        "fedguard/simulated/world.py",
+        "self._jitter(device, turn)",
+        "self._jitter(0, turn)",
+        *WORLD,
+    ),
+    _row(
+        "groups of devices that draw alike",
+        "fedguard/simulated/draws.py",
+        "self._rng.child(group, number)",
+        "self._rng.child(number)",
+        *WORLD,
+    ),
+    _row(
+        "draws that depend on the order of questions",
+        "fedguard/simulated/draws.py",
+        "self._rng.child(group, number)",
+        "self._rng.child(group, number, len(blocks))",
+        *WORLD,
+    ),
+    _row(
+        "twice as many losses",
+        "fedguard/simulated/world.py",
+        "self._loss(device, turn) < loss",
+        "self._loss(device, turn) < 2 * loss",
+        *WORLD,
+    ),
+    _row(
+        "malicious devices without a pace",
+        "fedguard/simulated/world.py",
+        "compute[sorted(quick)] *= network.malicious_pace",
+        "compute[sorted(quick)] *= 1.0",
+        *WORLD,
+    ),
+    _row(
+        "work that was interrupted and is paid for in full",
+        "fedguard/simulated/world.py",
+        "self._computed(min(max(left - down, 0.0), computing))",
+        "self._computed(computing)",
+        *WORLD,
+    ),
+    _row(
+        "a device that starts later than it comes",
+        "fedguard/simulated/course.py",
+        "self._agenda.after(wait, self._start",
+        "self._agenda.after(wait + 1.0, self._start",
+        *COURSE,
+    ),
+    _row(
+        "interrupted work that arrives",
+        "fedguard/simulated/course.py",
+        "self._arrive if arrives else self._leave",
+        "self._arrive",
+        *COURSE,
+    ),
+    _row(
+        "an empty round that waits for ever",
+        "fedguard/simulated/course.py",
+        'self._agenda.after(0.0, self._close, self._round, "nobody was chosen", rank=Rank.DECIDE)',
+        "pass",
+        *COURSE,
+    ),
+    _row(
+        "k of n that waits for more than are chosen",
+        "fedguard/simulated/barriers.py",
+        "return min(self.count, chosen) if self.fresh else self.count",
+        "return self.count",
+        *COURSE,
+    ),
+    _row(
+        "too few updates that make an aggregate",
+        "fedguard/simulated/course.py",
+        "self._barrier.fresh and arrived < least",
+        "self._barrier.fresh and arrived < 1",
+        *COURSE,
+    ),
+    _row(
+        "a deadline before what arrives at it",
+        "fedguard/simulated/course.py",
+        "self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)",
+        "self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DELIVER)",
+        *COURSE,
+    ),
+    _row(
+        "bounded delay by one more",
+        "fedguard/simulated/barriers.py",
+        "return done - slowest <= self.ahead",
+        "return done - slowest <= self.ahead + 1",
+        *COURSE,
+    ),
+    _row(
+        "devices that wait for the slowest and are forgotten",
+        "fedguard/simulated/course.py",
+        "go = [waiting for one in free for waiting in self._parked.pop(one)]",
+        "go = [self._parked.pop(one)[0] for one in free]",
+        *COURSE,
+    ),
+    _row(
+        "a free place for the lowest number",
+        "fedguard/simulated/course.py",
+        "chosen = int(self._drawn.pop() * len(idle))",
+        "chosen = idle.index(min(idle))",
+        *COURSE,
+    ),
+    _row(
+        "interrupted trainings that count as done",
+        "fedguard/simulated/course.py",
+        '        """Who starts after this device has left: itself, for it has not done this training."""\n        return device',
+        "        return (self.sent(device) or [device])[0]",
+        *COURSE,
+    ),
+    _row(
+        "old updates in a common round",
+        "fedguard/simulated/course.py",
+        "        self._busy.clear()\n",
+        "",
+        *COURSE,
+    ),
+    _row(
+        "on_off that starts with everybody there",
+        "fedguard/simulated/availability/on_off.py",
+        "exp(-draw(device, 0)) < on / (on + off)",
+        "True",
+        *THERE,
+    ),
+    _row(
+        "on_off that is away for as long as it stays",
+        "fedguard/simulated/availability/on_off.py",
+        "end + off * draw(device, drawn)",
+        "end + on * draw(device, drawn)",
+        *THERE,
+    ),
+    _row(
+        "on_off in which all come and go together",
+        "fedguard/simulated/availability/on_off.py",
+        "self._draw = law, Draws(rng, exponential)",
+        "self._draw = law, lambda device, k: Draws(rng, exponential)(0, k)",
+        *THERE,
+    ),
+    _row(
+        "on_off with stretches of one length",
+        "fedguard/simulated/availability/on_off.py",
+        "end = begin + on * draw(device, drawn + 1)",
+        "end = begin + on",
+        *THERE,
+    ),
+    _row(
+        "nights that begin over half of the hours",
+        "fedguard/simulated/availability/day_and_night.py",
+        "rng.numpy().random(devices) * law.spread",
+        "0.5 * rng.numpy().random(devices) * law.spread",
+        *THERE,
+    ),
+    _row(
+        "days of twelve hours",
+        "fedguard/simulated/availability/day_and_night.py",
+        "_HOUR, _DAY = 3600.0, 86400.0",
+        "_HOUR, _DAY = 3600.0, 43200.0",
+        *THERE,
+    ),
+    _row(
+        "a trace that is not repeated from its end",
+        "fedguard/simulated/availability/trace.py",
+        "for those in stretches.values() for _, end in those)",
+        "for those in stretches.values() for end, _ in those)",
+        *THERE,
+    ),
+    _row(
+        "a trace whose stretches overlap",
+        "fedguard/simulated/availability/trace.py",
+        "if those and begin < those[-1][1]:",
+        "if those and begin < those[-1][0]:",
+        *THERE,
+    ),
+    _row(
+        "a trace that lacks a device",
+        "fedguard/simulated/availability/trace.py",
+        "        if lacking is not None:\n",
+        "        if lacking is not None and lacking >= devices:\n",
+        *THERE,
+    ),
+    _row(
+        "who leaves during a training and is said to stay",
+        "fedguard/contracts/availability.py",
+        "return None if now + seconds <= end else end - now",
+        "return None if now <= end else end - now",
+        *THERE,
+    ),
+    _row(
+        "a law that is no part of a cell",
+        "fedguard/config/cells.py",
+        "named = there.spec() if there.fields() else there.name",
+        "named = there.name",
+        *THERE,
+    ),
+)

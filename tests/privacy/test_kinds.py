@@ -1,0 +1,185 @@
+"""A kind of noise is one class: a plug-in's runs in a suite, stands in the threat card, is counted, refused and audited."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedguard as fg
+from fedguard import cli
+from fedguard.bench.running.protocol import noise_in_words
+from fedguard.errors import ConfigError
+from fedguard.registry import installed
+
+MODULE = '''
+"""Gaussian noise at a trusted server, counted by Renyi divergences alone."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Gt, Lt
+
+from fedguard.contracts import Noise, ServerNoise, ServerState, Spent
+from fedguard.errors import require
+from fedguard.privacy.accountants import accountant_named
+from fedguard.privacy.audit.subjects import Releases
+from fedguard.privacy.gaussian import gaussian_event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady(ServerNoise[ServerState]):
+    noise: "SteadyNoise"
+    expected: int
+
+    def start(self):
+        return ServerState(self.noise.clip)
+
+    def release(self, updates, state, rng):
+        shorter = updates * (state.clip / updates.norm(dim=1, keepdim=True)).clamp(max=1).nan_to_num(nan=1.0)
+        drawn = torch.randn(updates.shape[1], generator=rng.torch())
+        return (shorter.sum(0) + self.noise.drawn * drawn) / self.expected, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyNoise(Noise):
+    """A trusted server adds the same noise in each round.
+
+    Args:
+        clip: the largest length of an update.
+        z: standard deviation of the noise over the clip.
+        delta: of the guarantee.
+        kept: the share of the noise that is added indeed, for a test.
+    """
+
+    name = "steady"
+    unit = "client"
+    added_by = "server"
+    words = "a trusted server adds steady noise"
+
+    clip: Annotated[float, Gt(0)] = 0.5
+    z: Annotated[float, Gt(0)] = 2.0
+    delta: Annotated[float, Gt(0), Lt(1)] = 1e-3
+    kept: float = 1.0
+
+    @property
+    def drawn(self):
+        return self.kept * self.z * self.clip
+
+    def check(self, federation):
+        require(federation.clients.scheme == "none", "privacy: steady noise takes all clients in each round.")
+
+    def reasons(self, cell):
+        yield from super().reasons(cell)
+        if cell.pipeline.rule.name != "mean":
+            yield "steady noise is made for the mean. Use mean."
+
+    def in_words(self, federation):
+        return f"Privacy, steady: z = {self.z:g} among {federation.clients.total} clients."
+
+    def at_server(self, federation):
+        return Steady(noise=self, expected=federation.clients.expected)
+
+    def of_mean(self, federation, dim):
+        return self.drawn / federation.clients.expected
+
+    def epsilon(self, rounds):
+        event = gaussian_event(
+            noise_multiplier=self.z, sample_rate=1.0, steps=rounds, sampling="none", unit="client", view="the models"
+        )
+        return accountant_named("rdp").spent([event], self.delta)
+
+    def spent(self, federation, reports, dim):
+        facts = {"mechanism": "steady", "noise_multiplier": self.z, "clip": self.clip, "rounds": len(reports)}
+        return Spent(epsilon=self.epsilon(len(reports)), facts=facts)
+
+    def subjects(self, federation, lab):
+        server = self.at_server(federation)
+        yield Releases(
+            name="steady noise",
+            release=lambda rows, rng: server.release(rows, server.start(), rng)[0] * server.expected,
+            clip=self.clip,
+            noise=self.z * self.clip,
+            claim=self.epsilon(1),
+        )
+'''
+SUITE = """
+name: steady
+plugins: [steady_noise]
+seeds: 1
+clients: {total: 12}
+training: {rounds: 2}
+protocol: {privacy: %s}
+matrix: {defense: [mean, median]}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    """Writes the module and a suite with some setting of ``protocol.privacy``."""
+    monkeypatch.chdir(tmp_path)
+    Path("steady_noise.py").write_text(textwrap.dedent(MODULE))
+
+    def written(privacy="{kind: steady, z: 3}"):
+        Path("suite.yaml").write_text(SUITE % privacy)
+        return "suite.yaml"
+
+    return written
+
+
+@pytest.mark.processes
+def test_a_plug_ins_noise_runs_is_told_of_and_is_counted(suite):
+    run = fg.run(suite(), jobs=1)
+    ran, refused = sorted(run.records.values(), key=lambda record: str(record["status"]))
+    card, privacy = ran["threat_card"], ran["result"]["privacy"]
+    assert (card["privacy"], card["noise"]) == ("steady", "server")
+    assert card["epsilon_note"] == "a trusted server adds steady noise; what it proves is in the result"
+    assert ran["config"]["protocol"]["privacy"] == {"kind": "steady", "clip": 0.5, "z": 3, "delta": 1e-3, "kept": 1.0}
+    # two Gaussian releases at z = 3: divergences of a / 9, at the best of many orders
+    orders = np.arange(1.1, 60, 0.1)
+    counted = min(orders / 9 + np.log((orders - 1) / orders) - (math.log(1e-3) + np.log(orders)) / (orders - 1))
+    assert privacy["epsilon"] == card["epsilon"] == pytest.approx(counted, rel=0.01)
+    assert (privacy["kind"], privacy["units"], privacy["rounds"], privacy["accountant"][:3]) == ("steady", 12, 2, "RDP")
+    assert "examples are prepared by" in privacy["assumptions"][-1]
+    assert "steady_noise" in ran["environment"]["code"]
+    assert (refused["status"], refused["reason"]) == ("refused", "steady noise is made for the mean. Use mean.")
+
+
+def test_a_plug_ins_noise_is_audited(suite):
+    (found,) = fg.audit(suite(), canaries=200)
+    assert (found.audit.subject, found.audit.verdict) == ("steady noise", "consistent")
+    (weak,) = fg.audit(suite("{kind: steady, kept: 0.2}"), canaries=200)
+    assert weak.audit.verdict == "violated"
+
+
+def test_a_plug_ins_noise_is_checked_named_and_told_of(suite):
+    _, laid_out = fg.api.lay_out(suite("steady(z=4)"))
+    cell = laid_out.positions[0][1]
+    assert cell.trusted_server and cell.noise.z == 4
+    assert noise_in_words(cell)[0].startswith("Privacy, steady: z = 4 among 12 clients. Examples are prepared by")
+    with pytest.raises(ConfigError, match=r"suite.yaml:\d+: protocol: privacy: steady noise takes all clients"):
+        fg.api.lay_out(suite(), ["clients.per_round=6"])
+    with pytest.raises(ConfigError, match="steady: z: expected more than 0; got -1"):
+        fg.api.lay_out(suite("{kind: steady, z: -1}"))
+    listed = CliRunner().invoke(cli.app, ["list", "noise", "--plugin", "steady_noise", "--json"])
+    assert {one["name"] for one in json.loads(listed.stdout)} == {"none", "record", "client", "distributed", "steady"}
+
+
+def test_no_file_but_its_own_names_a_kind_of_noise():
+    """Whoever deals with noise deals with any; that there may be none is all that others know."""
+    root = Path(__file__).parents[2]
+    kinds = {cls.__name__ for _, cls in installed().classes(["noise"])} - {"NoNoise"}
+    files = [*(root / "fedguard").rglob("*.py"), *(root / "app").rglob("*.py"), *(root / "attacks").rglob("*.py")]
+    assert len(kinds) == 3 and len(files) > 300
+    for file in files:
+        text = file.read_text()
+        if file.parent != root / "fedguard" / "privacy" / "kinds":
+            assert not kinds & set(re.findall(r"\w+", text)), file
+        assert not re.search(r"isinstance\([^()]*NoNoise|(?<!self\.)(noise|privacy)\.name [!=]=", text), file

@@ -1,0 +1,138 @@
+"""Where all devices are equally fast, every system around a server is the server: the same models, to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.systems.scenes import models, off
+
+#: What a system equals where it is given all of a round.
+EXACT = (
+    "parameter_server",
+    "parameter_server(ranges=3)",
+    "parameter_server(ranges=7)",
+    "google(over=1.0, least=0.5)",
+    "mapreduce(combiners=1)",
+)
+BUFFER = "fedbuff(buffer=6)"
+BOUNDED = "parameter_server(consistency='bounded', tau=0)"
+#: Six updates of n added up one by one are those added up at once, but for rounding.
+ROUNDING = 1e-5
+
+SETTINGS = {
+    "plain": {},
+    "momentum": {"training": {"momentum": 0.9}},
+    "worker momentum": {"training": {"worker_momentum": 0.5}},
+    "fedprox": {"training": {"algorithm": "fedprox", "mu": 0.1}},
+    "unlike clients": {"task": {"partition": {"kind": "dirichlet", "alpha": 0.3}}},
+}
+#: Where the six are no longer all of a round, or the server remembers the one before.
+OF_A_ROUND = {
+    "dropout": {"protocol": {"dropout": {"rate": 0.2}}},
+    "server momentum": {"training": {"server_momentum": 0.5}},
+    "adam": {"training": {"server_optimizer": {"name": "adam"}}},
+}
+OF_SOME = {
+    "half of them": {"clients": {"per_round": 3}},
+    "a schedule": {"clients": {"schedule": [{"clients": 2, "joins": 2}, {"clients": 1, "leaves": 4}]}},
+}
+
+
+def same(system, **settings) -> bool:
+    return torch.equal(models(system, **settings), models(**settings))
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, *OF_A_ROUND, *OF_SOME])
+@pytest.mark.parametrize("system", EXACT)
+def test_it_is_the_server(system, settings):
+    assert same(system, **(SETTINGS | OF_A_ROUND | OF_SOME)[settings])
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, *OF_A_ROUND])
+def test_a_buffer_of_all_is_the_server(settings):
+    assert same(BUFFER, **(SETTINGS | OF_A_ROUND)[settings])
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_bounded_delay_of_zero_is_the_server_but_for_rounding(settings):
+    assert off(models(BOUNDED, **SETTINGS[settings]), models(**SETTINGS[settings])) < ROUNDING
+
+
+def test_bounded_delay_of_zero_is_the_server_with_a_straggler_too():
+    slow = {"compute": {"seconds": 0.01, "slow": {"share": 0.2, "factor": 9}, "jitter": 0.3}, "link": {"latency": 1}}
+    assert off(models(BOUNDED, network=slow), models()) < ROUNDING
+
+
+@pytest.mark.parametrize("system", ["parameter_server", "parameter_server(ranges=3)", "mapreduce(combiners=1)"])
+def test_poisson_sampling_is_the_servers_with_rounds_of_all_sizes(system):
+    assert same(system, clients={"total": 8, "per_round": 0.25, "sampling": "poisson"}, training={"rounds": 8})
+
+
+@pytest.mark.parametrize("system", EXACT[:-1])
+@pytest.mark.parametrize("defense", ["trimmed_mean", "median"])
+def test_rules_by_coordinate_do_not_know_ranges(system, defense):
+    assert same(system, defense=defense, clients={"assumed_f": 1})
+
+
+@pytest.mark.parametrize("system", ["parameter_server", "google(over=1.0)", BUFFER])
+@pytest.mark.parametrize("defense", ["krum", "nnm >> trimmed_mean", "centered_clipping"])
+@pytest.mark.parametrize("attack", ["ipm", "alie", "label_flip"])
+def test_attacks_and_rules_are_the_servers(system, defense, attack):
+    """The malicious rows are crafted from the same honest ones, and the rule remembers the same."""
+    assert same(system, defense=defense, attack=attack, clients={"malicious": 2})
+
+
+def test_as_many_combiners_as_clients_show_each_update():
+    """Their means are the updates in another order."""
+    settings = {"defense": "krum", "clients": {"assumed_f": 1}}
+    assert same("mapreduce(combiners=6)", **settings)
+    assert off(models("mapreduce(combiners=6)"), models()) < ROUNDING
+    assert off(models("mapreduce(combiners=5)", **settings), models(**settings)) > 0.01
+
+
+# A test that cannot fail is no test: with one thing wrong, none of them is the server any more.
+
+
+@pytest.fixture(params=["another batch", "an update twice as long", "an old model", "one left out"])
+def fault(request, monkeypatch):
+    """One thing that goes wrong in simulated time and not in the server."""
+    from fedguard.architectures.systems import event_server
+    from fedguard.architectures.systems.trainings import Trainings
+
+    begin, ended = Trainings.begin, Trainings.ended
+    if request.param == "another batch":
+
+        class Another(event_server.Clients):
+            def train_honest(self, model, round, honest, rows):
+                super().train_honest(model, [one + 1 for one in round], honest, rows)
+
+        monkeypatch.setattr(event_server, "Clients", Another)
+    if request.param == "an update twice as long":
+
+        def longer(self, keys, apart):
+            updates, starts = ended(self, keys, apart)
+            updates[0] *= 2
+            return updates, starts
+
+        monkeypatch.setattr(Trainings, "ended", longer)
+    if request.param == "an old model":
+        kept = []
+
+        def stale(self, begun, model):
+            kept.append(model)
+            begin(self, begun, kept[-2:][0])
+
+        monkeypatch.setattr(Trainings, "begin", stale)
+    if request.param == "one left out":
+        leave = event_server.leave
+
+        def lossy(setup, model, round, wire):
+            return leave(setup, model, round, wire.without({0}))
+
+        monkeypatch.setattr(event_server, "leave", lossy)
+
+
+@pytest.mark.parametrize("system", [*EXACT, BUFFER, BOUNDED])
+def test_a_fault_is_seen(system, fault):
+    assert off(models(system), models()) > 10 * ROUNDING

@@ -1,0 +1,118 @@
+"""What does not go with a system is refused in one line that says what, why and how to mend it; bad input never hangs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import yaml
+
+from fedguard.api import lay_out
+from fedguard.errors import FedGuardError
+from tests.systems.scenes import cell, reports, settings
+
+EVENTUAL = "parameter_server(consistency='eventual')"
+BOUNDED = "parameter_server(consistency='bounded')"
+ALONE = ("fedasync", "fedbuff", EVENTUAL, BOUNDED)
+TOGETHER = ("parameter_server", "google", "mapreduce")
+
+MASKED = {"protocol": {"secure_aggregation": "full"}}
+NOISE = {
+    "protocol": {"privacy": {"kind": "record", "sample_rate": 0.1, "noise_multiplier": 1.0, "clip": 1.0}},
+    "training": {"local_steps": 2},
+}
+STEPS = {"local_steps": 2}
+TURNS = {"clients": {"per_round": 0.5, "sampling": "cyclic"}}
+LATER = {"clients": {"schedule": [{"clients": 1, "joins": 2}]}}
+LOSSY = {"network": {"link": {"loss": 0.1}}}
+AWAY = {"network": {"there": "on_off(on=60, off=30)"}}
+ROBUST = {"defense": "median", "attack": "ipm", "clients": {"malicious": 1}}
+
+REFUSED = [
+    *((system, MASKED, "needs clients that wait for each other", "Switch secure_aggregation off, or use server.") for system in ALONE),
+    ("google", MASKED, "leaves out whoever is late", "Switch secure_aggregation off, or wait for all."),
+    ("mapreduce", MASKED, "the combiners of mapreduce add up", "or use server with secure_aggregation: {groups: ...}."),
+    *((system, NOISE, "no account of privacy is made for that", "Use server.") for system in (*ALONE, *TOGETHER)),
+    *(
+        (system, {"training": {"algorithm": name, **STEPS}}, f"{name} carries more than updates", "Use fedavg, fedsgd or fedprox")
+        for system, name in itertools.product((*ALONE, *TOGETHER), ("scaffold", "feddyn", "fednova", "fedper"))
+    ),
+    *((system, TURNS, "who trains next follows from who is done", "Leave out clients.sampling: cyclic") for system in ALONE),
+    *((system, LATER, "who trains next follows from who is done", "and clients.schedule.") for system in ALONE),
+    ("google", TURNS, "google asks more devices than a round needs", "Use fixed or poisson."),
+    *((system, missing, "would be waited for for ever", "or use google, which has a deadline.") for system in ("parameter_server", "mapreduce") for missing in (LOSSY, AWAY)),
+    *(("server", missing, "asks network for times alone", "or use google.") for missing in (LOSSY, AWAY)),
+    (BOUNDED, {"clients": {"per_round": 0.5}}, "bounded delay counts the pushes", "Set clients.per_round: 1.0."),
+    *((system, ROBUST, "n >= 2f + 1, with f = 1", "Here each update is an aggregate of its own: use mean") for system in (EVENTUAL, BOUNDED, "fedasync")),
+    ("fedbuff(buffer=2)", ROBUST, "n >= 2f + 1, with f = 1", "raise buffer."),
+    ("mapreduce(combiners=2)", ROBUST, "n >= 2f + 1, with f = 1", "Here n counts combiners: raise their number."),
+    ("mapreduce", {"defense": "foolsgold"}, "foolsgold needs each client's update; this architecture does not show it", "Use server"),
+    ("mapreduce", {"defense": "fltrust", "server": {"root_data": 20}}, "fltrust needs each client's update", "Use server"),
+    *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE),
+    ("parameter_server(ranges=2)", {"defense": "fltrust", "server": {"root_data": 20}}, "of which each of 2 servers has a range", "Set ranges=1."),
+    *((system, {"attack": "loss"}, "loss watches rounds of server", "Use server.") for system in ("fedbuff", "google")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("system", "changes", "why", "mend"), REFUSED)
+def test_it_is_refused_in_one_line(system, changes, why, mend, tmp_path):
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump({"name": "refused", **settings(system, **changes)}))
+    cells = lay_out(tmp_path / "suite.yaml")[1].cells
+    reasons = {reason for one in cells for reason in one.verdict.reasons}
+    (reason,) = (reason for reason in reasons if why in reason)
+    assert mend in reason and "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    {
+        str(changes): changes
+        for _, changes, *_ in REFUSED
+        if "loss" not in changes.values() and changes not in (LOSSY, AWAY)
+    }.values(),
+)
+def test_it_is_refused_for_the_systems_sake(changes):
+    assert cell("server", **changes).verdict.reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("system", "message"),
+    [
+        ("parameter_server(tau=-1)", "tau: expected at least 0; got -1."),
+        ("parameter_server(ranges=0)", "ranges: expected at least 1; got 0."),
+        ("parameter_server(consistency='never')", "'sequential', 'bounded' or 'eventual'"),
+        ("google(over=0.5)", "over: expected at least 1; got 0.5."),
+        ("google(window=0)", "window: expected more than 0"),
+        ("google(least=0)", "least: expected a number in (0, 1]"),
+        ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
+        ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),
+        ("fedasync(alpha=0)", "alpha: expected a number in (0, 1]"),
+        ("fedasync(staleness='old')", "'constant', 'polynomial' or 'hinge'"),
+    ],
+)
+def test_a_parameter_out_of_its_range_is_named(system, message):
+    with pytest.raises(FedGuardError, match=r"^architecture: ") as caught:
+        cell(system)
+    assert message in str(caught.value)
+
+
+def test_a_window_that_nobody_can_meet_abandons_each_round_and_ends():
+    found = list(reports("google(window=0.5)", training={"rounds": 3}))
+    assert [report.abandoned for report in found] == ["0 updates arrived, of at least 5"] * 3
+    assert found[-1].moment.seconds == 1.5
+    assert all(len(report.moment.late) == 6 and not report.clients for report in found)
+
+
+def test_a_buffer_of_more_than_there_are_clients_waits_until_they_have_come_again():
+    found = list(reports("fedbuff(buffer=15)", training={"rounds": 3}))
+    assert [report.received for report in found] == [15, 15, 15]
+    assert [report.moment.seconds for report in found] == [6, 10, 16]  # six come every two seconds
+    assert found[-1].evaluation.accuracy > 0.7
+
+
+def test_rounds_in_which_nobody_was_drawn_take_no_time():
+    drawn = {"per_round": 1, "sampling": "poisson"}
+    found = list(reports("parameter_server", clients=drawn, training={"rounds": 12}))
+    empty = [report for report in found if not report.received]
+    assert 0 < len(empty) < 12 and all(report.abandoned == "nobody was chosen" for report in empty)
+    assert found[-1].moment.seconds == 2 * (12 - len(empty))
