@@ -109,6 +109,14 @@ def test_geometric_median_is_not_held_by_updates_near_its_starting_point(lazy, n
     assert (found - expected).norm() < 0.005 * honest.norm(dim=1).mean()
 
 
+@pytest.mark.parametrize("by", [0.0, -3.0, 20.0])
+def test_geometric_median_between_two_equal_halves_does_not_hinge_on_the_start(by):
+    """Every point between them is a median; the one that the steps reach first depends on where they begin."""
+    ends = normal(2, 6, seed=4)
+    updates = ends.repeat_interleave(4, dim=0) + by
+    assert torch.allclose(run("geometric_median", updates, 1).vector, ends.mean(0) + by, atol=1e-5)
+
+
 def test_bucketing_uses_each_update_exactly_once():
     for n in (6, 7):
         matrix = installed().build("defense", "bucketing").matrix(type("Gram", (), {"n": n})(), context(n, 1))

@@ -52,11 +52,12 @@ class GeometricMedian(WeightRule):
         inner, n = gram.inner.numpy(), gram.n
         point, shares = gram.unit("origin").numpy(), np.zeros(n)
         for step in range(self.steps):
-            if step == PATIENCE and (resting := _resting_row(inner, n)) is not None:
-                return torch.from_numpy(resting)
             near, shares, pull = _pulled(inner, n, point, self.nu)
             count = near.sum()
-            if count == 0 and pull < 1e-6 * n:
+            settled = count == 0 and pull < 1e-6 * n
+            if (settled or step == PATIENCE) and (resting := _resting_row(inner, n)) is not None:
+                return torch.from_numpy(resting)
+            if settled:
                 break
             if pull <= count:
                 shares = near / count
@@ -91,7 +92,8 @@ def _resting_row(inner: Array, n: int) -> Array | None:
     """The weights of the update at which the median lies, if it lies at one: Weiszfeld's steps would only creep there.
 
     That can only be the update with the smallest sum of distances to all, since the sum is convex; and where updates in several
-    places tie for it, their mean is a median as they are.
+    places tie for it, their mean is a median as they are. Between two equal halves every point is one; which of them the steps
+    reach depends on where they begin, and the mean does not.
     """
     lengths = inner.diagonal()[:n]
     distances = np.sqrt(np.maximum(lengths[:, None] + lengths - 2 * inner[:n, :n], 0))

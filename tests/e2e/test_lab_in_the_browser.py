@@ -60,12 +60,17 @@ def test_what_is_illegal_says_why_and_cannot_be_run(reader, laboratory):
     expect(run_button(seen)).to_be_enabled()
 
 
-def test_a_run_shows_curves_and_a_result(reader, laboratory):
-    store, address = laboratory
-    seen = reader(address).open("lab", **QUICK).shows("Lab")
+def ran(seen):
+    """Press Run and wait for the result."""
     run_button(seen).click()
     expect(seen.page.get_by_role("heading", name="What came out")).to_be_visible(timeout=120_000)
     seen.idle()
+    return seen
+
+
+def test_a_run_shows_curves_and_a_result(reader, laboratory):
+    store, address = laboratory
+    seen = ran(reader(address).open("lab", **QUICK).shows("Lab"))
     assert seen.charts().count()
     seen.shot("lab-result")
     name = suite_shown(seen)["name"]
@@ -77,8 +82,9 @@ def test_a_run_shows_curves_and_a_result(reader, laboratory):
 
 
 def test_verdict_run_and_curves_are_on_the_first_screen(reader, laboratory):
-    """After `test_a_run_shows_curves_and_a_result`, whose run is stored."""
-    seen = reader(laboratory[1], viewport={"width": 1440, "height": 900}).open("lab", **QUICK).shows("Lab")
+    size = {"width": 1440, "height": 900}
+    ran(reader(laboratory[1], viewport=size).open("lab", **QUICK).shows("Lab"))
+    seen = reader(laboratory[1], viewport=size).open("lab", **QUICK).shows("Lab")
     for part in (seen.page.get_by_text("may run."), run_button(seen), seen.charts().first):
         box = part.bounding_box()
         assert box is not None and box["y"] + box["height"] <= 900
