@@ -38,9 +38,8 @@ def menu(
         place: where it stands, such as a column.
         missing: what to say where the address asks for one that is not there, instead of showing another one silently.
     """
-    last = st.session_state.setdefault(_LAST, {})
-    asked = st.query_params.get(key, last.get(key))
-    chosen = asked if asked in options else default or options[0]
+    last, wanted = st.session_state.setdefault(_LAST, {}), asked(key)
+    chosen = wanted if wanted is not None and wanted in options else default or options[0]
     if missing and st.query_params.get(key, chosen) not in options:
         st.warning(missing, icon=":material/link_off:")
         plain(st.query_params[key])
@@ -51,6 +50,12 @@ def menu(
     last[key] = chosen
     say(key, chosen)
     return chosen
+
+
+def asked(key: str) -> str | None:
+    """What the address asks for; or what was chosen last, where it does not say."""
+    found: str | None = st.query_params.get(key, st.session_state.get(_LAST, {}).get(key))
+    return found
 
 
 def say(key: str, value: str) -> None:

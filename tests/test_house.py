@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
     "fedguard.reconstruction": {"errors", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
-    "fedguard.metrics.figures": {"metrics.stats"},
+    "fedguard.metrics.figures": {"errors", "metrics.stats"},
     "fedguard.metrics.stats": set(),
     "fedguard.simulated": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"simulated", "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},

@@ -131,17 +131,20 @@ def _place(
         "defense": defense,
         "cell": seeds[0]["cell"] if seeds else None,
         "seeds": len(seeds),
+        "censored": entry.estimate.censored if entry.estimate else 0,
         "status": entry.status or "not in the suite",
         "reason": "; ".join(reasons) or "-",
     }
     if entry.estimate is None:
         return {**place, "mean": None, "label": entry.text(), "spread": "", "figure": entry.text() or "-"}
     interval = figure.interval(entry.estimate)
-    said = f"{entry.text()} {figure.unit}".strip() + ("" if interval else " (too few seeds for an interval)")
+    censored = entry.estimate.censored
+    few = f" ({censored} of {len(seeds)} seeds did not get there)" if censored else " (too few seeds for an interval)"
+    said = f"{entry.text()} {figure.unit}".strip() + ("" if interval else few)
     return {
         **place,
         "mean": figure.scale * entry.estimate.mean,
-        "label": figure.text(entry.estimate.mean),
+        "label": (">" if censored else "") + figure.text(entry.estimate.mean),
         "spread": interval,
         "figure": said,
     }
@@ -154,7 +157,7 @@ def _worst(places: Sequence[Mapping[str, Any]], figure: Figure) -> Iterator[dict
         measured = [place for place in attacked if place["mean"] is not None]
         unknown = sum(place["status"] in ("failed", "missing") for place in attacked)
         sign = 1 if figure.more_is_better else -1
-        worst = min(measured, key=lambda place: sign * place["mean"], default=None)
+        worst = min(measured, key=lambda place: (-place["censored"], sign * place["mean"]), default=None)
         if worst is None:
             words = {place["status"]: place for place in reversed(attacked)}
             worst = words.get("failed") or words.get("missing") or attacked[0]

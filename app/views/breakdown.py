@@ -8,6 +8,7 @@ import streamlit as st
 
 from fedguard.app import address, data, words
 from fedguard.app.charts.breakdown import breakdown, has_gaps
+from fedguard.app.figure import figure_menu
 from fedguard.app.here import Here, empty
 from fedguard.bench.results.breakdown import ACCURACIES, Breakdown
 from fedguard.bench.results.run import Run
@@ -30,9 +31,7 @@ def show(here: Here) -> None:
         return
     left, middle, right = st.columns(3)
     key = address.menu("Over", keys, "over", place=left)
-    figure = address.menu(
-        "Figure", run.figures or ["final_accuracy"], "figure", titles=lambda name: FIGURES[name].heading, place=middle
-    )
+    figure = figure_menu(run, middle)
     curves = run.breakdown(key, figure)
     settings = list(dict.fromkeys(curve.setting for curve in curves.curves))
     setting = settings[0]

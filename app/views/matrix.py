@@ -10,6 +10,7 @@ import streamlit as st
 
 from fedguard.app import address, data, words
 from fedguard.app.charts.heatmap import heatmap, least_width
+from fedguard.app.figure import figure_menu
 from fedguard.app.here import Here
 from fedguard.app.style import sideways
 from fedguard.bench.results.matrix import Matrix
@@ -25,10 +26,8 @@ _AT_ONCE = 3
 def show(here: Here) -> None:
     """A figure, and one heatmap for each combination of the other swept keys; a click opens the cell."""
     run = here.run()
-    rows = run.rows()
-    figure = address.menu(
-        "Figure", run.figures or ["final_accuracy"], "figure", titles=lambda key: FIGURES[key].heading
-    )
+    figure = figure_menu(run)
+    rows = run.rows(figure)
     blocks: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         blocks.setdefault(setting(row, run.swept), []).append(row)

@@ -6,11 +6,13 @@ has a matrix (`fedguard show --figure`), a breakdown and a comparison, and stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedguard.metrics.stats import Bounds, Estimate, estimate
+from fedguard.errors import UnknownName
+from fedguard.metrics.stats import AtLeast, Bounds, Estimate, estimate
 
 #: Of shares, of differences of two shares.
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
@@ -100,8 +102,8 @@ class Figure:
         return f"-{self.text(below)} +{self.text(above)}"
 
     def estimated(self, found: Estimate) -> str:
-        """``93.1 ±0.8``: the mean with its interval."""
-        return f"{self.text(found.mean)} {self.interval(found)}".strip()
+        """``93.1 ±0.8``: the mean with its interval; or ``>12.3``, where some seeds have a lower bound alone."""
+        return f"{'>' if found.censored else ''}{self.text(found.mean)} {self.interval(found)}".strip()
 
     def measured(self, found: Estimate) -> str:
         """``93.1 ±0.8 %``."""
@@ -117,6 +119,34 @@ class Figure:
         return f"{self.title} in {self.unit}" if self.unit else self.title
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToTarget(Figure):
+    """What it took until the accuracy reached a target for good: `AtLeast` what the whole training took, where it did not.
+
+    For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it.
+
+    Attributes:
+        target: an accuracy, in (0, 1].
+        over: the axis of a record's curve.
+    """
+
+    target: float
+    over: str
+    bounds: Bounds | None = None
+
+    def text(self, value: float) -> str:
+        return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+    def of(self, record: Mapping[str, Any]) -> float | None:
+        curve = record["result"]["curve"] if record["result"] else {}
+        if not curve.get(self.over):
+            return None
+        below = [number for number, accuracy in enumerate(curve["accuracy"]) if accuracy < self.target]
+        first = below[-1] + 1 if below else 0
+        places = curve[self.over]
+        return float(places[first]) if first < len(places) else AtLeast(places[-1])
+
+
 def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | None:
     """The number at a path of a record or a part of it; None where a part of the path does not apply."""
     value: Any = part
@@ -127,8 +157,39 @@ def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | No
 
 _SCORE = ("result", "inference", "score")
 
+#: What is counted until a training has reached its target: the axis of a record's curve, and the unit.
+TO_TARGET = {
+    "rounds_to": ("round", "rounds"),
+    "updates_to": ("updates", "updates"),
+    "seconds_to": ("seconds", "simulated seconds"),
+    "bytes_to": ("bytes_up", "bytes sent by the devices"),
+}
+
+
+class Table(dict[str, Figure]):
+    """Figures by name. Beside those that it lists, it knows the families of `TO_TARGET`: ``seconds_to(0.9)``."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and _to_target(name) is not None)
+
+    def __missing__(self, name: str) -> Figure:
+        found = _to_target(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+def _to_target(name: str) -> Figure | None:
+    """The figure of a family with its target, if this is the name of one."""
+    said = re.fullmatch(r"(\w+)\((0?\.\d{1,9}|1|1\.0{1,9})\)", name)
+    if said is None or said[1] not in TO_TARGET or not float(said[2]):
+        return None
+    target, (over, unit) = float(said[2]), TO_TARGET[said[1]]
+    return ToTarget(title=f"what it takes to {100 * target:g} % accuracy for good", unit=unit, target=target, over=over)
+
+
 #: Every figure by its name, which is that of its column, of its key in ``gate.metrics``, and of ``--figure``.
-FIGURES = {
+FIGURES = Table({
     "final_accuracy": Figure(
         title="final accuracy", path=("result", "final_accuracy"), more_is_better=True, margin=0.02, watched=True,
         shown=("show", "report", "lab"),
@@ -239,7 +300,19 @@ FIGURES = {
         title="epsilon that the noise proves", path=("threat_card", "epsilon"), unit="", goal="any", bounds=None, margin=0.0,
         watched=True, shown=("lab",),
     ),
-}  # fmt: skip
+})  # fmt: skip
+
+
+def figure_of(name: str) -> Figure:
+    """The figure of this name.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    if name not in FIGURES:
+        families = " or ".join(f"{family}(0.9)" for family in TO_TARGET)
+        raise UnknownName("figure", name, FIGURES.keys(), mend=f" Or how long it took, as {families}.")
+    return FIGURES[name]
 
 
 def shown(place: Place) -> tuple[str, ...]:

@@ -12,14 +12,25 @@ ENOUGH = 3
 Bounds = tuple[float, float]
 
 
+class AtLeast(float):
+    """A censored value: what it stands for did not happen up to here, and so is more."""
+
+    def __str__(self) -> str:
+        return f">{float(self):g}"
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95 % interval from ``low`` to ``high``; None where too few seeds have none."""
+    """A mean over seeds with its 95 % interval from ``low`` to ``high``; None where too few seeds have none.
+
+    Where ``censored`` of the values are `AtLeast`, the mean is a lower bound, and there is no interval.
+    """
 
     mean: float
     low: float | None
     high: float | None
     seeds: int
+    censored: int = 0
 
     @property
     def half_width(self) -> float | None:
@@ -33,15 +44,16 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
     Without bounds it is Student's: ``mean +- h`` with ``h = t_{n-1} s / sqrt(n)``. Between bounds it is Student's on the logit
     scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1].
     It is as long as Student's where the values lie close together, and longer towards the middle where they lie near a bound.
-    Fewer than `ENOUGH` seeds have none.
+    Fewer than `ENOUGH` seeds have none, nor have censored values.
 
     Args:
         values: one value per seed, at least one.
         bounds: the least and the most that the figure can be.
         level: confidence level.
     """
-    if len(values) < ENOUGH:
-        return Estimate(math.fsum(values) / len(values), None, None, len(values))
+    censored = sum(isinstance(value, AtLeast) for value in values)
+    if censored or len(values) < ENOUGH:
+        return Estimate(math.fsum(values) / len(values), None, None, len(values), censored)
     found = student(values, level)
     half = found.half_width or 0.0
     if bounds is None or half == 0:

@@ -18,7 +18,7 @@ from fedguard.bench.terminal.parted import fitting
 from fedguard.bench.terminal.plot import axis_of, chart, is_logarithmic
 from fedguard.bench.terminal.printed import Printed
 from fedguard.errors import UnknownName
-from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.figures import FIGURES, figure_of
 from fedguard.metrics.stats import Estimate, estimate
 
 #: Figures of which half can be lost: accuracies that a guess has too.
@@ -100,7 +100,7 @@ class Breakdown(Printed):
         """One row per curve and point, the worst of all attacks among them, with shares in [0, 1].
 
         Keys: attack, defense, setting, key, value, position (None where values are no numbers), mean, low and high (the ends of
-        its 95 % interval), status.
+        its 95 % interval), censored (of how many seeds a lower bound alone is known), status.
         """
         return [
             {
@@ -113,6 +113,7 @@ class Breakdown(Printed):
                 "mean": entry.estimate.mean if entry.estimate else None,
                 "low": entry.estimate.low if entry.estimate else None,
                 "high": entry.estimate.high if entry.estimate else None,
+                "censored": entry.estimate.censored if entry.estimate else 0,
                 "status": entry.status,
             }
             for curve in (*self.curves, *self.worst)
@@ -219,8 +220,7 @@ def breakdown(
     """
     if key not in swept:
         raise UnknownName("swept key", key, swept, f"{name}: --over")
-    if figure not in FIGURES:
-        raise UnknownName("figure", figure, FIGURES)
+    figure_of(figure)
     others = [other for other in swept if other != key]
     labels, positions = _axis(key, dict.fromkeys(str(row[key]) for row in rows))
     found: dict[tuple[str, str, str], dict[str, Point]] = {}
@@ -287,9 +287,10 @@ class _LaidOut:
     def _worst_at(self, number: int, curves: Sequence[Curve]) -> Curve:
         """An attack that failed or was not run might have been the worst; one that is refused is none."""
         unknown = [curve for curve in curves if curve.entries[number].status in ("failed", "missing")]
-        measured = [curve for curve in curves if curve.entries[number].estimate]
+        measured = [(found, curve) for curve in curves if (found := curve.entries[number].estimate)]
         sign = 1 if FIGURES[self.figure].more_is_better else -1
-        return (unknown or sorted(measured, key=lambda curve: sign * _value(curve.entries[number])) or list(curves))[0]
+        measured.sort(key=lambda one: (-one[0].censored, sign * one[0].mean))
+        return (unknown or [curve for _, curve in measured] or list(curves))[0]
 
     def _entry(self, rows: Sequence[Mapping[str, Any]]) -> Entry:
         bad = [row["status"] for row in rows if row["status"] != "ok"]
@@ -370,11 +371,6 @@ def _area(curve: Curve, last: str) -> str:
         return "-"
     spread = "" if curve.area.half_width is None else f" ±{curve.area.half_width:.2f}"
     return f"{curve.area.mean:.2f}{spread}" + ("" if curve.until == last else f" to {curve.until}")
-
-
-def _value(entry: Entry) -> float:
-    assert entry.estimate is not None
-    return entry.estimate.mean
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -10,9 +10,8 @@ from typing import Any
 from fedguard.bench.results.comparison import LEVEL, Apart, Comparison, Difference, Setting
 from fedguard.bench.results.differences import apart
 from fedguard.bench.results.run import Run
-from fedguard.errors import UnknownName
-from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import paired, student
+from fedguard.metrics.figures import FIGURES, figure_of
+from fedguard.metrics.stats import AtLeast, paired, student
 
 Place = tuple[tuple[str, str], ...]
 Row = Mapping[str, Any]
@@ -35,10 +34,9 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     """
     figures = (figure,) if isinstance(figure, str) else tuple(dict.fromkeys(figure))
     for name in figures:
-        if name not in FIGURES:
-            raise UnknownName("figure", name, FIGURES)
+        figure_of(name)
     common = set(a.seeds) & set(b.seeds)
-    sides = (_positions(a, common), _positions(b, common))
+    sides = (_positions(a, common, figures), _positions(b, common, figures))
     judged = [
         one
         for name in figures
@@ -60,10 +58,10 @@ def comparable(a: Run, b: Run) -> bool:
     return bool(ran[0] & ran[1])
 
 
-def _positions(run: Run, common: set[int]) -> dict[Place, list[Row]]:
+def _positions(run: Run, common: set[int], figures: Sequence[str] = ()) -> dict[Place, list[Row]]:
     """The rows of each position, of the common seeds where there are any."""
     found: dict[Place, list[Row]] = {}
-    for row in run.rows():
+    for row in run.rows(*figures):
         if not common or row["seed"] in common:
             found.setdefault(_place(row, run), []).append(row)
     return found
@@ -90,6 +88,9 @@ def _at(
     if not before or not after or (common and not seeds):
         lacks = "a" if not before else "b" if not after else "every common seed of a or b"
         return Apart(swept, figure, f"{lacks} has no such figure here")
+    censored = [side for side, values in zip("ab", (before, after), strict=True) if _censored(values)]
+    if censored:
+        return Apart(swept, figure, f"{' and '.join(censored)} did not get there on every seed")
     return Difference(
         swept=swept,
         figure=figure,
@@ -99,6 +100,10 @@ def _at(
         differences=tuple(after[seed] - before[seed] for seed in seeds),
         seeds=seeds,
     )
+
+
+def _censored(values: Mapping[int, float]) -> bool:
+    return any(isinstance(value, AtLeast) for value in values.values())
 
 
 def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str]) -> str:

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from fedguard.bench.results.places import setting
 from fedguard.bench.terminal.parted import fitting
-from fedguard.errors import UnknownName
-from fedguard.metrics.figures import FIGURES, Figure
+from fedguard.metrics.figures import FIGURES, Figure, figure_of
 from fedguard.metrics.stats import Estimate, over_seeds
 
 
@@ -45,15 +44,11 @@ class Matrix:
     blocks: dict[str, dict[str, dict[str, Entry]]]
 
     def worst(self, block: str, defense: str) -> Entry | None:
-        """The attack in this block that hurts a defense most, by its mean."""
+        """The attack in this block that hurts a defense most: that with most censored seeds, and of those by its mean."""
         entries = [row[defense] for attack, row in self.blocks[block].items() if attack != "none"]
-        measured = [entry for entry in entries if entry.estimate is not None]
-        better = FIGURES[self.figure].more_is_better
-        return min(
-            measured,
-            key=lambda entry: (1 if better else -1) * (entry.estimate.mean if entry.estimate else 0),
-            default=None,
-        )
+        sign = -1 if FIGURES[self.figure].more_is_better else 1
+        measured = [(one.estimate.censored, sign * one.estimate.mean, one) for one in entries if one.estimate]
+        return max(measured, key=lambda one: one[:2])[-1] if measured else None
 
     def __str__(self) -> str:
         console = Console(width=self.width, no_color=True)
@@ -158,10 +153,9 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
         swept: the keys swept beside attack and defense; each combination of their values is a block.
         figure: a key of `FIGURES`.
     """
-    if figure not in FIGURES:
-        raise UnknownName("figure", figure, FIGURES)
+    known = figure_of(figure)
     positions: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    rows = [row for row in rows if FIGURES[figure].fits(row["goal"])]
+    rows = [row for row in rows if known.fits(row["goal"])]
     for row in rows:
         block = setting(row, swept)
         positions.setdefault((block, row["attack"], row["defense"]), []).append(row)
@@ -171,7 +165,7 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
         empty = {one: Entry(None, "") for one in defenses}
         blocks.setdefault(block, {}).setdefault(attack, empty)[defense] = _entry(found, figure)
     seeds = len({row["seed"] for row in rows})
-    return Matrix(f"{name}: {FIGURES[figure].heading}, {over_seeds(seeds)}", figure, defenses, blocks)
+    return Matrix(f"{name}: {known.heading}, {over_seeds(seeds)}", figure, defenses, blocks)
 
 
 def _entry(rows: Sequence[Mapping[str, Any]], figure: str) -> Entry:

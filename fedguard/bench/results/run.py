@@ -16,7 +16,7 @@ from fedguard.bench.results.matrix import Matrix, matrix
 from fedguard.bench.results.profile import Profile, profile
 from fedguard.bench.results.trilemma import Trilemma, trilemma
 from fedguard.errors import MissingExtra, escaped
-from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.figures import FIGURES, TO_TARGET, ToTarget, figure_of
 
 if TYPE_CHECKING:
     import pandas
@@ -82,14 +82,25 @@ class Run:
         """Records that cannot be read, and why; `fedguard run` sets them aside and runs their trials again."""
         return list(self._read[1].values())
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, *figures: str) -> list[dict[str, Any]]:
         """One row for each position of the matrix and each seed; a trial without record has the status ``missing``.
 
         Keys: cell, attack, defense, each other swept key, seed, status, reason, goal (of the attack); each of
         `fedguard.metrics.figures.FIGURES`; seconds, flags (names joined by spaces). Accuracies, rates and shares are in [0, 1];
         None is what does not apply.
+
+        Args:
+            figures: others that shall be there, such as ``seconds_to(0.9)``.
+
+        Raises:
+            UnknownName: there is no such figure.
         """
-        return [dict(row) for row in self._rows]
+        more = [name for name in dict.fromkeys(figures) if isinstance(figure_of(name), ToTarget)]
+        return [{**row, **self._more(row, more)} for row in self._rows]
+
+    def _more(self, row: Mapping[str, Any], figures: Sequence[str]) -> dict[str, float | None]:
+        record = self.records.get((row["cell"], row["seed"])) if figures else None
+        return {name: FIGURES[name].of(record) if record else None for name in figures}
 
     @cached_property
     def _rows(self) -> list[dict[str, Any]]:
@@ -99,6 +110,12 @@ class Run:
     def figures(self) -> list[str]:
         """The figures that any of its trials has, in the order of the table."""
         return [name for name in FIGURES if any(row[name] is not None for row in self._rows)]
+
+    @cached_property
+    def to_target(self) -> list[str]:
+        """The families of figures that say how long it took to a target, such as ``seconds_to``, whose axis any trial has."""
+        held = {axis for record in self.ran.values() for axis, at in record["result"]["curve"].items() if at}
+        return [family for family, (axis, _) in TO_TARGET.items() if axis in held]
 
     def frame(self) -> pandas.DataFrame:
         """`rows` as a pandas data frame.
@@ -114,7 +131,7 @@ class Run:
 
     def table(self, figure: str = "final_accuracy") -> Matrix:
         """The matrix of attacks and defenses for one figure: mean over seeds with its interval."""
-        return matrix(self.name, self.rows(), self.swept, figure)
+        return matrix(self.name, self.rows(figure), self.swept, figure)
 
     def breakdown(self, key: str = "clients.malicious", figure: str = "final_accuracy") -> Breakdown:
         """One figure over a swept key, for each attack and defense and for the worst of the attacks.
@@ -122,7 +139,7 @@ class Run:
         Raises:
             UnknownName: the key is not swept, or there is no such figure.
         """
-        rows = self.rows()
+        rows = self.rows(figure)
         return breakdown(self.name, rows, [self._reference(row) for row in rows], self.swept, key, figure)
 
     def trilemma(self) -> Trilemma:

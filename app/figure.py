@@ -1,0 +1,41 @@
+"""The menu of figures: those that a run has, and how long it took to a target that the reader sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from fedguard.app import address
+from fedguard.bench.results.run import Run
+from fedguard.metrics.figures import FIGURES, ToTarget
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
+#: The target at first, in percent.
+_TARGET = 80.0
+
+
+def figure_menu(run: Run, place: DeltaGenerator | None = None) -> str:
+    """A figure's name, which the address has too; one that goes to a target stands beside a field for that."""
+    target = _target(address.asked("figure") or "")
+    options = [*run.figures, *(f"{family}({target:g})" for family in run.to_target)] or ["final_accuracy"]
+    figure = address.menu("Figure", options, "figure", titles=lambda name: FIGURES[name].heading, place=place)
+    if isinstance(FIGURES[figure], ToTarget):
+        box = f"target of {figure}"
+        draw = st.number_input if place is None else place.number_input
+        draw("Target in %", 0.1, 100.0, 100 * target, 1.0, "%g", key=box, on_change=_follow, args=(figure, box))
+    return figure
+
+
+def _target(name: str) -> float:
+    """The target in a figure's name, where it has one."""
+    if name in FIGURES and isinstance(known := FIGURES[name], ToTarget):
+        return known.target
+    return _TARGET / 100
+
+
+def _follow(figure: str, box: str) -> None:
+    """The reader set another target."""
+    st.query_params["figure"] = f"{figure.partition('(')[0]}({st.session_state[box] / 100:.6g})"
