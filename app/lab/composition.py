@@ -34,6 +34,7 @@ class Composition:
     Attributes:
         defense: client transforms, mixings and a rule, in their order.
         mode: of secure aggregation; noise: the kind of privacy; algorithm: how clients and server train.
+        architecture: who waits for whom; there: when devices are there.
         sections: what was set in the other sections of a suite, by their dotted names.
         beside_mean: whether the mean stands beside the defense. An ensemble of attacks would have to choose anew against it.
     """
@@ -46,6 +47,8 @@ class Composition:
     defense: tuple[Choice, ...]
     mode: Choice
     noise: Choice
+    architecture: Choice
+    there: Choice
     sections: Mapping[str, Mapping[str, Any]]
     seeds: Any
     beside_mean: bool = True
@@ -55,9 +58,13 @@ class Composition:
         task = {"data": self.data.spec, "model": self.model.spec, "partition": self.partition.spec}
         training = {"algorithm": self.algorithm.name, **self.algorithm.given}
         content: dict[str, Any] = {"task": task, "training": training}
+        if self.architecture.spec != "server":
+            content["architecture"] = self.architecture.spec
         for name, given in self.sections.items():
             if given:
                 _below(content, name).update(given)
+        if self.there.name != "always":
+            _below(content, "network")["there"] = self.there.spec
         if self.mode.name != "off":
             _below(content, "protocol")["secure_aggregation"] = self.mode.spec
         if self.noise.name != "none":

@@ -33,9 +33,18 @@ FIRST = {
     "threat": ("knowledge",),
     "observer": ("server", "round", "victims", "labels"),
     "server": ("root_data",),
+    "network": ("malicious_pace",),
+    "network.compute": ("seconds", "spread"),
+    "network.compute.slow": ("share", "factor"),
+    "network.link": ("latency", "loss"),
 }
 #: The keys of a section that have menus of their own.
-ELSEWHERE = {"training": ("algorithm",), "protocol": ("secure_aggregation", "privacy", "dropout", "encoding")}
+ELSEWHERE = {
+    "training": ("algorithm",),
+    "protocol": ("secure_aggregation", "privacy", "dropout", "encoding"),
+    "network": ("compute", "link", "there"),
+    "network.compute": ("slow",),
+}
 
 
 def composed() -> Composition:
@@ -63,6 +72,13 @@ def composed() -> Composition:
         }
         algorithm = _algorithm("Algorithm", "algorithm", entries(installed(), ["algorithm"]))
         sections = _sections("training", "evaluation") | sections
+    with st.container(border=True):
+        st.subheader("Who waits for whom")
+        architecture = _algorithm("Architecture", "architecture", entries(installed(), ["architecture"]))
+        there = _algorithm("Devices are there", "availability", entries(installed(), ["availability"]))
+        sections |= _sections("network", "network.compute", "network.compute.slow", "network.link")
+    with st.container(border=True):
+        st.subheader("How often")
         seeds = st.text_input(
             "seeds", value="3", key="seeds", bind="query-params", help="How many, or a list of them, such as 0, 1, 2."
         )
@@ -75,6 +91,8 @@ def composed() -> Composition:
         defense=defense,
         mode=mode,
         noise=noise,
+        architecture=architecture,
+        there=there,
         sections=sections,
         seeds=_seeds(seeds),
         beside_mean=entry["kind"] != "attack" or "goal" in entry,

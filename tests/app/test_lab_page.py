@@ -11,6 +11,7 @@ from html import escape
 from os import getpid
 
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 
@@ -64,6 +65,8 @@ def composition(attack="alie", defense="krum", **more) -> Composition:
             "mode": Choice("off", {}),
             "noise": Choice("none", {}),
             "algorithm": Choice("fedavg", {}),
+            "architecture": Choice("server", {}),
+            "there": Choice("always", {}),
             "sections": {"clients": {"malicious": 4}, "training": {"rounds": 2}},
             "seeds": 2,
             **more,
@@ -102,14 +105,35 @@ def test_parameters_masks_and_noise_stand_in_the_suite_as_a_suite_takes_them():
     assert fg.api.lay_out(groups)[1].positions[-1][1].rows == 4
 
 
+def test_an_architecture_and_its_network_stand_in_the_suite_as_a_suite_takes_them(tmp_path):
+    """One who answers late, and one who comes and goes: what was left alone is not there."""
+    query = {
+        "architecture": "fedbuff", "fedbuff.buffer": "5", "availability": "on_off", "on_off.on": "60", "on_off.off": "30",
+        "network.malicious_pace": "0.5", "network.compute.slow.share": "0.2", "network.link.latency": "0.1",
+    }  # fmt: skip
+    page = lab(tmp_path, **{key.replace(".", "__"): value for key, value in query.items()})
+    suite = yaml.safe_load(next(one.value for one in page.code if "schema: 1" in one.value))
+    assert suite["architecture"] == "fedbuff(buffer=5)"
+    assert suite["network"] == {
+        "malicious_pace": 0.5, "compute": {"slow": {"share": 0.2}}, "link": {"latency": 0.1}, "there": "on_off(on=60, off=30)",
+    }  # fmt: skip
+    _, plan = fg.api.lay_out(suite)
+    assert plan.positions[-1][1].architecture.name == "fedbuff"
+    assert "architecture" not in composition().suite()
+    assert "network" not in composition().suite()
+
+
 def test_another_composition_has_another_name():
     names = {composition(attack=attack, seeds=seeds).suite()["name"] for attack in ("alie", "ipm") for seeds in (1, 2)}
     assert len(names) == 4
 
 
 def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs():
-    for kind, cls in installed().classes(["attack", "inference", "data", "model", "partition"]):
-        key = "attack" if kind == "inference" else kind
+    kinds = {"inference": "attack", "availability": "there"}
+    for kind, cls in installed().classes(
+        ["attack", "inference", "data", "model", "partition", "architecture", "availability"]
+    ):
+        key = kinds.get(kind, kind)
         more = {} if key == "attack" else {key: Choice(cls.name, {})}
         suite = composition(attack=cls.name if key == "attack" else "none", defense="mean", **more).suite()
         needed = [one.name for one in settings(cls) if one.default == "required"]

@@ -16,13 +16,14 @@ from fedguard.config.document import parse_yaml
 from fedguard.config.sections import (
     ClientsSection,
     EvaluationSection,
+    NetworkSection,
     ObserverSection,
     ProtocolSection,
     ServerSection,
     ThreatSection,
     TrainingSection,
 )
-from fedguard.contracts import Algorithm, Dropout, FixedPoint
+from fedguard.contracts import Algorithm, Dropout, FixedPoint, Links, Slow, Speeds
 from fedguard.contracts.ranges import type_in_words, without_ranges
 from fedguard.errors import ConfigError
 from fedguard.registry import installed
@@ -35,6 +36,10 @@ SECTIONS: dict[str, type] = {
     "observer": ObserverSection,
     "server": ServerSection,
     "evaluation": EvaluationSection,
+    "network": NetworkSection,
+    "network.compute": Speeds,
+    "network.compute.slow": Slow,
+    "network.link": Links,
     "protocol": ProtocolSection,
     "protocol.dropout": Dropout,
     "protocol.encoding": FixedPoint,
