@@ -10,6 +10,7 @@ import yaml
 
 from fedguard.app import address, data, words
 from fedguard.app.charts.curves import AXES, MEASURES, axes, classes, curves, points
+from fedguard.app.charts.timeline import timeline
 from fedguard.app.here import Here, plain
 from fedguard.app.times import times
 from fedguard.bench.records.schema import Position, Ran, Record
@@ -33,6 +34,7 @@ def show(here: Here) -> None:
     if ran:
         st.markdown(f"##### {words.escaped(words.verdict(ran))}")
         _results(ran, clean_models(run, ran))
+        _timeline(ran)
     if records:
         _assumptions(next(iter(records.values())))
         _records(list(records.values()))
@@ -195,6 +197,27 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
         if minority:
             st.caption("Honest clients that hold a class which fewer than a quarter of all clients hold.")
             st.dataframe(minority, hide_index=True, width="stretch")
+
+
+@st.fragment
+def _timeline(ran: Sequence[Ran]) -> None:
+    """Who trained when, where there is simulated time."""
+    known = {record["seed"]: found for record in ran if (found := record["result"].get("time", {}).get("timeline"))}
+    if not known:
+        return
+    st.subheader("Who trained when")
+    seed = (
+        st.pills("Seed", list(known), default=next(iter(known)), key="seed of a timeline") if len(known) > 1 else None
+    )
+    found = known[next(iter(known)) if seed is None else seed]
+    shown, total = len(found["client"]), found["total"]
+    first = "All" if shown == total else f"The first {shown} of {total}"
+    st.caption(
+        f"{first} trainings, each from the pull of the model until its update arrived, or nobody waited for it any more. "
+        "No bar: idle, waiting or away. Grey lines end the rounds, where they are few."
+    )
+    says = f"{first} trainings over simulated seconds, a row for each client, coloured by what became of the update"
+    st.altair_chart(timeline(found), width="stretch", alt=says)
 
 
 def _spread(shown: Sequence[Ran]) -> None:

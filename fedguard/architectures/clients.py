@@ -101,7 +101,7 @@ class Clients:
         """
         setup = self._setup
         self.begin(chosen)
-        acting = setup.malicious if setup.attack and setup.threat.acts(round) else frozenset()
+        acting = setup.acting(round)
         honest = tuple(client for client in chosen if client not in acting)
         malicious = tuple(client for client in chosen if client in acting)
         if malicious:

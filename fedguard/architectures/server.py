@@ -114,7 +114,7 @@ class Server(Architecture):
                 notes=clients.notes(),
                 masked=received.masked,
                 watched=_watched(setup, watch, received, result, model),
-                moment=times.after(chosen, round, len(received.clients)) if times else None,
+                moment=times.after(chosen, round, len(received.clients), sent.lost) if times else None,
             )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from torch import Tensor
 
-from fedguard.contracts import Moment, Network, Setup
+from fedguard.contracts import Moment, Network, Setup, Span
 from fedguard.simulated.world import World
 
 
@@ -26,12 +27,17 @@ class Rounds:
     """The time of rounds in which the server waits for everybody."""
 
     def __init__(self, setup: Setup, model: Tensor) -> None:
-        self._world, self._seconds = world(setup, model), 0.0
+        self._setup, self._world, self._seconds = setup, world(setup, model), 0.0
 
-    def after(self, chosen: Collection[int], round: int, arrived: int) -> Moment:
+    def after(self, chosen: Collection[int], round: int, arrived: int, silent: Collection[int]) -> Moment:
         """When a round of these clients is over, from the end of the one before; and what was spent up to then."""
-        self._seconds += max((self._world.cycle(client, round) for client in chosen), default=0.0)
-        return moment(self._world, self._seconds, (0,) * arrived)
+        began = self._seconds
+        ended = {client: began + self._world.cycle(client, round) for client in chosen}
+        self._seconds = max(ended.values(), default=began)
+        order = sorted(ended, key=lambda client: ended[client])
+        spans = tuple(Span(client, began, ended[client], "lost" if client in silent else "arrived") for client in order)
+        found = moment(self._world, self._seconds, (0,) * arrived)
+        return replace(found, spans=spans, acting=self._setup.acting(round))
 
 
 def moment(world: World, seconds: float, staleness: tuple[int, ...]) -> Moment:

@@ -32,6 +32,7 @@ from fedguard.contracts.architectures import (
     Observer,
     RoundReport,
     Setup,
+    Span,
     Watched,
     told_among,
 )
@@ -214,6 +215,7 @@ __all__ = [
     "Share",
     "Sight",
     "Slow",
+    "Span",
     "Speeds",
     "Spent",
     "State",

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -126,6 +126,10 @@ class Setup:
         """Standard deviation of the noise in each coordinate of a round's mean: public, and so known to shadow models."""
         return self.protocol.privacy.of_mean(self.federation, self.task.dim)
 
+    def acting(self, round: int) -> frozenset[int]:
+        """The malicious clients, in a round in which they act."""
+        return self.malicious if self.attack and self.threat.acts(round) else frozenset()
+
     def due(self, round: int) -> bool:
         """Whether the model is evaluated after this round."""
         return round == self.training.rounds or round % self.evaluate_every == 0
@@ -173,6 +177,22 @@ class MaskedRound:
     left_out: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One training of one client, from its pull of the model on.
+
+    Attributes:
+        began, ended: simulated seconds.
+        fate: of its update: ``arrived``; ``late`` for an aggregate that did not wait, which ended it; ``lost`` by the
+            network; ``interrupted`` as its device left.
+    """
+
+    client: int
+    began: float
+    ended: float
+    fate: Literal["arrived", "late", "lost", "interrupted"]
+
+
 @dataclass(frozen=True)
 class Moment:
     """When a round happened in simulated time, and what was spent up to then.
@@ -187,6 +207,8 @@ class Moment:
         late: the clients whose training the server did not wait for.
         lost: the clients whose update the network lost.
         interrupted: the clients that left before their update had arrived.
+        spans: the trainings that ended in this round, in the order in which they did.
+        acting: the malicious clients that acted in this round, whether or not their updates arrived.
         releases: how often the server aggregated in this round.
         outvoted: in how many of these more rows were malicious than the rule reckoned with.
     """
@@ -202,6 +224,8 @@ class Moment:
     releases: int = 1
     outvoted: int = 0
     interrupted: tuple[int, ...] = ()
+    spans: tuple[Span, ...] = ()
+    acting: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

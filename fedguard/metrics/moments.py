@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from fedguard.contracts import RoundReport
+
+#: Trainings that a timeline holds.
+MOST = 500
 
 
 def in_time(reports: Sequence[RoundReport]) -> dict[str, Any]:
@@ -17,7 +21,7 @@ def in_time(reports: Sequence[RoundReport]) -> dict[str, Any]:
         updates_a_second: that reached the server; releases: how often it aggregated;
         staleness: the mean, the largest, and the number of updates by staleness from 0; late, interrupted, lost: trainings that
         the server did not wait for, or whose device left, and updates that the network lost; malicious_share:
-        of the updates that reached the server.
+        of the updates that reached the server; timeline: see `timeline`.
     """
     moments = [report.moment for report in reports if report.moment is not None]
     if not moments:
@@ -42,8 +46,33 @@ def in_time(reports: Sequence[RoundReport]) -> dict[str, Any]:
         "interrupted": sum(len(moment.interrupted) for moment in moments),
         "lost": sum(len(moment.lost) for moment in moments),
         "malicious_share": malicious / updates if updates else 0.0,
+        "timeline": timeline(reports),
     }
     return {"time": time}
+
+
+def timeline(reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """Who trained when: the first `MOST` trainings that ended, as columns of one length, with times rounded to microseconds.
+
+    Returns:
+        client, began, ended, fate: as a `fedguard.contracts.Span` has them; malicious: those of these clients who act for the
+        attack at any time; rounds: when each round ended, of those in which these trainings did;
+        total: how many trainings ended in all.
+    """
+    told = [report for report in reports if report.moment is not None]
+    spans = ((span, report) for report in told if report.moment is not None for span in report.moment.spans)
+    shown = list(islice(spans, MOST))
+    last = shown[-1][1].round if shown else 0
+    acting = {client for report in told if report.moment is not None for client in report.moment.acting}
+    return {
+        "client": [span.client for span, _ in shown],
+        "began": [round(span.began, 6) for span, _ in shown],
+        "ended": [round(span.ended, 6) for span, _ in shown],
+        "fate": [span.fate for span, _ in shown],
+        "malicious": sorted(acting & {span.client for span, _ in shown}),
+        "rounds": [round(report.moment.seconds, 6) for report in told if report.moment and report.round <= last],
+        "total": sum(len(report.moment.spans) for report in told if report.moment is not None),
+    }
 
 
 def axes(reports: Sequence[RoundReport]) -> dict[str, list[float]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from fedguard.contracts import Span
 from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
@@ -48,6 +49,7 @@ class Release:
         lost: those whose update the network has lost since the last one.
         interrupted: those that have left since the last one, before their update had arrived.
         abandoned: why there is no aggregate; None where there is one.
+        spans: the trainings that have ended since the last one, in the order in which they did.
     """
 
     at: float
@@ -58,6 +60,7 @@ class Release:
     lost: tuple[tuple[int, int], ...] = ()
     interrupted: tuple[tuple[int, int], ...] = ()
     abandoned: str | None = None
+    spans: tuple[Span, ...] = ()
 
     def staleness(self) -> tuple[int, ...]:
         """How many aggregates there were since each update's model."""
@@ -100,6 +103,7 @@ class Course:
         self._waiting: list[Arrival] = []
         self._lost: list[tuple[int, int]] = []
         self._interrupted: list[tuple[int, int]] = []
+        self._spans: list[Span] = []
         self._released: deque[Release] = deque()
         self._rng = rng.child("places")
 
@@ -181,7 +185,9 @@ class Course:
         if self._busy.get(device) is not training:
             return  # the round went on without it
         del self._busy[device]
-        if self._world.loses(device, training.turn):
+        lost = self._world.loses(device, training.turn)
+        self._spans.append(Span(device, training.began, self.now, "lost" if lost else "arrived"))
+        if lost:
             self._lost.append((device, training.turn))
         else:
             self._waiting.append(Arrival(device, training.turn, training.version, training.began, self.now))
@@ -198,6 +204,7 @@ class Course:
             return
         del self._busy[device]
         self._interrupted.append((device, training.turn))
+        self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
             self._enter(self._places.left(device))
 
@@ -210,20 +217,23 @@ class Course:
         arrived, least = len(self._waiting), self._barrier.least
         if abandoned is None and self._barrier.fresh and arrived < least:
             abandoned = f"{arrived} updates arrived, of at least {least}"
+        late = tuple(self._busy.values()) if self._barrier.fresh else ()
+        self._spans += [Span(one.device, one.began, self.now, "late") for one in late]
         self._released.append(
             Release(
                 at=self.now,
                 version=self._version,
                 begun=tuple(self._begun),
                 arrivals=tuple(self._waiting),
-                late=tuple((one.device, one.turn) for one in self._busy.values()) if self._barrier.fresh else (),
+                late=tuple((one.device, one.turn) for one in late),
                 lost=tuple(self._lost),
                 interrupted=tuple(self._interrupted),
                 abandoned=abandoned,
+                spans=tuple(self._spans),
             )
         )
         self._version += abandoned is None
-        self._waiting, self._begun, self._lost, self._interrupted = [], [], [], []
+        self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
         if self._barrier.fresh:
             self._open()
 

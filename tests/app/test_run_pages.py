@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 import fedguard as fg
 from fedguard.app import data, words
 from fedguard.app.charts.answer import spans
+from fedguard.app.charts.timeline import bars, timeline
 from fedguard.app.views.cell import clean_models
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.results.answer import standings
@@ -377,6 +378,38 @@ def test_the_card_keeps_every_line_of_the_record(run):
 
 
 # -------------------------------------------------------------------------------------------------------- breakdown
+
+
+def test_a_cell_in_simulated_time_shows_who_trained_when(page, tmp_path):
+    """Every other training is lost, and three of eight are late: the bars are those of the record."""
+    suite = {
+        **SUITE, "name": "timed", "seeds": [5], "architecture": "google(over=1.6, least=0.1)",
+        "clients": {"total": 8, "malicious": 2, "per_round": 5}, "matrix": {"attack": ["sign_flip"], "defense": ["mean"]},
+        "network": {"compute": {"spread": 0.5}, "link": {"latency": 0.1, "loss": 0.3}},
+    }  # fmt: skip
+    run = fg.run(suite, store=tmp_path, jobs=1)
+    _, record = next(iter(run.trials()))
+    found = record["result"]["time"]["timeline"]
+    drawn = bars(found)
+    assert found["total"] == len(drawn) == sum(len(found[key]) for key in ("fate",))
+    assert {one["fate"] for one in drawn} == {"arrived", "late", "lost"}
+    assert {one["client"] for one in drawn if "malicious" in one["client"]} == {
+        f"{client} malicious" for client in found["malicious"]
+    }
+    assert len(found["malicious"]) == 2
+    assert len(found["rounds"]) == 3
+    test = page(run, "cell")
+    assert "Who trained when" in [one.value for one in test.subheader]
+    said = next(one.value for one in test.caption if "trainings, each from the pull" in one.value)
+    assert said.startswith("All trainings")
+    chart = timeline(found).to_dict()
+    held = [point for points in chart["datasets"].values() for point in points]
+    assert [point for point in held if "fate" in point] == drawn
+    assert [point["end"] for point in held if "end" in point] == found["rounds"]
+
+
+def test_a_cell_without_simulated_time_has_no_timeline(run, page):
+    assert "Who trained when" not in [one.value for one in page(run, "cell").subheader]
 
 
 def test_breakdown_needs_a_swept_number(run, page):

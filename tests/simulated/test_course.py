@@ -169,6 +169,32 @@ def test_each_training_begins_once_and_ends_once(barrier, law):
 
 
 @pytest.mark.parametrize("law", THERE)
+@pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), buffered(3)], ids=str)
+def test_spans_tell_each_training_with_its_fate_and_none_while_another_goes_on(barrier, law):
+    network = Network(
+        compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4),
+        link=Links(loss=0.05),
+        there=installed().build("availability", law),
+    )
+    free, seen = Counter(), Counter()
+    for release in releases(network, barrier, 6, 200):
+        fates = {
+            fate: [one.client for one in release.spans if one.fate == fate] for fate in ("late", "lost", "interrupted")
+        }
+        for fate, keys in (("late", release.late), ("lost", release.lost), ("interrupted", release.interrupted)):
+            assert sorted(fates[fate]) == sorted(device for device, _ in keys)
+            seen[fate] += len(keys)
+        arrived = [(one.client, one.began, one.ended) for one in release.spans if one.fate == "arrived"]
+        assert arrived == [(one.device, one.began, one.at) for one in release.arrivals]
+        for one in sorted(release.spans, key=lambda span: span.began):
+            assert free[one.client] <= one.began <= one.ended <= release.at
+            free[one.client] = one.ended
+    assert seen["lost"] > 0
+    assert seen["late"] > 0 or not barrier.fresh
+    assert seen["interrupted"] > 0 or "on_off" not in law
+
+
+@pytest.mark.parametrize("law", THERE)
 @pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), ssp(2), asp(), buffered(3)], ids=str)
 def test_the_same_seed_has_the_same_course(barrier, law):
     network = Network(compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4), there=installed().build("availability", law))

@@ -169,7 +169,7 @@ class _Run:
         setup, system, model = self._setup, self._system, self._model
         self._trainings.begin(release.begun, model)
         self._trainings.drop((*release.late, *release.interrupted))
-        acting = setup.malicious if setup.attack and setup.threat.acts(round) else frozenset()
+        acting = setup.acting(round)
         remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
         self._trainings.lose(remembered)
         self._trainings.drop(key for key in release.lost if key not in remembered)
@@ -272,6 +272,8 @@ class _Run:
                 lost=tuple(device for device, _ in release.lost),
                 outvoted=int(rows > received.told),
                 interrupted=tuple(device for device, _ in release.interrupted),
+                spans=release.spans,
+                acting=self._setup.acting(round),
             ),
         )
 
@@ -304,5 +306,6 @@ def _joined(parts: Sequence[RoundReport]) -> RoundReport:
             releases=len(parts),
             outvoted=sum(part.outvoted for part in moments),
             interrupted=tuple(client for part in moments for client in part.interrupted),
+            spans=tuple(span for part in moments for span in part.spans),
         ),
     )

@@ -72,6 +72,27 @@ class Staleness(TypedDict):
     counts: list[Count]
 
 
+class Timeline(TypedDict):
+    """The first trainings of a simulated course that ended; see `fedguard.metrics.moments.timeline`.
+
+    Attributes:
+        client: whose, one entry for each training, as in the lists that follow.
+        began, ended: in simulated seconds.
+        fate: what became of it.
+        malicious: those of these clients who act for the attack.
+        rounds: when rounds ended.
+        total: trainings that ended in all.
+    """
+
+    client: list[Count]
+    began: list[Amount]
+    ended: list[Amount]
+    fate: list[Literal["arrived", "late", "lost", "interrupted"]]
+    malicious: list[Count]
+    rounds: list[Amount]
+    total: Count
+
+
 class SimulatedTime(TypedDict):
     """A training in simulated time; see `fedguard.metrics.moments.in_time`.
 
@@ -85,6 +106,7 @@ class SimulatedTime(TypedDict):
         staleness: of the updates.
         late, interrupted, lost: trainings that nobody waited for, or whose device left, and updates that the network lost.
         malicious_share: of the updates that reached the server.
+        timeline: who trained when.
     """
 
     seconds: Amount
@@ -99,6 +121,7 @@ class SimulatedTime(TypedDict):
     interrupted: Count
     lost: Count
     malicious_share: Share
+    timeline: NotRequired[Timeline]
 
 
 class Aggregate(TypedDict):

@@ -1,0 +1,64 @@
+"""Who trained when in simulated time, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.bench.records.schema.result import Timeline
+
+#: By fate, in the order of the legend.
+FATES = {"arrived": COLOURS[2], "late": COLOURS[1], "lost": COLOURS[3], "interrupted": COLOURS[4]}
+
+#: Pixels of a client.
+_ROW = 16
+
+#: With more rounds than these their ends are not drawn: they would be a curtain.
+_MOST_ROUNDS = 60
+
+
+def timeline(found: Timeline) -> alt.LayerChart:
+    """A row for each client, malicious ones on top; a bar from its pull of the model to the end of each of its trainings.
+
+    Where there is no bar the client was idle: it waited for others, was not chosen, or was away. Grey lines end the rounds.
+    """
+    table = pd.DataFrame(bars(found), columns=["client", "began", "ended", "fate"])
+    rows = list(dict.fromkeys(_name(found, client) for client in _order(found)))
+    along = alt.Axis(title="simulated seconds")
+    base = alt.Chart(table).mark_bar(height=_ROW - 5, stroke="white", strokeWidth=0.5)
+    drawn = base.encode(
+        x=alt.X("began:Q", axis=along, scale=alt.Scale(nice=False, zero=True)),
+        x2="ended:Q",
+        y=alt.Y("client:N", title="client", sort=None, scale=alt.Scale(domain=rows)),
+        color=alt.Color("fate:N", title="its update", scale=alt.Scale(domain=list(FATES), range=list(FATES.values()))),
+        tooltip=[
+            "client:N",
+            "fate:N",
+            alt.Tooltip("began:Q", format=".3f"),
+            alt.Tooltip("ended:Q", format=".3f"),
+        ],
+    )
+    ends = pd.DataFrame({"end": found["rounds"] if len(found["rounds"]) <= _MOST_ROUNDS else []})
+    rules = alt.Chart(ends).mark_rule(color=GREY, opacity=0.7).encode(x=alt.X("end:Q", axis=along))
+    chart: alt.LayerChart = alt.LayerChart(layer=[rules, drawn]).properties(height=alt.Step(_ROW), width="container")
+    return chart
+
+
+def bars(found: Timeline) -> list[dict[str, Any]]:
+    """One for each training: client, began, ended, fate."""
+    columns = zip(found["client"], found["began"], found["ended"], found["fate"], strict=True)
+    return [
+        {"client": _name(found, client), "began": began, "ended": ended, "fate": fate}
+        for client, began, ended, fate in columns
+    ]
+
+
+def _order(found: Timeline) -> list[int]:
+    return sorted(set(found["client"]), key=lambda client: (client not in found["malicious"], client))
+
+
+def _name(found: Timeline, client: int) -> str:
+    return f"{client} malicious" if client in found["malicious"] else str(client)
