@@ -18,6 +18,7 @@ class Barrier:
         deadline: seconds after which those that have arrived are enough, if they are ``least`` or more; None for none. It
             is for fresh updates alone.
         least: with fewer at the deadline, the round is abandoned.
+        once: whether a device counts once in an aggregate at most; what else it sends waits for the next one.
     """
 
     count: int
@@ -25,6 +26,7 @@ class Barrier:
     ahead: float = math.inf
     deadline: float | None = None
     least: int = 1
+    once: bool = False
 
     def enough(self, chosen: int) -> int:
         """How many updates are aggregated where so many devices are chosen: never more than can come."""

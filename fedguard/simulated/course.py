@@ -98,6 +98,7 @@ class Course:
         self._enough = barrier.enough(devices)
         self._begun: list[tuple[int, int]] = []
         self._waiting: list[Arrival] = []
+        self._held: list[Arrival] = []
         self._lost: list[tuple[int, int]] = []
         self._interrupted: list[tuple[int, int]] = []
         self._released: deque[Release] = deque()
@@ -184,12 +185,17 @@ class Course:
         if self._world.loses(device, training.turn):
             self._lost.append((device, training.turn))
         else:
-            self._waiting.append(Arrival(device, training.turn, training.version, training.began, self.now))
+            self._take(Arrival(device, training.turn, training.version, training.began, self.now))
             if len(self._waiting) >= self._enough:
                 self._release()
         if not self._barrier.fresh:
             for one in self._places.sent(device):
                 self._enter(one)
+
+    def _take(self, arrival: Arrival) -> None:
+        """Put an update to those of the next aggregate, or hold it for a later one."""
+        second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
+        (self._held if second else self._waiting).append(arrival)
 
     def _leave(self, training: Arrival) -> None:
         """A device is gone, and its work with it."""
@@ -224,6 +230,9 @@ class Course:
         )
         self._version += abandoned is None
         self._waiting, self._begun, self._lost, self._interrupted = [], [], [], []
+        held, self._held = self._held, []
+        for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one
+            self._take(arrival)
         if self._barrier.fresh:
             self._open()
 

@@ -29,8 +29,11 @@ AWAY = {"network": {"there": "on_off(on=60, off=30)"}}
 ROBUST = {"defense": "median", "attack": "ipm", "clients": {"malicious": 1}}
 
 REFUSED = [
-    *((system, MASKED, "needs clients that wait for each other", "Switch secure_aggregation off, or use server.") for system in ALONE),
-    ("google", MASKED, "leaves out whoever is late", "Switch secure_aggregation off, or wait for all."),
+    *((system, MASKED, "each counts by itself", "Switch secure_aggregation off, or use fedbuff or server.") for system in ("fedasync", EVENTUAL, BOUNDED)),
+    ("fedbuff(buffer=7)", MASKED, "7 updates of 6 clients never meet in one", "Lower buffer, or switch secure_aggregation off."),
+    ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
+    ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
+    ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
     ("mapreduce", MASKED, "the combiners of mapreduce add up", "or use server with secure_aggregation: {groups: ...}."),
     *((system, NOISE, "no account of privacy is made for that", "Use server.") for system in (*ALONE, *TOGETHER)),
     *(
@@ -68,7 +71,7 @@ def test_it_is_refused_in_one_line(system, changes, why, mend, tmp_path):
     {
         str(changes): changes
         for _, changes, *_ in REFUSED
-        if "loss" not in changes.values() and changes not in (LOSSY, AWAY)
+        if "loss" not in changes.values() and "there" not in str(changes) and changes != LOSSY
     }.values(),
 )
 def test_it_is_refused_for_the_systems_sake(changes):

@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Participation, PositiveFloat, Setup, Share
+from fedguard.contracts import Combination, Federation, Participation, PositiveFloat, Setup, Share
 from fedguard.simulated.barriers import Barrier, k_of_n
 
 
@@ -23,8 +23,11 @@ class Google(EventServer):
     The goal is ``clients.per_round``. A round closes when so many have reported, and whoever is late has trained in vain. At
     the end of the report window $ceil(least * goal)$ updates are enough; with fewer the round is abandoned. The rule is told
     the share of malicious clients among all, of those that arrived; but malicious clients that answer first come to
-    $min(1, over * f)$ of a round. The paper's selectors and pace steering are not simulated, nor are aggregators that each
-    run a secure session of their own.
+    $min(1, over * f)$ of a round.
+
+    Under secure aggregation all who are asked agree on keys, and the late are its dropouts. Each group of
+    ``secure_aggregation: {groups: k}`` is that of one of the paper's aggregators: a session of its own, and where too many of
+    its devices are late, its sum alone is lost.
 
     Args:
         over: how many devices are asked for each one that is needed; at most all are.
@@ -49,6 +52,13 @@ class Google(EventServer):
 
     def chosen(self, setup: Setup, round: int) -> Sequence[int]:
         return self.asked(setup.participation).choose(setup.rng.child("participation", round), round)
+
+    def sessions(self, federation: Federation) -> Federation:
+        """All who are asked agree on keys, and as many may fall silent as leave the least that a round needs."""
+        clients, protocol = self.asked(federation.clients), federation.protocol
+        kept = self.barrier(federation.clients).least / clients.expected * (1 - protocol.dropout.rate)
+        silent = replace(protocol.dropout, rate=min(1 - kept, 1 - 1e-9))
+        return replace(federation, clients=clients, protocol=replace(protocol, dropout=silent))
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
