@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedguard.simulated.selectors import Selection
+
 
 @dataclass(frozen=True, kw_only=True)
 class Barrier:
@@ -19,6 +21,7 @@ class Barrier:
             is for fresh updates alone.
         least: with fewer at the deadline, the round is abandoned.
         once: whether a device counts once in an aggregate at most; what else it sends waits for the next one.
+        selection: how a round of fresh updates finds its devices; None where those that are chosen start when they are there.
     """
 
     count: int
@@ -27,6 +30,7 @@ class Barrier:
     deadline: float | None = None
     least: int = 1
     once: bool = False
+    selection: Selection | None = None
 
     def enough(self, chosen: int) -> int:
         """How many updates are aggregated where so many devices are chosen: never more than can come."""

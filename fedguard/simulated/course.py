@@ -14,6 +14,7 @@ from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
 
 
@@ -82,9 +83,9 @@ class Course:
     start together it is out of the round, and else its place is free as if it had sent.
 
     Args:
-        chosen: the devices of a round, where all start together. Where each goes on by itself, those of the first round for
-            which anybody is chosen start, and one that has sent gives its place to one of the ``devices`` that are idle,
-            itself among them.
+        chosen: the devices of a round, where all start together; where the barrier has a selection, those among which it looks
+            for them. Where each goes on by itself, those of the first round for which anybody is chosen start, and one that
+            has sent gives its place to one of the ``devices`` that are idle, itself among them.
         rng: draws ties, and who gets a free place.
     """
 
@@ -103,6 +104,8 @@ class Course:
         self._interrupted: list[tuple[int, int]] = []
         self._released: deque[Release] = deque()
         self._rng = rng.child("places")
+        selection, selecting = barrier.selection, rng.child("selection")
+        self._selectors = Selectors(selection, world, self._agenda, selecting) if selection else None
 
     @property
     def now(self) -> float:
@@ -152,12 +155,27 @@ class Course:
         self._round += 1
         self._busy.clear()
         chosen = self._chosen(self._round)
-        self._enough = self._barrier.enough(len(chosen))
-        for device in chosen:
-            self._enter(device)
         if not chosen:
             self._agenda.after(0.0, self._close, self._round, "nobody was chosen", rank=Rank.DECIDE)
-        elif self._barrier.deadline is not None:
+        elif self._selectors is None:
+            self._configure(chosen)
+        else:
+            self._selectors.open(chosen, self._selected)
+
+    def _selected(self, devices: list[int]) -> None:
+        """The selectors have found these devices."""
+        assert self._selectors is not None
+        if why := self._selectors.too_few(devices):
+            self._release(why)
+        else:
+            self._configure(devices)
+
+    def _configure(self, devices: Sequence[int]) -> None:
+        """These are the devices of the round."""
+        self._enough = self._barrier.enough(len(devices))
+        for device in devices:
+            self._enter(device)
+        if self._barrier.deadline is not None:
             self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)
 
     def _start(self, device: int, round: int) -> None:

@@ -149,3 +149,13 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
 def test_more_late_than_the_session_stands_is_refused_before_it_runs():
     reasons = cell("google(over=2.0)", **CROWD, **FULL).verdict.reasons
     assert len(reasons) == 1 and "delta counts who may be late, too: raise least." in reasons[0]
+
+
+def test_devices_that_were_selected_start_together_and_so_have_a_session_where_devices_come_and_go():
+    away = {**UNEVEN, "there": "on_off(on=40, off=10)"}
+    system = "google(over=1.2, least=0.9, selection=5)"
+    for report in reports(system, clients={"total": 30, "per_round": 12}, training={"rounds": 3}, network=away, **FULL):
+        assert report.abandoned is None and not report.masked.aborted
+        assert report.masked.clients == len(report.chosen) >= 13
+        gone = len(report.moment.late) + len(report.moment.interrupted) + len(report.moment.lost)
+        assert report.masked.survivors == len(report.chosen) - gone == report.received

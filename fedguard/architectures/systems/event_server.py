@@ -91,6 +91,10 @@ class EventServer(Architecture):
         """The aggregate, with the states of the rule; or why there is none."""
         return released(setup, model, round, received, states)
 
+    def spec(self) -> dict[str, Any]:
+        """As for any algorithm; a parameter that is None switches something off, and is left out."""
+        return {key: value for key, value in super().spec().items() if value is not None}
+
     def reasons(self, cell: Combination) -> Iterator[str]:
         name, barrier = self.name, self.barrier(cell.clients)
         if cell.protocol.masked:
@@ -135,7 +139,7 @@ class EventServer(Architecture):
                 f"a client is in a session of secure aggregation once, and {barrier.count} updates of {cell.clients.total} "
                 "clients never meet in one. Lower buffer, or switch secure_aggregation off."
             )
-        elif cell.network is not None and cell.network.there.may_leave and barrier.fresh:
+        elif cell.network is not None and cell.network.there.may_leave and barrier.fresh and not barrier.selection:
             yield (
                 "the keys of a session of secure aggregation are agreed on when a round starts, and a device that comes later "
                 f"has no part in it. Leave out network.there, use fedbuff, or switch secure_aggregation off under {self.name}."
