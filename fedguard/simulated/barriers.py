@@ -21,6 +21,8 @@ class Barrier:
             is for fresh updates alone.
         least: with fewer at the deadline, the round is abandoned.
         once: whether a device counts once in an aggregate at most; what else it sends waits for the next one.
+        backups: when at most so many of a round are still awaited, each of these gets a second copy of its task, see
+            `fedguard.simulated.course.Course`.
         selection: how a round of fresh updates finds its devices; None where those that are chosen start when they are there.
     """
 
@@ -30,6 +32,7 @@ class Barrier:
     deadline: float | None = None
     least: int = 1
     once: bool = False
+    backups: int = 0
     selection: Selection | None = None
 
     def enough(self, chosen: int) -> int:

@@ -82,6 +82,9 @@ class Course:
     A device that is not there starts when it comes. One that leaves before its update has arrived loses its work: where all
     start together it is out of the round, and else its place is free as if it had sent.
 
+    Where the barrier has backups, the examples of each device lie at the next one, too, the first being next to the last. A
+    task that is started again there ends with the first of its two copies.
+
     Args:
         chosen: the devices of a round, where all start together; where the barrier has a selection, those among which it looks
             for them. Where each goes on by itself, those of the first round for which anybody is chosen start, and one that
@@ -95,7 +98,7 @@ class Course:
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
         self._places: _Places | _Steps
-        self._version = self._round = 0
+        self._version = self._round = self._backed_up = 0
         self._enough = barrier.enough(devices)
         self._begun: list[tuple[int, int]] = []
         self._waiting: list[Arrival] = []
@@ -206,9 +209,25 @@ class Course:
             self._take(Arrival(device, training.turn, training.version, training.began, self.now))
             if len(self._waiting) >= self._enough:
                 self._release()
+            elif self._enough - len(self._waiting) <= self._barrier.backups:
+                self._agenda.after(0.0, self._back_up, self._round, rank=Rank.DECIDE)
         if not self._barrier.fresh:
             for one in self._places.sent(device):
                 self._enter(one)
+
+    def _back_up(self, round: int) -> None:
+        """Start what is still awaited a second time, where the device that has the same examples is idle; once in a round."""
+        if round != self._round or self._backed_up == round:
+            return
+        self._backed_up = round
+        for training in self._busy.values():
+            other = (training.device + 1) % len(self._turns)
+            if other in self._busy or self._world.wait(other, self.now):
+                continue
+            # A draw of its own: the other device may be slow in one of the two tasks, and not in the other.
+            seconds, arrives = self._world.attempt(other, -training.turn, self.now, training.device)
+            if arrives:
+                self._agenda.after(seconds, self._arrive, training, rank=Rank.DELIVER)
 
     def _take(self, arrival: Arrival) -> None:
         """Put an update to those of the next aggregate, or hold it for a later one."""

@@ -34,6 +34,8 @@ REFUSED = [
     ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
     ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
     ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
+    ("mapreduce(backup=0.2)", {"attack": "ipm", "clients": {"malicious": 1}}, "would answer for an honest client", "Leave out backup, or the attack."),
+    ("mapreduce(backup=0.2)", {"training": {"worker_momentum": 0.5}}, "and not its momentum", "set training.worker_momentum: 0."),
     ("mapreduce", MASKED, "the combiners of mapreduce add up", "or use server with secure_aggregation: {groups: ...}."),
     *((system, NOISE, "no account of privacy is made for that", "Use server.") for system in (*ALONE, *TOGETHER)),
     *(
@@ -92,6 +94,7 @@ def test_it_is_refused_for_the_systems_sake(changes):
         ("google(selection=0)", "selection: expected more than 0"),
         ("google(least=0)", "least: expected a number in (0, 1]"),
         ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
+        ("mapreduce(backup=0)", "backup: expected a number in (0, 1]"),
         ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),
         ("fedasync(alpha=0)", "alpha: expected a number in (0, 1]"),
         ("fedasync(staleness='old')", "'constant', 'polynomial' or 'hinge'"),
