@@ -14,7 +14,7 @@ from tests.systems.scenes import cell, reports, settings
 EVENTUAL = "parameter_server(consistency='eventual')"
 BOUNDED = "parameter_server(consistency='bounded')"
 ALONE = ("fedasync", "fedbuff", EVENTUAL, BOUNDED)
-TOGETHER = ("parameter_server", "google", "mapreduce")
+TOGETHER = ("parameter_server", "google", "mapreduce", "fate")
 
 MASKED = {"protocol": {"secure_aggregation": "full"}}
 NOISE = {
@@ -48,12 +48,17 @@ REFUSED = [
     ("google(check_ins=5)", {}, "steers the pace of devices that check in, and none do", "Set selection, or leave out check_ins."),
     ("google(selection=2, check_ins=5)", {}, "2 times 6 devices in 2 s are more than 5 a second", "Raise check_ins or selection, or lower clients.per_round."),
     ("google", TURNS, "google asks more devices than a round needs", "Use fixed or poisson."),
-    *((system, missing, "would be waited for for ever", "or use google, which has a deadline.") for system in ("parameter_server", "mapreduce") for missing in (LOSSY, AWAY)),
+    *((system, missing, "would be waited for for ever", "or use google, which has a deadline.") for system in ("parameter_server", "mapreduce", "fate") for missing in (LOSSY, AWAY)),
     *(("server", missing, "asks network for times alone", "or use google.") for missing in (LOSSY, AWAY)),
     (BOUNDED, {"clients": {"per_round": 0.5}}, "bounded delay counts the pushes", "Set clients.per_round: 1.0."),
     *((system, ROBUST, "n >= 2f + 1, with f = 1", "Here each update is an aggregate of its own: use mean") for system in (EVENTUAL, BOUNDED, "fedasync")),
     ("fedbuff(buffer=2)", ROBUST, "n >= 2f + 1, with f = 1", "raise buffer."),
     ("mapreduce(combiners=2)", ROBUST, "n >= 2f + 1, with f = 1", "Here n counts combiners: raise their number."),
+    ("fate", MASKED, "fate brings masks of its own", "Switch secure_aggregation off, or use server."),
+    ("fate", {"clients": {"per_round": 2}}, "of two parties each learns the other's update", "Set clients.per_round to at least 3."),
+    ("fate", {"defense": "krum"}, "krum needs each client's update", "Use server"),
+    ("fate", ROBUST, "n >= 2f + 1, with f = 1", "The arbiter of fate has one sum: use mean."),
+    ("fate(bits=24)", {"clients": {"total": 300}}, "the sum of 300 clients may reach", "lower bits to"),
     ("mapreduce", {"defense": "foolsgold"}, "foolsgold needs each client's update; this architecture does not show it", "Use server"),
     ("mapreduce", {"defense": "fltrust", "server": {"root_data": 20}}, "fltrust needs each client's update", "Use server"),
     *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE),
@@ -96,6 +101,7 @@ def test_it_is_refused_for_the_systems_sake(changes):
         ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
         ("mapreduce(backup=0)", "backup: expected a number in (0, 1]"),
         ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),
+        ("fate(bits=25)", "bits: expected a number in [2, 24]; got 25."),
         ("fedasync(alpha=0)", "alpha: expected a number in (0, 1]"),
         ("fedasync(staleness='old')", "'constant', 'polynomial' or 'hinge'"),
     ],
