@@ -80,7 +80,8 @@ class Cell:
         mode = masking(config.protocol.secure_aggregation, known, at)
         protocol = config.protocol.protocol(mode, noise)
         training = trained(config.training, known, places)
-        check(protocol, config.clients.participation, training, places.get("protocol", "protocol"))
+        federation = Federation(protocol=protocol, clients=config.clients.participation, training=training)
+        check(federation, places.get("protocol", "protocol"))
         return cls(
             config,
             known.build("data", task.data, places.get("task.data", "task.data")),
@@ -156,8 +157,9 @@ class Cell:
 
     @property
     def federation(self) -> Federation:
-        """Who trains how under this protocol, with nobody malicious."""
-        return Federation(protocol=self.protocol, clients=self.participation, training=self.training)
+        """Who trains how under this protocol, with nobody malicious; where it may run, as the architecture has them meet."""
+        whole = Federation(protocol=self.protocol, clients=self.participation, training=self.training)
+        return whole if self.verdict.reasons else self.architecture.sessions(whole)
 
     @property
     def rows(self) -> int:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedguard.contracts import BEFORE_THE_INPUT, Federation, Masking, Participation, Protocol, Training
+from fedguard.contracts import BEFORE_THE_INPUT, Federation, Masking, Protocol
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry, Spec
-from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.parameters import Parameters, choose
+from fedguard.secagg.planning import check_sessions
 
 
 def masking(spec: Spec, known: Registry, where: str) -> Masking:
@@ -33,43 +32,19 @@ def masking(spec: Spec, known: Registry, where: str) -> Masking:
     return found
 
 
-def check(protocol: Protocol, clients: Participation, training: Training, where: str) -> None:
-    """See to it that the protocol can keep what it promises.
+def check(federation: Federation, where: str) -> None:
+    """See to it that the protocol can keep what it promises: `fedguard.secagg.planning.check_sessions`.
 
     Args:
         where: it stands, for messages.
 
     Raises:
-        ConfigError: too few clients in a session, more dropouts than it stands, sums that could wrap around the ring
-            (`OverflowBudgetError`), noise that does not fit, or settings that exclude each other.
+        ConfigError: it cannot.
     """
-    federation = Federation(protocol=protocol, clients=clients, training=training)
     try:
-        protocol.privacy.check(federation)
-        protocol.secure_aggregation.check(federation)
-        if not protocol.masked:
-            return
-        session(protocol, clients)
-        encoding, size = Encoding(**asdict(protocol.fixed_point)), federation.size
-        noise = protocol.privacy.in_sums(federation, size, 1, encoding.scale)
-        encoding.check(size.most, noise.noise_tail(size.most) if noise else 0)
+        check_sessions(federation)
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
-
-
-def session(protocol: Protocol, clients: Participation) -> Parameters:
-    """The parameters of the one session of a round, or of the smallest group's.
-
-    Raises:
-        ConfigError: there are none for so few clients, so many colluders or dropouts.
-    """
-    size, rate = protocol.session(clients.expected, clients.most), protocol.dropout.rate
-    try:
-        chosen = choose(size.expected, size.colluding, rate)
-    except ConfigError as error:
-        raise ConfigError(f"{error} (gamma follows from colluding, and delta is dropout.rate.)") from None
-    size.check_left(rate, chosen.survivors)
-    return chosen
 
 
 def effective(protocol: Protocol) -> dict[str, Any]:

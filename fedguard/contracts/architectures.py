@@ -319,6 +319,10 @@ class Architecture(Algorithm):
         """How many rows the rule gets of so many updates, before masks."""
         return updates
 
+    def sessions(self, federation: Federation) -> Federation:
+        """The federation as sessions of secure aggregation meet it: how many take part, and which share falls silent."""
+        return federation
+
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
         return iter(())

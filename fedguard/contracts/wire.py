@@ -54,6 +54,7 @@ class Sent:
         too_large: those of them whose update was finite, and held values beyond `fedguard.kernels.LARGEST`.
         silent: the clients that fall silent, at the step that the protocol names.
         lost: those of them whose update reaches nobody.
+        absent: who else is in the session of the round, and whose update does not come in time.
     """
 
     round: int
@@ -63,6 +64,7 @@ class Sent:
     too_large: tuple[int, ...]
     silent: frozenset[int]
     lost: frozenset[int]
+    absent: tuple[int, ...] = ()
 
     @cached_property
     def model_hash(self) -> bytes:
@@ -72,7 +74,7 @@ class Sent:
     @property
     def clients(self) -> tuple[int, ...]:
         """All who take part, in ascending order."""
-        return tuple(sorted((*self.wire.clients, *self.not_finite)))
+        return tuple(sorted((*self.wire.clients, *self.not_finite, *self.absent)))
 
 
 @dataclass(frozen=True)

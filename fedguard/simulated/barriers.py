@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedguard.simulated.selectors import Selection
+
 
 @dataclass(frozen=True, kw_only=True)
 class Barrier:
@@ -18,6 +20,10 @@ class Barrier:
         deadline: seconds after which those that have arrived are enough, if they are ``least`` or more; None for none. It
             is for fresh updates alone.
         least: with fewer at the deadline, the round is abandoned.
+        once: whether a device counts once in an aggregate at most; what else it sends waits for the next one.
+        backups: when at most so many of a round are still awaited, each of these gets a second copy of its task, see
+            `fedguard.simulated.course.Course`.
+        selection: how a round of fresh updates finds its devices; None where those that are chosen start when they are there.
     """
 
     count: int
@@ -25,6 +31,9 @@ class Barrier:
     ahead: float = math.inf
     deadline: float | None = None
     least: int = 1
+    once: bool = False
+    backups: int = 0
+    selection: Selection | None = None
 
     def enough(self, chosen: int) -> int:
         """How many updates are aggregated where so many devices are chosen: never more than can come."""

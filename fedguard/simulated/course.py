@@ -15,6 +15,7 @@ from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
 
 
@@ -84,10 +85,13 @@ class Course:
     A device that is not there starts when it comes. One that leaves before its update has arrived loses its work: where all
     start together it is out of the round, and else its place is free as if it had sent.
 
+    Where the barrier has backups, the examples of each device lie at the next one, too, the first being next to the last. A
+    task that is started again there ends with the first of its two copies.
+
     Args:
-        chosen: the devices of a round, where all start together. Where each goes on by itself, those of the first round for
-            which anybody is chosen start, and one that has sent gives its place to one of the ``devices`` that are idle,
-            itself among them.
+        chosen: the devices of a round, where all start together; where the barrier has a selection, those among which it looks
+            for them. Where each goes on by itself, those of the first round for which anybody is chosen start, and one that
+            has sent gives its place to one of the ``devices`` that are idle, itself among them.
         rng: draws ties, and who gets a free place.
     """
 
@@ -97,15 +101,18 @@ class Course:
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
         self._places: _Places | _Steps
-        self._version = self._round = 0
+        self._version = self._round = self._backed_up = 0
         self._enough = barrier.enough(devices)
         self._begun: list[tuple[int, int]] = []
         self._waiting: list[Arrival] = []
+        self._held: list[Arrival] = []
         self._lost: list[tuple[int, int]] = []
         self._interrupted: list[tuple[int, int]] = []
         self._spans: list[Span] = []
         self._released: deque[Release] = deque()
         self._rng = rng.child("places")
+        selection, selecting = barrier.selection, rng.child("selection")
+        self._selectors = Selectors(selection, world, self._agenda, selecting) if selection else None
 
     @property
     def now(self) -> float:
@@ -155,12 +162,27 @@ class Course:
         self._round += 1
         self._busy.clear()
         chosen = self._chosen(self._round)
-        self._enough = self._barrier.enough(len(chosen))
-        for device in chosen:
-            self._enter(device)
         if not chosen:
             self._agenda.after(0.0, self._close, self._round, "nobody was chosen", rank=Rank.DECIDE)
-        elif self._barrier.deadline is not None:
+        elif self._selectors is None:
+            self._configure(chosen)
+        else:
+            self._selectors.open(chosen, self._selected)
+
+    def _selected(self, devices: list[int]) -> None:
+        """The selectors have found these devices."""
+        assert self._selectors is not None
+        if why := self._selectors.too_few(devices):
+            self._release(why)
+        else:
+            self._configure(devices)
+
+    def _configure(self, devices: Sequence[int]) -> None:
+        """These are the devices of the round."""
+        self._enough = self._barrier.enough(len(devices))
+        for device in devices:
+            self._enter(device)
+        if self._barrier.deadline is not None:
             self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)
 
     def _start(self, device: int, round: int) -> None:
@@ -190,12 +212,33 @@ class Course:
         if lost:
             self._lost.append((device, training.turn))
         else:
-            self._waiting.append(Arrival(device, training.turn, training.version, training.began, self.now))
+            self._take(Arrival(device, training.turn, training.version, training.began, self.now))
             if len(self._waiting) >= self._enough:
                 self._release()
+            elif self._enough - len(self._waiting) <= self._barrier.backups:
+                self._agenda.after(0.0, self._back_up, self._round, rank=Rank.DECIDE)
         if not self._barrier.fresh:
             for one in self._places.sent(device):
                 self._enter(one)
+
+    def _back_up(self, round: int) -> None:
+        """Start what is still awaited a second time, where the device that has the same examples is idle; once in a round."""
+        if round != self._round or self._backed_up == round:
+            return
+        self._backed_up = round
+        for training in self._busy.values():
+            other = (training.device + 1) % len(self._turns)
+            if other in self._busy or self._world.wait(other, self.now):
+                continue
+            # A draw of its own: the other device may be slow in one of the two tasks, and not in the other.
+            seconds, arrives = self._world.attempt(other, -training.turn, self.now, training.device)
+            if arrives:
+                self._agenda.after(seconds, self._arrive, training, rank=Rank.DELIVER)
+
+    def _take(self, arrival: Arrival) -> None:
+        """Put an update to those of the next aggregate, or hold it for a later one."""
+        second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
+        (self._held if second else self._waiting).append(arrival)
 
     def _leave(self, training: Arrival) -> None:
         """A device is gone, and its work with it."""
@@ -234,6 +277,9 @@ class Course:
         )
         self._version += abandoned is None
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
+        held, self._held = self._held, []
+        for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one
+            self._take(arrival)
         if self._barrier.fresh:
             self._open()
 

@@ -56,7 +56,9 @@ class World:
         if speeds.slow.lasting:
             compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
         compute[sorted(quick)] *= network.malicious_pace
+        self._work = np.asarray(work, np.float64).tolist()
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
+        self._pace: list[float] = (compute * speeds.seconds).tolist()
         self._up = self._message(link.up, bandwidth)
         self._down = self._message(link.down, bandwidth)
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
@@ -82,9 +84,9 @@ class World:
         self._computed(seconds)
         return seconds
 
-    def _computing(self, device: int, turn: int) -> float:
+    def _computing(self, device: int, turn: int, task: int | None = None) -> float:
         speeds = self.network.compute
-        seconds: float = self._compute[device]
+        seconds: float = self._compute[device] if task is None else self._pace[device] * self._work[task]
         if speeds.jitter:
             seconds *= exp(speeds.jitter * self._jitter(device, turn))
         if self._passing and self._slow(device, turn) < self._passing:
@@ -120,9 +122,13 @@ class World:
         """Seconds until a device that is there ``now`` leaves, if that is in the next ``seconds``; None if it stays."""
         return self._presence.leaves(device, now, seconds)
 
-    def attempt(self, device: int, turn: int, now: float) -> tuple[float, bool]:
-        """Seconds from a device's pull of the model until its update has arrived, and True; or until it leaves, and False."""
-        down, computing, up = self._down[device], self._computing(device, turn), self._up[device]
+    def attempt(self, device: int, turn: int, now: float, task: int | None = None) -> tuple[float, bool]:
+        """Seconds from a device's pull of the model until its update has arrived, and True; or until it leaves, and False.
+
+        Args:
+            task: the device whose task it is; None for its own.
+        """
+        down, computing, up = self._down[device], self._computing(device, turn, task), self._up[device]
         left = self._presence.leaves(device, now, down + computing + up)
         self.download(device)
         if left is None:

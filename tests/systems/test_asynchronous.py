@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import pytest
@@ -34,7 +34,7 @@ def course(made: Cell, setup: Setup) -> Iterator[Release]:
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     clients, rng = setup.participation, setup.rng
-    barrier = made.architecture.barrier(clients)
+    barrier = replace(made.architecture.barrier(clients), once=setup.protocol.masked)
     chosen = lambda round: clients.choose(rng.child("participation", round), round)  # noqa: E731
     return Course(world, barrier, clients.total, chosen, rng.child("course")).releases()
 

@@ -233,3 +233,15 @@ def test_under_weights_by_samples_combiners_weigh_as_the_server_does():
     *_, ours = reports("mapreduce(combiners=4)", **settings)
     *_, theirs = reports("server", **settings)
     assert (ours.model - theirs.model).norm() < 1e-5 * theirs.model.norm()
+
+
+def test_backup_tasks_save_time_and_change_nothing_else():
+    """One of ten devices is five times slower: its task ends with a copy elsewhere, with the same update."""
+    slow = {"compute": {"seconds": 0.01, "slow": {"share": 0.1, "factor": 5}}}
+    (plain, *_), (saved, *_) = (
+        list(reports(system, clients=TEN, network=slow, training={"rounds": 1}))
+        for system in ("mapreduce", "mapreduce(backup=0.1)")
+    )
+    assert torch.equal(plain.model, saved.model) and plain.behind == saved.behind
+    assert saved.moment.seconds < 0.45 * plain.moment.seconds
+    assert saved.moment.computed > plain.moment.computed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.systems.scenes import models, off
+from tests.systems.scenes import cell, models, off
 
 #: What a system equals where it is given all of a round.
 EXACT = (
@@ -62,6 +62,11 @@ def test_bounded_delay_of_zero_is_the_server_but_for_rounding(settings):
 def test_bounded_delay_of_zero_is_the_server_with_a_straggler_too():
     slow = {"compute": {"seconds": 0.01, "slow": {"share": 0.2, "factor": 9}, "jitter": 0.3}, "link": {"latency": 1}}
     assert off(models(BOUNDED, network=slow), models()) < ROUNDING
+
+
+@pytest.mark.parametrize("selected", ["selection=10", "selection=10, check_ins=100"])
+def test_a_selection_of_all_is_the_server(selected):
+    assert same(f"google(over=1.0, least=1.0, {selected})")
 
 
 @pytest.mark.parametrize("system", ["parameter_server", "parameter_server(ranges=3)", "mapreduce(combiners=1)"])
@@ -136,3 +141,10 @@ def fault(request, monkeypatch):
 @pytest.mark.parametrize("system", [*EXACT, BUFFER, BOUNDED])
 def test_a_fault_is_seen(system, fault):
     assert off(models(system), models()) > 10 * ROUNDING
+
+
+def test_what_is_switched_off_is_no_part_of_a_cell():
+    """Parameters that came later leave the identity of older cells as it was."""
+    assert cell("google").canonical["architecture"] == {"name": "google", "over": 1.3, "window": 120.0, "least": 0.8}
+    assert cell("google").id == cell({"name": "google", "selection": None}).id != cell("google(selection=9)").id
+    assert cell("mapreduce").canonical["architecture"] == {"name": "mapreduce", "combiners": 5}

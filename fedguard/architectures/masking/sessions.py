@@ -77,7 +77,8 @@ class Sessions:
     def run(self, sent: Sent, clients: Sequence[int], name: str) -> Session:
         """One session among ``clients``; ``name`` tells it from the others of its round.
 
-        Who cannot encode its update, since it is not finite, falls silent where it would have to send it.
+        Who cannot encode its update, since it is not finite, or does not have it in time, falls silent where it would have to
+        send it.
         """
         if len(clients) < self._size.fewest:
             return Session(aborted=f"{name}: {len(clients)} clients came, and it takes at least {self._size.fewest}")
@@ -94,7 +95,7 @@ class Sessions:
 
         silent = sent.silent & set(clients)
         step = self._setup.protocol.dropout.at
-        drop = {"masked_input": set(clients) & set(sent.not_finite)}
+        drop = {"masked_input": set(clients) & {*sent.not_finite, *sent.absent}}
         drop[step] = drop.get(step, set()) | silent
         try:
             outcome = self._federation.run(

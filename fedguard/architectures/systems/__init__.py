@@ -4,6 +4,7 @@ SYSTEMS = {
     "parameter_server": "fedguard.architectures.systems.parameter_server:ParameterServer",
     "google": "fedguard.architectures.systems.google:Google",
     "mapreduce": "fedguard.architectures.systems.mapreduce:MapReduce",
+    "fate": "fedguard.architectures.systems.fate:Fate",
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
 }

@@ -25,6 +25,7 @@ from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
+    MaskedRound,
     Participation,
     Received,
     RoundReport,
@@ -34,6 +35,8 @@ from fedguard.contracts import (
     State,
     Wire,
 )
+from fedguard.errors import ConfigError
+from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.course import Arrival, Course, Release
 
@@ -64,7 +67,10 @@ class EventServer(Architecture):
         return setup.participation.choose(setup.rng.child("participation", round), round)
 
     def weight(self, staleness: int) -> float:
-        """What an update is multiplied by that was trained from a model of so many aggregates ago."""
+        """What an update is multiplied by that was trained from a model of so many aggregates ago.
+
+        Under masks a client does so itself, since nobody else has the update; and a malicious one does not.
+        """
         return 1.0
 
     def gain(self, clients: Participation) -> float:
@@ -85,18 +91,14 @@ class EventServer(Architecture):
         """The aggregate, with the states of the rule; or why there is none."""
         return released(setup, model, round, received, states)
 
+    def spec(self) -> dict[str, Any]:
+        """As for any algorithm; a parameter that is None switches something off, and is left out."""
+        return {key: value for key, value in super().spec().items() if value is not None}
+
     def reasons(self, cell: Combination) -> Iterator[str]:
         name, barrier = self.name, self.barrier(cell.clients)
-        if cell.protocol.masked and not barrier.fresh:
-            yield (
-                f"a session of secure aggregation needs clients that wait for each other, and under {name} each goes on by "
-                "itself. Switch secure_aggregation off, or use server."
-            )
-        if cell.protocol.masked and barrier.fresh and (barrier.count < cell.clients.expected or barrier.deadline):
-            yield (
-                f"{name} leaves out whoever is late, and a session of secure aggregation is planned for all of a round. "
-                "Switch secure_aggregation off, or wait for all."
-            )
+        if cell.protocol.masked:
+            yield from self._masked_reasons(cell, barrier)
         if cell.protocol.private:
             yield f"who takes part under {name} follows from speeds, and no account of privacy is made for that. Use server."
         if not cell.training.algorithm.only_updates:
@@ -125,6 +127,30 @@ class EventServer(Architecture):
                 "Use server."
             )
 
+    def _masked_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
+        """Why its updates cannot meet in sessions of secure aggregation."""
+        if barrier.count == 1 and not barrier.fresh:
+            yield (
+                f"a session of secure aggregation sums several updates, and under {self.name} each counts by itself. "
+                "Switch secure_aggregation off, or use fedbuff or server."
+            )
+        elif not barrier.fresh and barrier.count > cell.clients.total:
+            yield (
+                f"a client is in a session of secure aggregation once, and {barrier.count} updates of {cell.clients.total} "
+                "clients never meet in one. Lower buffer, or switch secure_aggregation off."
+            )
+        elif cell.network is not None and cell.network.there.may_leave and barrier.fresh and not barrier.selection:
+            yield (
+                "the keys of a session of secure aggregation are agreed on when a round starts, and a device that comes later "
+                f"has no part in it. Leave out network.there, use fedbuff, or switch secure_aggregation off under {self.name}."
+            )
+        else:
+            try:
+                check_sessions(self.sessions(cell))
+            except ConfigError as error:
+                late = " Here delta counts who may be late, too: raise least." if barrier.deadline else ""
+                yield f"a session of secure aggregation under {self.name}: {error}{late}"
+
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         return _Run(self, setup).reports()
 
@@ -138,12 +164,17 @@ class _Run:
         self._clients = Clients(setup)
         self._model = task.initial_model(rng.child("model"))
         self._server = ServerStep(setup.training, self._model)
-        self._receiver = setup.protocol.secure_aggregation.receiver(setup)
+        self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
         self._trainings = Trainings(self._clients)
         self._last: dict[int, Tensor] = {}
         self._states: tuple[State, ...] = ()
-        self._barrier = system.barrier(setup.participation)
+        self._barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
         self._world = world(setup, self._model)
+
+    def _in_sessions(self) -> Setup:
+        """The set-up, with the federation as sessions of secure aggregation meet it."""
+        meeting = self._system.sessions(self._setup.federation)
+        return replace(self._setup, participation=meeting.clients, protocol=meeting.protocol)
 
     def reports(self) -> Iterator[RoundReport]:
         """One for each round: one aggregate where all start together, else as many as hold the updates of a round."""
@@ -177,6 +208,9 @@ class _Run:
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
             sent = leave(setup, model, number, wire)
+            if setup.protocol.masked:
+                missing = (*release.late, *release.lost, *release.interrupted) if self._barrier.fresh else ()
+                sent = replace(sent, absent=tuple(device for device, _ in missing))
         with setup.stopwatch.stage("masking" if setup.protocol.masked else "other"):
             received = self._receiver.receive(sent)
         with setup.stopwatch.stage("aggregation"):
@@ -215,7 +249,7 @@ class _Run:
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [self._system.weight(release.version - one.version) for one in side]
-            if set(weights) - {1.0}:
+            if set(weights) - {1.0} and not (setup.protocol.masked and side is malicious):
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
         return Wire(rows, sides.order, frozenset(sides.malicious))
@@ -258,7 +292,7 @@ class _Run:
             told=received.told,
             not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
             too_large=tuple(client for client in sent.too_large if client not in sent.lost),
-            silent=tuple(client for client in sent.clients if client in sent.lost),
+            silent=tuple(client for client in sent.clients if client in sent.lost and client not in sent.absent),
             chosen=tuple(sorted(device for device, _ in release.begun)),
             excluded=excluded(result, received),
             abandoned=None if isinstance(result, Aggregate) else result,
@@ -298,6 +332,7 @@ def _joined(parts: Sequence[RoundReport]) -> RoundReport:
         chosen=tuple(client for part in parts for client in part.chosen),
         excluded=tuple(client for part in out for client in part) if out else None,
         abandoned=last.abandoned if all(abandoned) else None,
+        masked=_together([part.masked for part in parts if part.masked is not None]),
         moment=replace(
             moments[-1],
             staleness=tuple(one for part in moments for one in part.staleness),
@@ -308,4 +343,25 @@ def _joined(parts: Sequence[RoundReport]) -> RoundReport:
             interrupted=tuple(client for part in moments for client in part.interrupted),
             spans=tuple(span for part in moments for span in part.spans),
         ),
+    )
+
+
+def _together(parts: Sequence[MaskedRound]) -> MaskedRound | None:
+    """What the sessions of several aggregates came to; the error is the root of the mean square over those that have one."""
+    if not parts:
+        return None
+    errors = [part.error for part in parts if part.error is not None]
+    survivors = sum(part.survivors for part in parts)
+    return MaskedRound(
+        clients=sum(part.clients for part in parts),
+        sessions=sum(part.sessions for part in parts),
+        aborted=tuple(why for part in parts for why in part.aborted),
+        survivors=survivors,
+        anonymity=min((part.anonymity for part in parts if part.anonymity is not None), default=None),
+        contributors=min((part.contributors for part in parts if part.contributors is not None), default=None),
+        error=(sum(error**2 for error in errors) / len(errors)) ** 0.5 if errors else None,
+        clipped=sum(part.survivors * part.clipped for part in parts) / max(survivors, 1),
+        bytes_up=sum(part.bytes_up for part in parts),
+        bytes_down=sum(part.bytes_down for part in parts),
+        left_out=tuple(client for part in parts for client in part.left_out),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Participation, PositiveInt
+from fedguard.contracts import Federation, Participation, PositiveInt
 from fedguard.simulated.barriers import Barrier, buffered
 
 
@@ -15,6 +15,10 @@ class FedBuff(EventServer):
 
     $w <- w + eta R(s_1 u_1, ..., s_B u_B)$ as soon as B updates have come, with $s_i = (1 + tau_i)^{-1/2}$ where $u_i$ was
     trained from the model of $tau_i$ aggregates ago. R is the rule of the cell, eta is ``server_lr``. Nobody waits for anybody.
+
+    Under secure aggregation those whose updates fill a buffer run a session; what a client sends while it stands in one
+    already waits for the next. A client scales its own update, since nobody else has it, and a malicious one does not.
+    Those whose update is ready agree on keys, so the messages of a session take no time of training.
 
     Args:
         buffer: B.
@@ -36,6 +40,9 @@ class FedBuff(EventServer):
 
     def updates(self, clients: Participation) -> int:
         return self.buffer
+
+    def sessions(self, federation: Federation) -> Federation:
+        return replace(federation, clients=replace(federation.clients, per_round=self.buffer, sampling="fixed"))
 
     def weight(self, staleness: int) -> float:
         return (1 + staleness) ** -0.5 if self.scaled else 1.0

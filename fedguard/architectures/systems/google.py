@@ -10,8 +10,11 @@ from typing import Annotated
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Participation, PositiveFloat, Setup, Share
+from fedguard.contracts import Combination, Federation, Participation, PositiveFloat, Setup, Share
+from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
+from fedguard.simulated.pace import Pace
+from fedguard.simulated.selectors import Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +26,24 @@ class Google(EventServer):
     The goal is ``clients.per_round``. A round closes when so many have reported, and whoever is late has trained in vain. At
     the end of the report window $ceil(least * goal)$ updates are enough; with fewer the round is abandoned. The rule is told
     the share of malicious clients among all, of those that arrived; but malicious clients that answer first come to
-    $min(1, over * f)$ of a round. The paper's selectors and pace steering are not simulated, nor are aggregators that each
-    run a secure session of their own.
+    $min(1, over * f)$ of a round.
+
+    With ``selection`` a round looks for its devices: all that are there check in, the first of them are taken, and they start
+    together. It starts with $round(over * goal)$ of them, or after ``selection`` seconds with ``least`` of that; with fewer it
+    is abandoned. With ``check_ins`` devices are told when to come back, see `fedguard.simulated.pace`.
+
+    Under secure aggregation all who are asked agree on keys, and the late are its dropouts. Each group of
+    ``secure_aggregation: {groups: k}`` is that of one of the paper's aggregators: a session of its own, and where too many of
+    its devices are late, its sum alone is lost.
 
     Args:
         over: how many devices are asked for each one that is needed; at most all are.
         window: simulated seconds from the start of a round to the end of its reports.
-        least: the share of the goal that is enough then.
+        least: the share of the goal that is enough then, and of the devices asked that is enough after the selection.
+        selection: simulated seconds in which a round looks for its devices; None where those drawn are asked, and start when
+            they are there.
+        check_ins: the devices that check in a second, at most, on average; None where they do as soon as they can. The period
+            of the pace is the selection's.
     """
 
     name = "google"
@@ -38,20 +52,58 @@ class Google(EventServer):
     over: Annotated[float, Ge(1)] = 1.3
     window: PositiveFloat = 120.0
     least: Share = 0.8
+    selection: PositiveFloat | None = None
+    check_ins: PositiveFloat | None = None
 
     def barrier(self, clients: Participation) -> Barrier:
-        goal = clients.expected
-        return k_of_n(goal, self.window, max(1, math.ceil(self.least * goal - 1e-9)))
+        together = k_of_n(clients.expected, self.window, self._least(clients.expected))
+        return replace(together, selection=self._selection(clients))
+
+    def updates(self, clients: Participation) -> int:
+        return clients.expected
+
+    def _least(self, goal: int) -> int:
+        return max(1, math.ceil(self.least * goal - 1e-9))
+
+    def _selection(self, clients: Participation) -> Selection | None:
+        if self.selection is None:
+            return None
+        asked = self.asked(clients).expected
+        pace = None
+        if self.check_ins is not None:
+            pace = Pace.of(clients.total, asked, period=self.selection, bound=self.check_ins)
+        return Selection(goal=asked, timeout=self.selection, least=self._least(asked), pace=pace)
 
     def asked(self, clients: Participation) -> Participation:
         """Who is asked: as the suite says, but more."""
         return replace(clients, per_round=min(clients.total, round(self.over * clients.expected)))
 
     def chosen(self, setup: Setup, round: int) -> Sequence[int]:
+        if self.selection is not None:
+            return setup.participation.there(round)
         return self.asked(setup.participation).choose(setup.rng.child("participation", round), round)
 
+    def sessions(self, federation: Federation) -> Federation:
+        """All who are asked agree on keys, and as many may fall silent as leave the least that a round needs."""
+        clients, protocol = self.asked(federation.clients), federation.protocol
+        kept = self.barrier(federation.clients).least / clients.expected * (1 - protocol.dropout.rate)
+        silent = replace(protocol.dropout, rate=min(1 - kept, 1 - 1e-9))
+        return replace(federation, clients=clients, protocol=replace(protocol, dropout=silent))
+
     def reasons(self, cell: Combination) -> Iterator[str]:
+        if self.check_ins is not None and self.selection is None:
+            yield "google steers the pace of devices that check in, and none do. Set selection, or leave out check_ins."
+        try:
+            self.barrier(cell.clients)
+        except ConfigError as error:
+            yield str(error)
+            return
         yield from super().reasons(cell)
+        if self.selection is not None and cell.clients.scheme == "poisson":
+            yield (
+                "with selection google takes the devices that check in first, and clients.sampling: poisson draws them. "
+                "Use fixed."
+            )
         if cell.clients.sampling == "cyclic":
             yield (
                 "google asks more devices than a round needs, and under clients.sampling: cyclic exactly these take turns. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from fedguard.contracts import (
     RoundReport,
     Sent,
     Setup,
+    Share,
     Sight,
     first_met,
 )
@@ -35,11 +37,15 @@ class MapReduce(EventServer):
 
     Clients map; combiners and the server reduce. The clients of a round are dealt anew to k combiners, whose numbers of them
     differ by one at most. The server sees no single update, so rules that must see these are refused; and of the k means as
-    many may be touched as there are malicious clients. Backup tasks are not simulated: they need a second device with the same
-    examples.
+    many may be touched as there are malicious clients.
+
+    With ``backup``, the tasks that are still awaited when all but this share of a round are done start a second time, each on
+    another device with the same examples, if that one is idle; the first copy to end counts. So the examples of client i must
+    lie at client i + 1, too: they have left their client, which federated learning promises that they do not.
 
     Args:
         combiners: k. With one of them the server has the mean alone; with as many as clients it sees each update after all.
+        backup: the share of a round's tasks, rounded up, that get a second copy; None for no copies, and no examples that move.
     """
 
     name = "mapreduce"
@@ -47,19 +53,30 @@ class MapReduce(EventServer):
     exposes = Exposure(server=Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL, clients=EventServer.exposes.clients)
 
     combiners: PositiveInt = 5
+    backup: Share | None = None
 
     @property
     def more_rows(self) -> str:
         return "Here n counts combiners: raise their number."
 
     def barrier(self, clients: Participation) -> Barrier:
-        return bsp(clients.most)
+        return replace(bsp(clients.most), backups=math.ceil((self.backup or 0) * clients.expected - 1e-9))
 
     def rows(self, updates: int) -> int:
         return min(self.combiners, updates)
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
+        if self.backup and cell.adversary is not None:
+            yield (
+                "a malicious device that runs a backup task of mapreduce would answer for an honest client, which is not "
+                "simulated. Leave out backup, or the attack."
+            )
+        if self.backup and cell.training.worker_momentum:
+            yield (
+                "the device that runs a backup task of mapreduce has a client's examples, and not its momentum. Leave out "
+                "backup, or set training.worker_momentum: 0."
+            )
         if cell.protocol.masked:
             yield (
                 "the combiners of mapreduce add up updates of groups of their own, which a session of secure aggregation does "

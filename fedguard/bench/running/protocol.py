@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fedguard.config import Cell
-from fedguard.config.protocol import session
 from fedguard.contracts import RoundReport, Setup, Spent
 from fedguard.metrics.masking import masked
 from fedguard.secagg.encoding import Encoding
+from fedguard.secagg.planning import planned
 
 #: What figures under a norm bound rest on.
 IDEALISED = (
@@ -35,7 +35,7 @@ def protocol_card(cell: Cell) -> dict[str, Any] | None:
     protocol = cell.protocol
     if not protocol.masked:
         return None
-    chosen = session(protocol, cell.participation)
+    chosen = planned(cell.federation)
     size = cell.federation.size
     return {
         "in_words": cell.mode.words,

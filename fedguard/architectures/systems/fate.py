@@ -1,0 +1,189 @@
+"""The horizontal profile of FATE: masks that cancel if all parties send, and weights in clear (Liu et al., JMLR 2021)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le
+
+from fedguard.architectures.masking.inputs import Inputs
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.contracts import (
+    Combination,
+    Exposure,
+    MaskedRound,
+    Masking,
+    Participation,
+    PositiveFloat,
+    Received,
+    Receiver,
+    RoundReport,
+    Sent,
+    Setup,
+    Sight,
+)
+from fedguard.errors import ConfigError
+from fedguard.secagg.encoding import Encoding
+from fedguard.secagg.entropy import system
+from fedguard.secagg.keys import KeyPair, pairwise_mask_key
+from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.simulated.barriers import Barrier, bsp
+
+#: Bytes of a public key, of an element of the ring, and of a weight.
+_KEY, _ELEMENT, _WEIGHT = 32, 4, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate(EventServer):
+    """Guest and hosts mask in pairs, and the arbiter adds up: one party silent, no sum.
+
+    $w <- w + server_lr * (sum_i n_i x_i) / (sum_i n_i)$ with the update x and the number of examples n of each party.
+
+    Party i sends $n_i x_i + sum_{j > i} PRG(k_{ij}) - sum_{j < i} PRG(k_{ij})$ in the ring of 32 bits, with a key for each
+    pair, and $n_i$ in clear. The masks cancel in the sum of all who were chosen; nobody can take out those of one that is
+    silent, so that any party, a malicious one too, can stop each round. The guest, who starts a training and holds examples
+    as the hosts do, stands among them. What the arbiter sees beside the sum stands among its sights: each party's number of
+    examples.
+
+    Args:
+        bits: of one coordinate, with its sign.
+        clip: the largest absolute value of a coordinate that an honest party sends.
+    """
+
+    name = "fate"
+    source = "Liu et al., FATE: An Industrial Grade Platform for Collaborative Learning With Data Protection, JMLR 2021"
+    exposes = Exposure(
+        server=Sight.SUM | Sight.MODEL | Sight.MASKED | Sight.WEIGHTS,
+        clients=Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
+    )
+
+    bits: Annotated[int, Ge(2), Le(24)] = 20
+    clip: PositiveFloat = 4.0
+
+    @property
+    def more_rows(self) -> str:
+        return "The arbiter of fate has one sum: use mean."
+
+    def barrier(self, clients: Participation) -> Barrier:
+        return bsp(clients.most)
+
+    def rows(self, updates: int) -> int:
+        return 1
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if cell.protocol.masked:
+            yield "fate brings masks of its own. Switch secure_aggregation off, or use server."
+        if cell.clients.expected < 3:
+            yield (
+                "of two parties each learns the other's update from the sum, and fate hides nothing. Set clients.per_round "
+                "to at least 3."
+            )
+        looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients and not stage.by_samples]
+        if looking:
+            yield f"{' and '.join(looking)} looks up the client behind each row; under fate there is one sum. Use server."
+        try:
+            Encoding(bits=self.bits, clip=self.clip).check(cell.clients.most)
+        except ConfigError as error:
+            yield f"fate: {error}"
+
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        masks = PairwiseMasks(bits=self.bits, clip=self.clip)
+        return super().run(replace(setup, protocol=replace(setup.protocol, secure_aggregation=masks)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseMasks(Masking):
+    """Masks in pairs that nobody can take out again; no mode that a suite can set."""
+
+    name = "pairwise"
+    shows = Sight.SUM | Sight.MASKED | Sight.WEIGHTS
+    words = "The server sees one sum, if all have sent, and each client's number of examples."
+    cost = "a key for each other client and one masked vector for each client"
+
+    bits: int = 20
+    clip: float = 4.0
+
+    def receiver(self, setup: Setup) -> Receiver:
+        return PairwiseReceiver(setup, self)
+
+
+class PairwiseReceiver(Receiver):
+    """One row if all who were chosen have sent, else none. Keys come from the operating system, rounding from the seed."""
+
+    def __init__(self, setup: Setup, masks: PairwiseMasks) -> None:
+        super().__init__(setup)
+        self._sizes = setup.task.sizes
+        self._encoding = Encoding(bits=masks.bits, clip=masks.clip, largest_weight=max(self._sizes))
+        self._parties: dict[int, KeyPair] = {}
+        self._agreed: dict[tuple[int, int], bytearray] = {}
+
+    def receive(self, sent: Sent) -> Received:
+        chosen = self.setup.participation.choose(self.setup.rng.child("participation", sent.round), sent.round)
+        came = tuple(client for client in chosen if client in set(sent.wire.clients) - sent.lost)
+        up, down = self._introduced(chosen)
+        up += len(came) * (_ELEMENT * len(sent.model) + _WEIGHT)
+        if len(came) < max(len(chosen), 3):
+            silent = len(chosen) - len(came)
+            why = f"{silent} of {len(chosen)} parties sent nothing, and their masks do not cancel"
+            if len(chosen) < 3:
+                why = f"{len(chosen)} parties were chosen, and it takes at least 3"
+            masked = MaskedRound(len(chosen), 1, (why,), 0, None, None, None, 0.0, up, down)
+            return Received(sent.wire.updates[:0], (), None, 0, (), sent.wire, why=why, masked=masked)
+        inputs = Inputs(sent, self._encoding, None, self._sizes, self.setup.rng.child("masking"), "all")
+        total = np.zeros(self._encoding.length(len(sent.model)), np.uint32)
+        for client in came:
+            total[:-1] += self.message(inputs, client, chosen, sent)
+        weight = sum(self._sizes[client] for client in came)
+        summed, _ = self._encoding.decode(total, dim=len(sent.model), seed=inputs.seed)
+        mean, true = torch.from_numpy(summed / weight), inputs.mean(came)
+        masked = MaskedRound(
+            clients=len(chosen),
+            sessions=1,
+            aborted=(),
+            survivors=len(came),
+            anonymity=len(came) - self.setup.protocol.colluders(len(came)),
+            contributors=None,
+            error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
+            clipped=inputs.clipped(came),
+            bytes_up=up,
+            bytes_down=down,
+        )
+        return Received(
+            rows=mean.float()[None],
+            behind=(came,),
+            samples=torch.tensor([weight], dtype=torch.float64),
+            told=min(self.setup.told_among(len(came)), 1),
+            clients=came,
+            truth=sent.wire,
+            masked=masked,
+        )
+
+    def message(self, inputs: Inputs, client: int, parties: Sequence[int], sent: Sent) -> RingVector:
+        """uint32 ``[d]``: what a party sends beside its number of examples."""
+        vector: RingVector = inputs.encoded(client)[:-1].copy()
+        sid = hashlib.sha256(sent.model_hash + sent.round.to_bytes(8, "little")).digest()
+        add_masks(
+            vector,
+            [(self._key(sid, client, other), 1 if client < other else -1) for other in parties if other != client],
+        )
+        return vector
+
+    def _introduced(self, parties: Sequence[int]) -> tuple[int, int]:
+        """Bytes up and down of public keys: each party sends its own when it first comes, and each gets those of all others."""
+        known, new = len(self._parties), [client for client in parties if client not in self._parties]
+        self._parties.update((client, KeyPair(system(_KEY))) for client in new)
+        now = len(self._parties)
+        return _KEY * len(new), _KEY * (now * (now - 1) - known * (known - 1))
+
+    def _key(self, sid: bytes, one: int, other: int) -> bytes:
+        pair = (min(one, other), max(one, other))
+        if pair not in self._agreed:
+            self._agreed[pair] = self._parties[pair[0]].agree(self._parties[pair[1]].public)
+        keys = [(client, self._parties[client].public) for client in pair]
+        return pairwise_mask_key(sid, self._agreed[pair], keys[0], keys[1], 16)

@@ -1,0 +1,43 @@
+"""What sessions of a protocol are planned with, and whether they keep what it promises, before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fedguard.contracts import Federation
+from fedguard.errors import ConfigError
+from fedguard.secagg.encoding import Encoding
+from fedguard.secagg.parameters import Parameters, choose
+
+
+def planned(federation: Federation) -> Parameters:
+    """The parameters of the one session of a round, or of the smallest group's.
+
+    Raises:
+        ConfigError: there are none for so few clients, so many colluders or dropouts.
+    """
+    size, rate = federation.size, federation.protocol.dropout.rate
+    try:
+        chosen = choose(size.expected, size.colluding, rate)
+    except ConfigError as error:
+        raise ConfigError(f"{error} (gamma follows from colluding, and delta is dropout.rate.)") from None
+    size.check_left(rate, chosen.survivors)
+    return chosen
+
+
+def check_sessions(federation: Federation) -> None:
+    """See to it that the protocol can keep what it promises among these clients.
+
+    Raises:
+        ConfigError: too few clients in a session, more dropouts than it stands, sums that could wrap around the ring
+            (`OverflowBudgetError`), noise that does not fit, or settings that exclude each other.
+    """
+    protocol = federation.protocol
+    protocol.privacy.check(federation)
+    protocol.secure_aggregation.check(federation)
+    if not protocol.masked:
+        return
+    planned(federation)
+    encoding, size = Encoding(**asdict(protocol.fixed_point)), federation.size
+    noise = protocol.privacy.in_sums(federation, size, 1, encoding.scale)
+    encoding.check(size.most, noise.noise_tail(size.most) if noise else 0)

@@ -1,0 +1,89 @@
+"""Selectors: the devices of a round are found among those that check in (Bonawitz et al., MLSys 2019, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from fedguard.rng import Rng
+from fedguard.simulated.agenda import Agenda, Rank
+from fedguard.simulated.draws import Draws, uniform
+from fedguard.simulated.pace import Pace
+from fedguard.simulated.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How a round finds its devices: those that check in first, which then start together.
+
+    Attributes:
+        goal: as soon as so many have checked in, the round starts.
+        timeout: seconds after which those that have are enough.
+        least: with fewer, or if fewer of them are still there, the round is abandoned.
+        pace: when devices check in; None where each does as soon as it is there.
+    """
+
+    goal: int
+    timeout: float
+    least: int
+    pace: Pace | None = None
+
+
+class Selectors:
+    """Finds the devices of one round after the other. One that is not there when it should check in does so when it comes.
+
+    Args:
+        rng: draws what the pace tells each device.
+    """
+
+    def __init__(self, selection: Selection, world: World, agenda: Agenda, rng: Rng) -> None:
+        self._selection, self._world, self._agenda = selection, world, agenda
+        self._draws = Draws(rng, uniform)
+        #: device -> when it comes back, and how often it was told.
+        self._told: dict[int, tuple[float, int]] = {}
+        self._checked_in: list[int] = []
+        self._found: Callable[[list[int]], None] | None = None
+        self._round = 0
+
+    def open(self, devices: Sequence[int], found: Callable[[list[int]], None]) -> None:
+        """Look for a round's devices among these, and hand those that were found to ``found``, once."""
+        self._round, self._checked_in, self._found = self._round + 1, [], found
+        for device in devices:
+            self._agenda.after(self._comes_in(device), self._check_in, device, self._round)
+        self._agenda.after(self._selection.timeout, self._end, self._round, rank=Rank.DECIDE)
+
+    def too_few(self, found: Sequence[int]) -> str | None:
+        """Why a round of so many devices is abandoned; None where it is not."""
+        if len(found) >= self._selection.least:
+            return None
+        return f"{len(found)} devices checked in, of at least {self._selection.least}"
+
+    def _comes_in(self, device: int) -> float:
+        """Seconds until a device checks in, by what it was told when it came last."""
+        pace, now = self._selection.pace, self._agenda.now
+        if pace is None:
+            return 0.0
+        at, often = self._told.get(device, (-pace.period, 0))
+        while at < now:
+            at = pace.next(at, self._draws(device, 2 * often), self._draws(device, 2 * often + 1))
+            often += 1
+        self._told[device] = at, often
+        return at - now
+
+    def _check_in(self, device: int, round: int) -> None:
+        if round != self._round or self._found is None:
+            return
+        wait = self._world.wait(device, self._agenda.now)
+        if not wait:
+            self._checked_in.append(device)
+            if len(self._checked_in) == self._selection.goal:
+                self._end(round)
+        elif wait < inf:
+            self._agenda.after(wait, self._check_in, device, round)
+
+    def _end(self, round: int) -> None:
+        """The goal is met, or time is up: the devices that are still there are those of the round."""
+        if round == self._round and self._found is not None:
+            found, self._found = self._found, None
+            found([device for device in self._checked_in if not self._world.wait(device, self._agenda.now)])
