@@ -75,6 +75,9 @@ DEFENSES = [
     Defense("cosine_clustering", translation=False, resists=None),  # it looks at directions alone
     Defense("server_learning", translation=False, hull=False, resists=False),
     Defense("zeno(rho=0.1)", translation=False, mean_at_zero=True),
+    Defense("kardam", mean_at_zero=True, resists=False),  # of its first round, a mean
+    Defense("zeno_plus_plus", translation=False, hull=False),
+    Defense("asyncfilter"),
     Defense("weak_dp", translation=False, scale=False, hull=False),
     Defense("crfl", translation=False, scale=False, hull=False),
     Defense("nnm >> mean", mean_at_zero=True, resists=False),  # a malicious row mixes itself in
@@ -214,7 +217,7 @@ def context(
     """What a server sees that sees everything."""
     return RuleContext(
         "test",
-        Sight.EACH_UPDATE | Sight.MODEL | (Sight.ROOT_DATA if root is not None else Sight.NOTHING),
+        Sight.EACH_UPDATE | Sight.MODEL | Sight.TIMES | (Sight.ROOT_DATA if root is not None else Sight.NOTHING),
         f=f,
         round=1,
         rng=Rng(seed),
@@ -228,6 +231,11 @@ def context(
         server_lr=1.0,
         model=torch.zeros(dim or 1),
         predict=linear,
+        staleness=torch.zeros(n, dtype=torch.int64),
+        arrived=torch.zeros(n, dtype=torch.float64),
+        scale=torch.ones(n, dtype=torch.float64),
+        federation=(f, n),
+        starts=torch.zeros(n, dim or 1),
         root_loss=lambda model: float((model.double() - (0 if root is None else root)).square().sum()),
     )
 

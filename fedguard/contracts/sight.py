@@ -32,6 +32,7 @@ class Sight(enum.Flag):
     ROOT_DATA = enum.auto()
     TRANSCRIPT = enum.auto()
     MASKED = enum.auto()
+    TIMES = enum.auto()
 
     def with_implied(self) -> Sight:
         """Who sees each update can add them up: EACH_UPDATE implies GROUP_SUMS implies SUM."""
@@ -73,6 +74,7 @@ _WORDS = {
     Sight.ROOT_DATA: "a clean data set at the server",
     Sight.TRANSCRIPT: "every message of the protocol",
     Sight.MASKED: "the masked inputs",
+    Sight.TIMES: "when each update came and how old its model is",
 }
 
 #: What an algorithm needs: alternatives in order of preference, each a set of sights. ``()`` is never satisfied.
