@@ -90,4 +90,4 @@ class AsyncFilter(WeightRule):
 def _groups(context: RuleContext) -> dict[int, Tensor]:
     """By the number of the model that they were trained from, int64 ``[.]``: the rows of the updates."""
     models = context.round - 1 - context.staleness
-    return {int(model): (models == model).nonzero()[:, 0] for model in models.unique()}
+    return {model: (models == model).nonzero()[:, 0] for model in sorted(set(models.tolist()))}

@@ -23,8 +23,9 @@ class Kardam(WeightRule):
     passed are of the same client, so that of $2 f + 1$ in a row at most f are malicious. Those that pass count
     $exp(-alpha s)$, s their staleness, others 0. $R(x) = (1/m) sum_i a_i x_i$ over the m updates of an aggregate.
 
-    A client's first update, and one from the model of its last, have no coefficient and pass the first filter: else a model
-    that stood still would never move again. The quantile is the $ceil((n - f) m / n)$-th smallest of the m coefficients.
+    A client's first update has no coefficient and passes the first filter; one from the same model as its last is judged by
+    the coefficient before. So a model that stands still moves again, but not for who was rejected. The quantile is the
+    $ceil((n - f) m / n)$-th smallest of the m coefficients.
 
     It asks how fast an update changes, not where it points to: malicious clients whose updates change as smoothly as
     honest ones pass. It needs updates that are far less noisy than the way of the model, as of full gradients.
@@ -85,12 +86,13 @@ class _Stream:
         if before is None:
             return True
         changed, moved = (now - before).norm(dim=1).tolist()
-        if moved == 0:
+        if moved > 0:
+            self._coefficients[client] = changed / moved
+        if client not in self._coefficients:
             return True
-        self._coefficients[client] = changed / moved
         known = sorted(self._coefficients.values())
         most = math.ceil((self._n - self._f) * len(known) / self._n)
-        return self._coefficients[client] <= known[max(most, 1) - 1]
+        return bool(self._coefficients[client] <= known[max(most, 1) - 1])
 
     def state(self) -> dict[str, Tensor]:
         """By client, float64 ``[2, d]``: update and model; its coefficient; and whose were the last to pass."""
