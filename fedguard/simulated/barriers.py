@@ -1,8 +1,9 @@
-"""When a server may aggregate what it has, and who may go on meanwhile: five words of the field in one record."""
+"""When a server may aggregate what it has, and who may go on meanwhile: six words of the field in one record."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -18,6 +19,7 @@ class Barrier:
         deadline: seconds after which those that have arrived are enough, if they are ``least`` or more; None for none. It
             is for fresh updates alone.
         least: with fewer at the deadline, the round is abandoned.
+        buffers: into how many the devices are dealt, device i into that of i modulo their number; none may be empty.
     """
 
     count: int
@@ -25,10 +27,15 @@ class Barrier:
     ahead: float = math.inf
     deadline: float | None = None
     least: int = 1
+    buffers: int = 1
 
     def enough(self, chosen: int) -> int:
         """How many updates are aggregated where so many devices are chosen: never more than can come."""
         return min(self.count, chosen) if self.fresh else self.count
+
+    def covered(self, devices: Iterable[int]) -> bool:
+        """Whether those that have sent fill every buffer."""
+        return self.buffers == 1 or len({device % self.buffers for device in devices}) == self.buffers
 
     def may_start(self, done: int, slowest: int) -> bool:
         """Whether a device that has done so many trainings may begin another, where the slowest has done ``slowest``."""
@@ -58,3 +65,8 @@ def asp() -> Barrier:
 def buffered(size: int) -> Barrier:
     """Each ``size`` updates are aggregated, and nobody waits."""
     return Barrier(count=size, fresh=False)
+
+
+def covers(buffers: int) -> Barrier:
+    """As soon as each of so many buffers holds an update, and nobody waits."""
+    return Barrier(count=buffers, fresh=False, buffers=buffers)

@@ -185,7 +185,7 @@ class Course:
             self._lost.append((device, training.turn))
         else:
             self._waiting.append(Arrival(device, training.turn, training.version, training.began, self.now))
-            if len(self._waiting) >= self._enough:
+            if len(self._waiting) >= self._enough and self._barrier.covered(one.device for one in self._waiting):
                 self._release()
         if not self._barrier.fresh:
             for one in self._places.sent(device):

@@ -13,7 +13,7 @@ from tests.systems.scenes import cell, reports, settings
 
 EVENTUAL = "parameter_server(consistency='eventual')"
 BOUNDED = "parameter_server(consistency='bounded')"
-ALONE = ("fedasync", "fedbuff", EVENTUAL, BOUNDED)
+ALONE = ("fedasync", "fedbuff", "basgd", EVENTUAL, BOUNDED)
 TOGETHER = ("parameter_server", "google", "mapreduce")
 
 MASKED = {"protocol": {"secure_aggregation": "full"}}
@@ -48,7 +48,7 @@ REFUSED = [
     ("mapreduce(combiners=2)", ROBUST, "n >= 2f + 1, with f = 1", "Here n counts combiners: raise their number."),
     ("mapreduce", {"defense": "foolsgold"}, "foolsgold needs each client's update; this architecture does not show it", "Use server"),
     ("mapreduce", {"defense": "fltrust", "server": {"root_data": 20}}, "fltrust needs each client's update", "Use server"),
-    *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE),
+    *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE if system != "basgd"),
     ("parameter_server(ranges=2)", {"defense": "fltrust", "server": {"root_data": 20}}, "of which each of 2 servers has a range", "Set ranges=1."),
     *((system, {"attack": "loss"}, "loss watches rounds of server", "Use server.") for system in ("fedbuff", "google")),
 ]  # fmt: skip
@@ -84,6 +84,7 @@ def test_it_is_refused_for_the_systems_sake(changes):
         ("google(over=0.5)", "over: expected at least 1; got 0.5."),
         ("google(window=0)", "window: expected more than 0"),
         ("google(least=0)", "least: expected a number in (0, 1]"),
+        ("basgd(buffers=0)", "buffers: expected at least 1; got 0."),
         ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
         ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),
         ("fedasync(alpha=0)", "alpha: expected a number in (0, 1]"),

@@ -6,4 +6,5 @@ SYSTEMS = {
     "mapreduce": "fedguard.architectures.systems.mapreduce:MapReduce",
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
+    "basgd": "fedguard.architectures.systems.basgd:BASGD",
 }

@@ -147,16 +147,19 @@ class _Run:
         self._world = world(setup, self._model)
 
     def reports(self) -> Iterator[RoundReport]:
-        """One for each round: one aggregate where all start together, else as many as hold the updates of a round."""
+        """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
         setup, clients = self._setup, self._setup.participation
         chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
         course = Course(self._world, self._barrier, clients.total, chosen, rng)
         releases, numbers = course.releases(), count(1)
-        together = 1 if self._barrier.fresh else -(-clients.expected // self._barrier.count)
         for round in range(1, setup.training.rounds + 1):
-            parts = [
-                self._step(next(releases), next(numbers), round, last == together) for last in range(1, together + 1)
-            ]
+            parts: list[RoundReport] = []
+            held, last = 0, False
+            while not last:
+                release = next(releases)
+                held += len(release.arrivals)
+                last = self._barrier.fresh or held >= clients.expected
+                parts.append(self._step(release, next(numbers), round, last))
             yield _joined(parts)
 
     def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
