@@ -8,6 +8,7 @@ clients/       what honest clients do to their own examples, and to their update
 CATALOGUE = {
     "mean": "fedguard.defenses.aggregators.mean:Mean",
     "weighted_mean": "fedguard.defenses.aggregators.weighted_mean:WeightedMean",
+    "capped_mean": "fedguard.defenses.aggregators.capped_mean:CappedMean",
     "inverse_variance": "fedguard.defenses.aggregators.inverse_variance:InverseVariance",
     "median": "fedguard.defenses.aggregators.median:Median",
     "trimmed_mean": "fedguard.defenses.aggregators.trimmed_mean:TrimmedMean",

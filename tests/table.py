@@ -40,6 +40,7 @@ class Defense:
 DEFENSES = [
     Defense("mean", mean_at_zero=True, resists=False),
     Defense("weighted_mean", mean_at_zero=True, resists=False),
+    Defense("capped_mean", mean_at_zero=True, resists=False),  # of equal claims
     Defense("inverse_variance", mean_at_zero=True, resists=False),  # of equal noise
     Defense("median"),
     Defense("trimmed_mean", mean_at_zero=True),
@@ -159,6 +160,11 @@ ATTACKS = [
     Attack("poisoned_fl", {"every": 1}),
     Attack("cge_adaptive"),
     Attack("sign_guard_adaptive"),
+    Attack("one_range"),
+    Attack("one_range", {"ranges": 2, "of": 1, "tau": 1.0}),
+    Attack("held_back"),
+    Attack("held_back", {"memory": 2}),
+    Attack("inflated_samples"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),

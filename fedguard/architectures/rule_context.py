@@ -72,7 +72,7 @@ class KnownToColluders(KnownPipeline):
         honest: tuple[int, ...],
         malicious: tuple[int, ...],
     ) -> None:
-        sizes = [setup.task.sizes[client] for client in (*honest, *malicious)]
+        sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
         if Sight.HONEST_UPDATES not in setup.attack_sees:
             states = ()
             own = sizes[len(honest) :]
