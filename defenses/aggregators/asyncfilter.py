@@ -50,9 +50,9 @@ class AsyncFilter(WeightRule):
             distances, _, squares, count = self._distances(gram, context, model, rows)
             if count > 1 and squares > 0:
                 scores[rows] = distances / (squares / count) ** 0.5
-        if scores.max() - scores.min() <= 1e-9:  # all alike but for rounding
-            return torch.full_like(scores, 1 / gram.n)
         scores = joined(scores)
+        if scores.max() == scores.min():  # all alike but for rounding
+            return torch.full_like(scores, 1 / gram.n)
         labels = kmeans(scores[None, :, None], 3, context.rng.torch())[0][0]
         kept = (labels != labels[scores.argmax()]).double()
         return kept / kept.sum()

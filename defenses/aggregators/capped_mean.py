@@ -26,6 +26,7 @@ class CappedMean(WeightRule):
     name = "capped_mean"
     source = "Portnoy et al., Towards Federated Learning With Byzantine-Robust Client Weighting, 2020"
     needs = (Sight.EACH_UPDATE,)
+    min_rows = (2, 0)
     breakdown = "0: one update decides; false claims count no more than the share"
     cost = "one pass"
     reads_clients = True

@@ -109,11 +109,12 @@ class Setup:
     @cached_property
     def claims(self) -> tuple[int, ...]:
         """How many examples each client says that it has; malicious ones while they act."""
-        claims = list(self.task.sizes)
-        for client in self.malicious if self.attack else ():
-            claims[client] = returned(self.attack, "claim", self.attack.claim(claims[client]), int)
-            if claims[client] < 1:
-                raise broken(self.attack, f"claim: expected 1 example or more; got {claims[client]}")
+        claims, attack = list(self.task.sizes), self.attack
+        if attack is not None:
+            for client in self.malicious:
+                claims[client] = returned(attack, "claim", attack.claim(claims[client]), int)
+                if claims[client] < 1:
+                    raise broken(attack, f"claim: expected 1 example or more; got {claims[client]}")
         return tuple(claims)
 
     @property
