@@ -8,6 +8,7 @@ clients/       what honest clients do to their own examples, and to their update
 CATALOGUE = {
     "mean": "fedguard.defenses.aggregators.mean:Mean",
     "weighted_mean": "fedguard.defenses.aggregators.weighted_mean:WeightedMean",
+    "capped_mean": "fedguard.defenses.aggregators.capped_mean:CappedMean",
     "inverse_variance": "fedguard.defenses.aggregators.inverse_variance:InverseVariance",
     "median": "fedguard.defenses.aggregators.median:Median",
     "trimmed_mean": "fedguard.defenses.aggregators.trimmed_mean:TrimmedMean",
@@ -39,6 +40,9 @@ CATALOGUE = {
     "cosine_clustering": "fedguard.defenses.aggregators.cosine_clustering:CosineClustering",
     "server_learning": "fedguard.defenses.aggregators.server_learning:ServerLearning",
     "zeno": "fedguard.defenses.aggregators.zeno:Zeno",
+    "kardam": "fedguard.defenses.aggregators.kardam:Kardam",
+    "zeno_plus_plus": "fedguard.defenses.aggregators.zeno_plus_plus:ZenoPlusPlus",
+    "asyncfilter": "fedguard.defenses.aggregators.asyncfilter:AsyncFilter",
     "weak_dp": "fedguard.defenses.aggregators.weak_dp:WeakDP",
     "crfl": "fedguard.defenses.aggregators.crfl:CRFL",
     "nnm": "fedguard.defenses.mixing.nnm:NNM",

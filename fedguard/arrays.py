@@ -85,13 +85,13 @@ def aggregate(
     pipeline.check(n, f)
     for line in pipeline.unproven(n, f):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
-    granted = Sight.EACH_UPDATE | _given(Sight.ROOT_DATA, root) | _given(Sight.MODEL, model)
+    granted = Sight.EACH_UPDATE | Sight.TIMES | _given(Sight.ROOT_DATA, root) | _given(Sight.MODEL, model)
     context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
     except NotObservable:
         raise NotAllowed(
-            f"{pipeline} asks the network, the clients' data or their noise, which are there in a suite only: fedguard.run."
+            f"{pipeline} asks the network, the clients' data, noise or times, which are there in a suite only: fedguard.run."
         ) from None
     return result
 

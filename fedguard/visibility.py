@@ -154,4 +154,9 @@ def _why_hidden(needed: Sight, exposure: Exposure, mode: Masking) -> str:
         return f"secure_aggregation: {mode.name} hides it. {mode.mend}"
     if Sight.ROOT_DATA in needed and Sight.ROOT_DATA not in exposure.server:
         return "give the server some with server.root_data."
+    if Sight.TIMES in needed and Sight.TIMES not in exposure.server:
+        return (
+            "here no update has an age of its own. Use an architecture in which nobody waits, such as fedbuff or "
+            "parameter_server(consistency='eventual')."
+        )
     return "this architecture does not show it. Use server, or a rule that needs no more than it is given."

@@ -40,6 +40,7 @@ class Defense:
 DEFENSES = [
     Defense("mean", mean_at_zero=True, resists=False),
     Defense("weighted_mean", mean_at_zero=True, resists=False),
+    Defense("capped_mean", mean_at_zero=True, resists=False),  # of equal claims
     Defense("inverse_variance", mean_at_zero=True, resists=False),  # of equal noise
     Defense("median"),
     Defense("trimmed_mean", mean_at_zero=True),
@@ -75,6 +76,9 @@ DEFENSES = [
     Defense("cosine_clustering", translation=False, resists=None),  # it looks at directions alone
     Defense("server_learning", translation=False, hull=False, resists=False),
     Defense("zeno(rho=0.1)", translation=False, mean_at_zero=True),
+    Defense("kardam", mean_at_zero=True, resists=False),  # of its first round, a mean
+    Defense("zeno_plus_plus", translation=False, hull=False),
+    Defense("asyncfilter"),
     Defense("weak_dp", translation=False, scale=False, hull=False),
     Defense("crfl", translation=False, scale=False, hull=False),
     Defense("nnm >> mean", mean_at_zero=True, resists=False),  # a malicious row mixes itself in
@@ -156,6 +160,11 @@ ATTACKS = [
     Attack("poisoned_fl", {"every": 1}),
     Attack("cge_adaptive"),
     Attack("sign_guard_adaptive"),
+    Attack("one_range"),
+    Attack("one_range", {"ranges": 2, "of": 1, "tau": 1.0}),
+    Attack("held_back"),
+    Attack("held_back", {"memory": 2}),
+    Attack("inflated_samples"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),
@@ -214,7 +223,7 @@ def context(
     """What a server sees that sees everything."""
     return RuleContext(
         "test",
-        Sight.EACH_UPDATE | Sight.MODEL | (Sight.ROOT_DATA if root is not None else Sight.NOTHING),
+        Sight.EACH_UPDATE | Sight.MODEL | Sight.TIMES | (Sight.ROOT_DATA if root is not None else Sight.NOTHING),
         f=f,
         round=1,
         rng=Rng(seed),
@@ -228,6 +237,11 @@ def context(
         server_lr=1.0,
         model=torch.zeros(dim or 1),
         predict=linear,
+        staleness=torch.zeros(n, dtype=torch.int64),
+        arrived=torch.zeros(n, dtype=torch.float64),
+        scale=torch.ones(n, dtype=torch.float64),
+        federation=(f, n),
+        starts=torch.zeros(n, dim or 1),
         root_loss=lambda model: float((model.double() - (0 if root is None else root)).square().sum()),
     )
 

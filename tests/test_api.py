@@ -130,7 +130,13 @@ def test_an_attack_that_knows_the_rule_can_ask_it():
 def test_inputs_are_left_alone():
     updates = torch.tensor(ROWS)
     before = updates.clone()
-    network = ("deepsight", "zeno", "inverse_variance")  # these ask what is there in a suite only
+    network = (
+        "deepsight",
+        "zeno",
+        "inverse_variance",
+        "kardam",
+        "asyncfilter",
+    )  # these ask what is there in a suite only
     for _, cls in installed().classes(["defense"]):
         pipeline = cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
         rows = torch.cat([updates] * 3)  # Bulyan needs seven

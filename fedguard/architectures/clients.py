@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ from fedguard.contracts import (
 from fedguard.contracts.returned import broken, returned, returned_tensor, told
 from fedguard.mapped import held_at_a_time, kept_rows, let_go, round_buffer
 from fedguard.rng import Rng
+
+T = TypeVar("T")
 
 #: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
 Predict = Callable[[Tensor, Tensor], Tensor]
@@ -61,6 +64,11 @@ class Sides:
             return cls(honest, rows[cut:], malicious, rows[:cut], malicious + honest)
         cut = len(honest)
         return cls(honest, rows[:cut], malicious, rows[cut:], honest + malicious)
+
+    def in_order(self, honest: Sequence[T], malicious: Sequence[T]) -> tuple[T, ...]:
+        """What belongs to the clients of the two sides, in the order of their rows."""
+        honest_first = self.order == self.honest + self.malicious
+        return (*honest, *malicious) if honest_first else (*malicious, *honest)
 
 
 class Clients:

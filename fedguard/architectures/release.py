@@ -11,7 +11,7 @@ from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.measured import measured
 from fedguard.architectures.root import root_loss, root_update
-from fedguard.architectures.rule_context import noise_of, rule_context
+from fedguard.architectures.rule_context import noise_of, rule_context, times_of
 from fedguard.contracts import Received, Setup, Sight, State
 from fedguard.errors import PreconditionError
 
@@ -28,6 +28,7 @@ def released(setup: Setup, model: Tensor, round: int, received: Received, states
         clients=None if single is None else tuple(single),
         samples=received.samples,
         noise=None if single is None else noise_of(setup, single),
+        **times_of(setup, received),
         root=root,
         root_loss=partial(root_loss, setup),
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
-from fedguard.contracts import Gram, Mixing, Pipeline, RuleContext, Setup, Sight, State, told_among
+from fedguard.contracts import Gram, Mixing, Pipeline, Received, RuleContext, Setup, Sight, State, told_among
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
@@ -37,6 +38,20 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
     return torch.tensor([clip * noise for clip, noise in map(private.level, clients)], dtype=torch.float64)
 
 
+def times_of(setup: Setup, received: Received) -> dict[str, Any]:
+    """When the rows came and from which models, for a rule that sees it: the values of `RuleContext` under TIMES."""
+    pushes = received.truth.pushes
+    if Sight.TIMES not in setup.rule_sees or received.of_groups:
+        return {}
+    return {
+        "staleness": torch.tensor([push.staleness for push in pushes]),
+        "arrived": torch.tensor([push.at for push in pushes], dtype=torch.float64),
+        "scale": torch.tensor([push.scale for push in pushes], dtype=torch.float64),
+        "federation": (setup.told, setup.participation.total),
+        "starts": torch.stack([push.start for push in pushes]) if Sight.MODEL in setup.rule_sees else None,
+    }
+
+
 class KnownToColluders(KnownPipeline):
     """The malicious clients' copy of the server's rule: its stages and parameters, and of what it works on only what they see.
 
@@ -45,7 +60,7 @@ class KnownToColluders(KnownPipeline):
     updates: who sees these in every round has it, and for all others the copy starts afresh, as in a first round. Nor
     do those know which honest clients take part and how many examples they claim: they reckon with other numbers, and with
     their own mean. A model that they are not granted counts as zeros. Under masks they know that the rule is given means of
-    groups, and deal the groups themselves.
+    groups, and deal the groups themselves. They reckon as if all updates were fresh.
     """
 
     def __init__(
@@ -57,7 +72,7 @@ class KnownToColluders(KnownPipeline):
         honest: tuple[int, ...],
         malicious: tuple[int, ...],
     ) -> None:
-        sizes = [setup.task.sizes[client] for client in (*honest, *malicious)]
+        sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
         if Sight.HONEST_UPDATES not in setup.attack_sees:
             states = ()
             own = sizes[len(honest) :]
@@ -98,6 +113,11 @@ class KnownToColluders(KnownPipeline):
                 noise=noise if whole else None,
                 root=root,
                 root_loss=root_loss,
+                staleness=torch.zeros(n, dtype=torch.int64),
+                arrived=torch.zeros(n, dtype=torch.float64),
+                scale=torch.ones(n, dtype=torch.float64),
+                federation=(told, total),
+                starts=model.expand(n, -1),
             )
 
         super().__init__(pipeline, context, states)

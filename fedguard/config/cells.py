@@ -236,6 +236,12 @@ class Cell:
                 f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
                 "protocol.privacy: {kind: record, levels: [...]}, or use mean."
             )
+        lies = self.attack is not None and type(self.attack).claim is not PoisonAttack.claim
+        if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
+            yield (
+                f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
+                "Use model_replacement, which boosts the update itself."
+            )
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
             yield (

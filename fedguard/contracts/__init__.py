@@ -121,7 +121,7 @@ from fedguard.contracts.tasks import (
     Trigger,
 )
 from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
-from fedguard.contracts.wire import Received, Sent, Wire
+from fedguard.contracts.wire import Push, Received, Sent, Wire
 
 __all__ = [
     "BEFORE_THE_INPUT",
@@ -200,6 +200,7 @@ __all__ = [
     "ProperFraction",
     "Property",
     "Protocol",
+    "Push",
     "Received",
     "Receiver",
     "Reconstruction",

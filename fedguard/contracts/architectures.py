@@ -16,6 +16,7 @@ from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Participation
 from fedguard.contracts.protocol import Protocol
+from fedguard.contracts.returned import broken, returned
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.stopwatch import Stopwatch
@@ -104,6 +105,17 @@ class Setup:
     def pool(self) -> tuple[Examples, ...]:
         """The malicious clients' own examples, in the order of their numbers."""
         return tuple(self.task.examples(client) for client in sorted(self.malicious))
+
+    @cached_property
+    def claims(self) -> tuple[int, ...]:
+        """How many examples each client says that it has; malicious ones while they act."""
+        claims, attack = list(self.task.sizes), self.attack
+        if attack is not None:
+            for client in self.malicious:
+                claims[client] = returned(attack, "claim", attack.claim(claims[client]), int)
+                if claims[client] < 1:
+                    raise broken(attack, f"claim: expected 1 example or more; got {claims[client]}")
+        return tuple(claims)
 
     @property
     def federation(self) -> Federation:

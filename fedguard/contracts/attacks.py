@@ -125,8 +125,9 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and on
-    whether they send at all (`silent`), or on several of these; what is not overridden is honest. A complete attack::
+    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and say
+    of themselves (`claim`), and on whether they send at all (`silent`), or on several of these; what is not overridden is
+    honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -169,6 +170,10 @@ class PoisonAttack(Algorithm):
     def craft(self, view: PoisonView) -> Tensor:
         """float32 ``[f, d]``: what the malicious clients send."""
         return view.own
+
+    def claim(self, samples: int) -> int:
+        """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""
+        return samples
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         """The state for the next round in which the attack acts."""

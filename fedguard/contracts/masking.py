@@ -124,8 +124,10 @@ class PlainReceiver(Receiver):
         # Honest clients may fall silent too, so silence is not held against anybody: f follows from who sent. But an
         # honest update is finite, so each dropped one was among the malicious ones that the server reckons with.
         told = max(0, self.setup.told_among(len(arrived)) - len(not_finite))
-        claims = torch.tensor([self.setup.task.sizes[client] for client in wire.clients], dtype=torch.float64)
-        return Received(wire.updates, tuple((client,) for client in wire.clients), claims, told, arrived, wire)
+        sizes, said = self.setup.task.sizes, self.setup.claims
+        claims = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
+        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
+        return Received(wire.updates, behind, samples, told, arrived, wire)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,13 @@ class RuleContext(View):
     predict = seen[Callable[[Tensor, Tensor], Tensor]](
         Sight.MODEL, "logits [B, C] of the network with the parameters [d] for inputs [B, *shape]"
     )
+    staleness = seen[Tensor](
+        Sight.TIMES, "int64 [n]: how many aggregates there were since the model that each update was trained from"
+    )
+    arrived = seen[Tensor](Sight.TIMES, "float64 [n]: when each update came, in simulated seconds")
+    scale = seen[Tensor](Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age")
+    federation = seen[tuple[int, int]](Sight.TIMES, "(f, n): of n clients in all f are reckoned to be malicious")
+    starts = seen[Tensor](Sight.TIMES | Sight.MODEL, "float32 [n, d]: the model that each update was trained from")
 
 
 class Defense(Algorithm):
@@ -75,6 +82,8 @@ class Defense(Algorithm):
     cost: ClassVar[str] = "O(nd)"
     #: Whether it looks up facts of the client behind a row, and so cannot stand behind a mixing.
     reads_clients: ClassVar[bool] = False
+    #: Whether, looking them up, it copes with a client that is behind two rows, as where nobody waits.
+    meets_again: ClassVar[bool] = False
     #: Whether it weighs the clients by their examples; under masks each client then weighs its own update.
     by_samples: ClassVar[bool] = False
     #: Whether it weighs the clients by the noise of their privacy levels, and so cannot run without any.

@@ -33,6 +33,7 @@ class Sight(enum.Flag):
     TRANSCRIPT = enum.auto()
     MASKED = enum.auto()
     WEIGHTS = enum.auto()
+    TIMES = enum.auto()
 
     def with_implied(self) -> Sight:
         """Who sees each update can add them up: EACH_UPDATE implies GROUP_SUMS implies SUM."""
@@ -75,6 +76,7 @@ _WORDS = {
     Sight.TRANSCRIPT: "every message of the protocol",
     Sight.MASKED: "the masked inputs",
     Sight.WEIGHTS: "each client's number of examples",
+    Sight.TIMES: "when each update came and how old its model is",
 }
 
 #: What an algorithm needs: alternatives in order of preference, each a set of sights. ``()`` is never satisfied.

@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from fedguard.contracts.architectures import MaskedRound
 
 
+@dataclass(frozen=True, eq=False)
+class Push:
+    """When one update came, and from which model.
+
+    Attributes:
+        staleness: how many aggregates there were since that model.
+        at: simulated seconds of the arrival.
+        scale: what the architecture has multiplied the update by for its age.
+        start: float32 ``[d]``: the model, of which nobody makes a copy.
+    """
+
+    staleness: int
+    at: float
+    scale: float
+    start: Tensor
+
+
 @dataclass(frozen=True)
 class Wire:
     """What travels to the server in one round.
@@ -24,22 +41,27 @@ class Wire:
         updates: float32 ``[n, d]``.
         clients: the client behind each row.
         malicious: those of them that are malicious.
+        pushes: when each row came, and from which model; none without simulated time.
     """
 
     updates: Tensor
     clients: tuple[int, ...]
     malicious: frozenset[int]
+    pushes: tuple[Push, ...] = ()
 
     def without(self, clients: Collection[int]) -> Wire:
         """The wire without these clients: the last rows are moved into their places, in the same memory."""
         order, kept = list(self.clients), len(self.clients)
+        pushes = list(self.pushes)
         for row in reversed(range(kept)):
             if order[row] in clients:
                 kept -= 1
                 self.updates[row] = self.updates[kept]
                 let_go(self.updates)
                 order[row], order[kept] = order[kept], order[row]
-        return Wire(self.updates[:kept], tuple(order[:kept]), self.malicious)
+                if pushes:
+                    pushes[row] = pushes[kept]
+        return Wire(self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept]))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""When a server may aggregate what it has, and who may go on meanwhile: five words of the field in one record."""
+"""When a server may aggregate what it has, and who may go on meanwhile: six words of the field in one record."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedguard.simulated.selectors import Selection
@@ -24,6 +25,7 @@ class Barrier:
         backups: when at most so many of a round are still awaited, each of these gets a second copy of its task, see
             `fedguard.simulated.course.Course`.
         selection: how a round of fresh updates finds its devices; None where those that are chosen start when they are there.
+        buffers: into how many the devices are dealt, device i into that of i modulo their number; none may be empty.
     """
 
     count: int
@@ -34,10 +36,15 @@ class Barrier:
     once: bool = False
     backups: int = 0
     selection: Selection | None = None
+    buffers: int = 1
 
     def enough(self, chosen: int) -> int:
         """How many updates are aggregated where so many devices are chosen: never more than can come."""
         return min(self.count, chosen) if self.fresh else self.count
+
+    def covered(self, devices: Iterable[int]) -> bool:
+        """Whether those that have sent fill every buffer."""
+        return self.buffers == 1 or len({device % self.buffers for device in devices}) == self.buffers
 
     def may_start(self, done: int, slowest: int) -> bool:
         """Whether a device that has done so many trainings may begin another, where the slowest has done ``slowest``."""
@@ -67,3 +74,8 @@ def asp() -> Barrier:
 def buffered(size: int) -> Barrier:
     """Each ``size`` updates are aggregated, and nobody waits."""
     return Barrier(count=size, fresh=False)
+
+
+def covers(buffers: int) -> Barrier:
+    """As soon as each of so many buffers holds an update, and nobody waits."""
+    return Barrier(count=buffers, fresh=False, buffers=buffers)

@@ -213,9 +213,9 @@ class Course:
             self._lost.append((device, training.turn))
         else:
             self._take(Arrival(device, training.turn, training.version, training.began, self.now))
-            if len(self._waiting) >= self._enough:
+            if len(self._waiting) >= self._enough and self._barrier.covered(one.device for one in self._waiting):
                 self._release()
-            elif self._enough - len(self._waiting) <= self._barrier.backups:
+            elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
                 self._agenda.after(0.0, self._back_up, self._round, rank=Rank.DECIDE)
         if not self._barrier.fresh:
             for one in self._places.sent(device):

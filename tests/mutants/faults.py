@@ -35,6 +35,9 @@ AGENDA = ("tests/simulated/test_agenda.py",)
 WORLD = ("tests/simulated/test_world.py",)
 COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
+IN_TIME = ("tests/systems/test_rules_in_time.py",)
+BUFFERS = ("tests/systems/test_basgd.py",)
+CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
     # --- rules
@@ -79,6 +82,77 @@ FAULTS = (
         ".nan_to_num(nan=0.0).clamp(min=0)",
         ".nan_to_num(nan=0.0).abs()",
         *RULES,
+    ),
+    # --- rules, buffers and claims that live in time
+    _row(
+        "a smoothness that forgets how far the model moved",
+        "defenses/aggregators/kardam.py",
+        "self._coefficients[client] = changed / moved",
+        "self._coefficients[client] = changed",
+        *IN_TIME,
+    ),
+    _row(
+        "a client that may pass twice in a row",
+        "defenses/aggregators/kardam.py",
+        "and client not in self._recent",
+        "",
+        *IN_TIME,
+    ),
+    _row(
+        "a second answer from the same model that passes unjudged",
+        "defenses/aggregators/kardam.py",
+        "        if moved > 0:\n            self._coefficients[client] = changed / moved\n",
+        "        if moved == 0:\n            return True\n        self._coefficients[client] = changed / moved\n",
+        *IN_TIME,
+    ),
+    _row(
+        "a candidate of its own length",
+        "defenses/aggregators/zeno_plus_plus.py",
+        "torch.where(scores >= -self.epsilon, scale, 0.0)",
+        "torch.where(scores >= -self.epsilon, 1.0, 0.0)",
+        *IN_TIME,
+    ),
+    _row(
+        "one group for the updates of all models",
+        "defenses/aggregators/asyncfilter.py",
+        "models = context.round - 1 - context.staleness",
+        "models = 0 * context.staleness",
+        *IN_TIME,
+    ),
+    _row(
+        "times that stay where they are while the rows move",
+        "fedguard/contracts/wire.py",
+        "pushes[row] = pushes[kept]",
+        "pass",
+        *IN_TIME,
+    ),
+    _row(
+        "buffers of which one may be empty",
+        "fedguard/simulated/barriers.py",
+        "for device in devices}) == self.buffers",
+        "for device in devices}) >= self.buffers - 1",
+        *BUFFERS,
+    ),
+    _row(
+        "a flood that is held against more buffers than it can reach",
+        "fedguard/architectures/systems/basgd.py",
+        "return max(0, self.setup.told - len(dropped))",
+        "return each.told",
+        *BUFFERS,
+    ),
+    _row(
+        "a lie told before the liar acts",
+        "fedguard/contracts/masking.py",
+        "said[client] if client in wire.malicious else sizes[client]",
+        "said[client]",
+        *CLAIMS,
+    ),
+    _row(
+        "a cap that lets more than the share through",
+        "defenses/aggregators/capped_mean.py",
+        "cut.topk(f).values.sum()",
+        "cut.topk(max(f - 1, 0)).values.sum()",
+        *CLAIMS,
     ),
     # --- attacks
     _row(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedguard.attacks.poisoning.one_range import OneRange
 from fedguard.contracts import PoisonAttack, PoisonView, Sight
 from fedguard.simulated.course import Course
 from fedguard.simulated.world import World
@@ -111,7 +112,7 @@ def accuracy(attack: PoisonAttack, ranges: int, defense: str) -> float:
 
 @pytest.mark.parametrize("defense", ["multi_krum", "krum"])
 def test_an_attack_on_one_range_hides_from_whole_vectors_and_not_from_its_server(defense):
-    one_range = OnPart(share=0.2, tau=3.0)
+    one_range = OneRange(ranges=5, tau=3.0)
     assert accuracy(one_range, 5, defense) > accuracy(one_range, 1, defense) + 0.1
 
 

@@ -13,7 +13,7 @@ from tests.systems.scenes import cell, reports, settings
 
 EVENTUAL = "parameter_server(consistency='eventual')"
 BOUNDED = "parameter_server(consistency='bounded')"
-ALONE = ("fedasync", "fedbuff", EVENTUAL, BOUNDED)
+ALONE = ("fedasync", "fedbuff", "basgd", EVENTUAL, BOUNDED)
 TOGETHER = ("parameter_server", "google", "mapreduce", "fate")
 
 MASKED = {"protocol": {"secure_aggregation": "full"}}
@@ -61,7 +61,7 @@ REFUSED = [
     ("fate(bits=24)", {"clients": {"total": 300}}, "the sum of 300 clients may reach", "lower bits to"),
     ("mapreduce", {"defense": "foolsgold"}, "foolsgold needs each client's update; this architecture does not show it", "Use server"),
     ("mapreduce", {"defense": "fltrust", "server": {"root_data": 20}}, "fltrust needs each client's update", "Use server"),
-    *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE),
+    *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE if system != "basgd"),
     ("parameter_server(ranges=2)", {"defense": "fltrust", "server": {"root_data": 20}}, "of which each of 2 servers has a range", "Set ranges=1."),
     *((system, {"attack": "loss"}, "loss watches rounds of server", "Use server.") for system in ("fedbuff", "google")),
 ]  # fmt: skip
@@ -98,6 +98,7 @@ def test_it_is_refused_for_the_systems_sake(changes):
         ("google(window=0)", "window: expected more than 0"),
         ("google(selection=0)", "selection: expected more than 0"),
         ("google(least=0)", "least: expected a number in (0, 1]"),
+        ("basgd(buffers=0)", "buffers: expected at least 1; got 0."),
         ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
         ("mapreduce(backup=0)", "backup: expected a number in (0, 1]"),
         ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),

@@ -7,4 +7,5 @@ SYSTEMS = {
     "fate": "fedguard.architectures.systems.fate:Fate",
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
+    "basgd": "fedguard.architectures.systems.basgd:BASGD",
 }

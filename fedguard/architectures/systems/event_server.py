@@ -27,6 +27,7 @@ from fedguard.contracts import (
     Exposure,
     MaskedRound,
     Participation,
+    Push,
     Received,
     RoundReport,
     Sent,
@@ -51,7 +52,7 @@ class EventServer(Architecture):
 
     in_time = True
     exposes = Exposure(
-        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL,
+        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL | Sight.TIMES,
         clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
     )
 
@@ -120,7 +121,7 @@ class EventServer(Architecture):
                 f"under {name} who trains next follows from who is done. Leave out clients.sampling: cyclic and "
                 "clients.schedule."
             )
-        looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients]
+        looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients and not stage.meets_again]
         if looking:
             yield (
                 f"{' and '.join(looking)} looks up the client behind each row, and under {name} a client may be behind two. "
@@ -177,16 +178,19 @@ class _Run:
         return replace(self._setup, participation=meeting.clients, protocol=meeting.protocol)
 
     def reports(self) -> Iterator[RoundReport]:
-        """One for each round: one aggregate where all start together, else as many as hold the updates of a round."""
+        """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
         setup, clients = self._setup, self._setup.participation
         chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
         course = Course(self._world, self._barrier, clients.total, chosen, rng)
         releases, numbers = course.releases(), count(1)
-        together = 1 if self._barrier.fresh else -(-clients.expected // self._barrier.count)
         for round in range(1, setup.training.rounds + 1):
-            parts = [
-                self._step(next(releases), next(numbers), round, last == together) for last in range(1, together + 1)
-            ]
+            parts: list[RoundReport] = []
+            held, last = 0, False
+            while not last:
+                release = next(releases)
+                held += len(release.arrivals)
+                last = self._barrier.fresh or held >= clients.expected
+                parts.append(self._step(release, next(numbers), round, last))
             yield _joined(parts)
 
     def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
@@ -233,6 +237,7 @@ class _Run:
         malicious = [one for one in arrivals if one.device in acting]
         if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
             honest, malicious = malicious, []
+        pushes = {one: self._push(one, release) for one in arrivals}
         self._trainings.drop((one.device, one.turn) for one in malicious)
         clients.begin([one.device for one in arrivals])
         if malicious:
@@ -248,11 +253,16 @@ class _Run:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
-            weights = [self._system.weight(release.version - one.version) for one in side]
+            weights = [pushes[one].scale for one in side]
             if set(weights) - {1.0} and not (setup.protocol.masked and side is malicious):
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
-        return Wire(rows, sides.order, frozenset(sides.malicious))
+        ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
+        return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
+
+    def _push(self, one: Arrival, release: Release) -> Push:
+        age = release.version - one.version
+        return Push(age, one.at, self._system.weight(age), self._trainings.start((one.device, one.turn)))
 
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import NonNegativeFloat, Participation, Share
+from fedguard.contracts import Combination, NonNegativeFloat, Participation, Share, Sight
 from fedguard.simulated.barriers import Barrier, asp
 
 
@@ -42,6 +43,14 @@ class FedAsync(EventServer):
 
     def barrier(self, clients: Participation) -> Barrier:
         return asp()
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if Sight.TIMES | Sight.MODEL in cell.rule_sees:
+            yield (
+                f"{cell.pipeline.rule.name} compares updates with the models that they were trained from, and what fedasync "
+                "adds up are differences between models. Use parameter_server(consistency='eventual') or fedbuff."
+            )
 
     def weight(self, staleness: int) -> float:
         if self.staleness == "polynomial":

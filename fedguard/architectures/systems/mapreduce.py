@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
@@ -123,7 +124,7 @@ class CombinedReceiver(PlainReceiver):
 
     def __init__(self, setup: Setup, combiners: int) -> None:
         super().__init__(setup)
-        self._combiners = combiners
+        self.combiners = combiners
 
     def receive(self, sent: Sent) -> Received:
         each = super().receive(sent)
@@ -131,13 +132,21 @@ class CombinedReceiver(PlainReceiver):
             return each
         by_samples = self.setup.pipeline.rule.by_samples
         weights = each.samples if by_samples else torch.ones_like(each.samples)
-        order = torch.randperm(len(weights), generator=self.setup.rng.child("combiners", sent.round).torch())
-        groups = [group.sort().values for group in order.tensor_split(min(self._combiners, len(weights)))]
+        groups = self.groups(sent, each)
         means = [weighted_sum(each.rows[group], weights[group] / weights[group].sum()) for group in groups]
         return replace(
             each,
             rows=torch.stack(means),
             behind=tuple(tuple(each.behind[row][0] for row in group.tolist()) for group in groups),
             samples=torch.stack([each.samples[group].sum() for group in groups]) if by_samples else None,
-            told=min(each.told, len(groups)),
+            told=min(self.spoilers(each), len(groups)),
         )
+
+    def groups(self, sent: Sent, each: Received) -> list[Tensor]:
+        """The rows that each group adds up, int64 ``[.]``; none is empty."""
+        order = torch.randperm(len(each.behind), generator=self.setup.rng.child("combiners", sent.round).torch())
+        return [group.sort().values for group in order.tensor_split(min(self.combiners, len(order)))]
+
+    def spoilers(self, each: Received) -> int:
+        """How many groups may be spoiled."""
+        return each.told

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.rule_context import rule_context
+from fedguard.architectures.rule_context import rule_context, times_of
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Combination, Participation, PositiveInt, Received, Setup, Sight, State
 from fedguard.errors import PreconditionError
@@ -89,6 +89,7 @@ class ParameterServer(EventServer):
                     rng=setup.rng.child("rule", round, index),
                     clients=None if received.of_groups else tuple(client for (client,) in received.behind),
                     samples=received.samples,
+                    **times_of(setup, received),
                     layers=_within(setup.task.layers, part),
                 )
                 kept = states[index * each : (index + 1) * each]

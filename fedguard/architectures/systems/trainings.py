@@ -30,6 +30,10 @@ class Trainings:
         """These begin with ``model`` (float32 ``[d]``), which nobody changes in place."""
         self._starts.update(dict.fromkeys(begun, model))
 
+    def start(self, key: Key) -> Tensor:
+        """float32 ``[d]``: the model that a training which is not yet forgotten began with."""
+        return self._starts[key]
+
     def drop(self, keys: Iterable[Key]) -> None:
         """These are of no use to anybody."""
         for key in keys:

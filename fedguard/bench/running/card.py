@@ -79,6 +79,12 @@ def _attacker_data(cell: Cell) -> str:
 
 def acts_on(attack: PoisonAttack) -> list[str]:
     """What an attack tampers with: what it overrides of its contract."""
-    methods = {"poison": "data", "silent": "participation", "plan": "local training", "craft": "update"}
+    methods = {
+        "poison": "data",
+        "silent": "participation",
+        "plan": "local training",
+        "craft": "update",
+        "claim": "claims",
+    }
     kind = type(attack)
     return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]

@@ -1,0 +1,45 @@
+"""Honest updates of another time, released where they do harm; FedGuard's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat, PositiveInt, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldBack(PoisonAttack):
+    """Keeps what honest clients once sent, and releases what points away most from what they send now.
+
+    $b = scale * h$ for the kept update h with the least $<h, mu>$, mu the mean of the benign sample. Kept are, of the last
+    ``memory`` aggregates, the benign update with the least product with the mean of its time. All that is sent was once an
+    honest update: it has an honest length and direction, and only its time is false.
+
+    Args:
+        memory: over how many aggregates.
+        scale: multiplies what is released; above 1 it makes good for a weight that an architecture takes off old updates.
+    """
+
+    name = "held_back"
+    source = "FedGuard; cf. Xie et al., Asynchronous Federated Optimization, 2019"
+    needs = BENIGN_SAMPLE
+
+    memory: PositiveInt = 50
+    scale: PositiveFloat = 1.0
+
+    def craft(self, view: PoisonView) -> Tensor:
+        held = self._held(view)
+        worst = (held @ view.benign.mean(0)).argmin()
+        return (self.scale * held[worst]).expand(view.f, -1)
+
+    def remember(self, view: PoisonView, crafted: Tensor) -> State:
+        return {"held": self._held(view)}
+
+    def _held(self, view: PoisonView) -> Tensor:
+        """float32 ``[<= memory, d]``: the update kept of each aggregate, this one included."""
+        benign = view.benign
+        now = benign[(benign @ benign.mean(0)).argmin()]
+        return torch.cat([view.state.get("held", now.new_empty(0, view.dim)), now[None]])[-self.memory :]

@@ -1,0 +1,62 @@
+"""A weighted mean with a cap on what clients claim (Portnoy et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedguard.contracts import Gram, RuleContext, Share, Sight, WeightRule
+from fedguard.errors import PreconditionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CappedMean(WeightRule):
+    """The mean weighted by claimed examples, with claims cut so that no f clients hold more than a share.
+
+    $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ of the claims $m_i$, and the largest U for which the f
+    largest $c_i$ come to at most ``share`` of the sum. Where no claim stands out nothing is cut, and it is the weighted
+    mean. It bounds what a lie about examples is worth, and nothing else: what f updates say still counts by that share.
+
+    Args:
+        share: of all weight, that any f clients may hold; f/n or more.
+    """
+
+    name = "capped_mean"
+    source = "Portnoy et al., Towards Federated Learning With Byzantine-Robust Client Weighting, 2020"
+    needs = (Sight.EACH_UPDATE,)
+    min_rows = (2, 0)
+    breakdown = "0: one update decides; false claims count no more than the share"
+    cost = "one pass"
+    reads_clients = True
+    grid: ClassVar = {"share": (0.25, 0.5)}
+
+    share: Share = 0.5
+
+    def check(self, n: int, f: int) -> None:
+        super().check(n, f)
+        if f > self.share * n:
+            raise PreconditionError(
+                f"capped_mean needs f <= share n: f = {f} of n = {n} equal clients hold more than {self.share:g} of the "
+                f"weight. Mend: raise share to {f / n:.2g} or more."
+            )
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        capped = self._capped(context.samples, context.f)
+        return capped / capped.sum()
+
+    def _capped(self, claims: Tensor, f: int) -> Tensor:
+        """float64 ``[n]``: the claims, none above the largest cap that will do."""
+
+        def will_do(cap: float) -> bool:
+            cut = claims.clamp(max=cap)
+            return float(cut.topk(f).values.sum()) <= self.share * float(cut.sum()) * (1 + 1e-12)
+
+        low, high = float(claims.min()), float(claims.max())
+        if will_do(high):
+            return claims
+        for _ in range(60):  # what the largest hold grows with the cap
+            middle = (low + high) / 2
+            low, high = (middle, high) if will_do(middle) else (low, middle)
+        return claims.clamp(max=low)

@@ -1,0 +1,103 @@
+"""Kardam (Damaskinos et al., ICML 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, State, WeightRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kardam(WeightRule):
+    """Takes no update that changed more, for the way its model moved, than others do.
+
+    One update after the other, as they came. With $u$ and $w$ a client's update and the model that it was trained from, $u'$
+    and $w'$ those before, its coefficient is $k = |u - u'| / |w - w'|$. The update passes if k is at most the $(n - f)/n$
+    quantile of the last coefficients of all clients, $f$ of $n$ in all being malicious; and if none of the last $2 f$ that
+    passed are of the same client, so that of $2 f + 1$ in a row at most f are malicious. Those that pass count
+    $exp(-alpha s)$, s their staleness, others 0. $R(x) = (1/m) sum_i a_i x_i$ over the m updates of an aggregate.
+
+    A client's first update has no coefficient and passes the first filter; one from the same model as its last is judged by
+    the coefficient before. So a model that stands still moves again, but not for who was rejected. The quantile is the
+    $ceil((n - f) m / n)$-th smallest of the m coefficients.
+
+    It asks how fast an update changes, not where it points to: malicious clients whose updates change as smoothly as
+    honest ones pass. It needs updates that are far less noisy than the way of the model, as of full gradients.
+
+    Args:
+        alpha: how fast old updates lose weight, per aggregate; 0 for not at all.
+    """
+
+    name = "kardam"
+    source = "Damaskinos et al., Asynchronous Byzantine Machine Learning (the case of SGD), ICML 2018"
+    needs = (Sight.EACH_UPDATE | Sight.MODEL | Sight.TIMES,)
+    breakdown = "f < n/3 of all clients, if malicious updates change faster than honest ones"
+    cost = "O(nd); the last update and model of every client are kept"
+    reads_clients = True
+    meets_again = True
+    grid: ClassVar = {"alpha": (0.0, 0.05, 0.2)}
+
+    alpha: NonNegativeFloat = 0.05
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        passed = _Stream(gram, context).passed()
+        return passed * torch.exp(-self.alpha * context.staleness.double()) / gram.n
+
+    def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
+        stream = _Stream(gram, context)
+        stream.passed()
+        return stream.state()
+
+
+class _Stream:
+    """The updates of an aggregate, one after the other, after all that came before."""
+
+    def __init__(self, gram: Gram, context: RuleContext) -> None:
+        self._context = context
+        self._updates = gram.vectors.double() / context.scale[:, None]
+        self._f, self._n = context.federation
+        state = context.state
+        self._last = {name: value for name, value in state.items() if name.startswith("client ")}
+        pairs = state.get("coefficients", torch.zeros(0, 2, dtype=torch.float64)).tolist()
+        self._coefficients = {int(client): value for client, value in pairs}
+        self._recent: deque[int] = deque(state.get("passed", torch.zeros(0)).long().tolist(), maxlen=2 * self._f)
+
+    def passed(self) -> Tensor:
+        """float64 ``[n]``: 1 for the updates that pass both filters, else 0."""
+        found = torch.zeros(len(self._updates), dtype=torch.float64)
+        for row in self._context.arrived.argsort(stable=True).tolist():
+            client = self._context.clients[row]
+            if self._smooth(row, client) and client not in self._recent:
+                found[row] = 1
+                self._recent.append(client)
+        return found
+
+    def _smooth(self, row: int, client: int) -> bool:
+        """The Lipschitz filter."""
+        now = torch.stack([self._updates[row], self._context.starts[row].double()])
+        before = self._last.get(f"client {client}")
+        self._last[f"client {client}"] = now
+        if before is None:
+            return True
+        changed, moved = (now - before).norm(dim=1).tolist()
+        if moved > 0:
+            self._coefficients[client] = changed / moved
+        if client not in self._coefficients:
+            return True
+        known = sorted(self._coefficients.values())
+        most = math.ceil((self._n - self._f) * len(known) / self._n)
+        return bool(self._coefficients[client] <= known[max(most, 1) - 1])
+
+    def state(self) -> dict[str, Tensor]:
+        """By client, float64 ``[2, d]``: update and model; its coefficient; and whose were the last to pass."""
+        return {
+            **self._last,
+            "coefficients": torch.tensor(list(self._coefficients.items()), dtype=torch.float64).reshape(-1, 2),
+            "passed": torch.tensor(list(self._recent), dtype=torch.int64),
+        }

@@ -1,0 +1,47 @@
+"""Zeno++ (Xie et al., ICML 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, WeightRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZenoPlusPlus(WeightRule):
+    """Takes an update, at the length of the server's own on clean data, if it points the same way.
+
+    With g the server's update and $y_i = (|g| / |x_i|) x_i$, the score of $x_i$ is $<g, y_i> - rho |y_i|^2$. $R(x) = (1/n)$
+    times the sum of the $y_i$ whose score is at least $-epsilon$: an update that does not pass moves nothing, which is all
+    where one is an aggregate of its own. Updates stand for the source's steps $-gamma v$, so its rho is $gamma rho$ and
+    its epsilon is $epsilon / gamma^2$ of these. The source's server computes g now and then; here it is always that of the
+    present model. Since updates are brought to one length, what their staleness is worth to the architecture is not seen.
+
+    Args:
+        rho: the least cosine of $x_i$ and g, where epsilon is 0.
+        epsilon: how far below that a score may be, in squared units of the updates: it lets all pass once g is short.
+    """
+
+    name = "zeno_plus_plus"
+    source = "Xie et al., Zeno++: Robust Fully Asynchronous SGD, ICML 2020"
+    needs = (Sight.EACH_UPDATE | Sight.ROOT_DATA,)
+    breakdown = "any f, if the root data are clean and representative"
+    cost = "O(n^2 d): one Gram matrix; one more client's training for each aggregate"
+    grid: ClassVar = {"rho": (0.0, 0.05, 0.2)}
+
+    rho: NonNegativeFloat = 0.05
+    epsilon: NonNegativeFloat = 0.0
+
+    def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
+        return {"root": context.root}
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        norms, root_norm = gram.norms(), float(context.root.double().norm())
+        scale = (root_norm / norms).nan_to_num(nan=0.0, posinf=0.0)
+        scores = scale * gram.products_with("root") - self.rho * (scale * norms).square()
+        return torch.where(scores >= -self.epsilon, scale, 0.0) / gram.n

@@ -1,0 +1,97 @@
+"""BASGD: one buffer for each few clients, and an aggregate of their means when none is empty (Yang & Li, ICML 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.architectures.systems.mapreduce import Combined, CombinedReceiver
+from fedguard.contracts import (
+    Combination,
+    Exposure,
+    Participation,
+    PositiveInt,
+    Received,
+    Receiver,
+    RoundReport,
+    Sent,
+    Setup,
+    Sight,
+)
+from fedguard.simulated.barriers import Barrier, covers
+
+
+@dataclass(frozen=True, kw_only=True)
+class BASGD(EventServer):
+    """Clients train all the time, each few of them fill a buffer, and the server aggregates when no buffer is empty.
+
+    $w <- w + server_lr * R(h_1, ..., h_B)$ with $h_b$ the mean of the updates that came into buffer b since the last
+    aggregate; client i always sends to buffer $i mod B$, starting with 0. R is the rule of the cell.
+
+    A malicious client spoils one buffer, however fast it answers, and the rule is told so: of B rows at most f are spoiled,
+    and a robust rule needs $B >= 2 f + 1$. The server sees the means alone. The source also moves clients whose buffer
+    starves to another one; here each stays where it is.
+
+    Args:
+        buffers: B. With one of them each update is an aggregate of its own, and with as many as clients nobody's second
+            update counts before everybody's first has come.
+    """
+
+    name = "basgd"
+    source = "Yang and Li, BASGD: Buffered Asynchronous SGD for Byzantine Learning, ICML 2021"
+    exposes = Exposure(server=Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL, clients=EventServer.exposes.clients)
+
+    buffers: PositiveInt = 5
+
+    @property
+    def more_rows(self) -> str:
+        return "Here n counts buffers: raise their number."
+
+    def barrier(self, clients: Participation) -> Barrier:
+        return covers(self.buffers)
+
+    def updates(self, clients: Participation) -> int:
+        """As many as there are clients, since each malicious one may spoil a buffer in any aggregate."""
+        return clients.total
+
+    def rows(self, updates: int) -> int:
+        return min(self.buffers, updates)
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if self.buffers > cell.clients.total:
+            yield (
+                f"a buffer into which no client sends stays empty for ever, and there are {self.buffers} for "
+                f"{cell.clients.total} clients. Lower buffers to {cell.clients.total}."
+            )
+
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        protocol = replace(setup.protocol, secure_aggregation=Buffered(combiners=self.buffers))
+        return super().run(replace(setup, protocol=protocol))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffered(Combined):
+    """Updates travel as they are, and the rule gets the mean of each buffer; no mode that a suite can set."""
+
+    name = "buffered"
+    words = "The server's rule sees the mean of each buffer."
+
+    def receiver(self, setup: Setup) -> Receiver:
+        return BufferReceiver(setup, self.combiners)
+
+
+class BufferReceiver(CombinedReceiver):
+    """One row for each buffer that holds anything usable."""
+
+    def groups(self, sent: Sent, each: Received) -> list[Tensor]:
+        into = torch.tensor([client % self.combiners for (client,) in each.behind])
+        return [(into == buffer).nonzero()[:, 0] for buffer in sorted(set(into.tolist()))]
+
+    def spoilers(self, each: Received) -> int:
+        dropped = set(each.clients) - {client for row in each.behind for client in row}
+        return max(0, self.setup.told - len(dropped))
