@@ -63,6 +63,11 @@ class BASGD(EventServer):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
+        if cell.protocol.masked:
+            yield (
+                "the server of basgd adds up what comes into each buffer, and a client may come into it twice before a session of "
+                "secure aggregation could sum it. Switch secure_aggregation off, or use fedbuff."
+            )
         if self.buffers > cell.clients.total:
             yield (
                 f"a buffer into which no client sends stays empty for ever, and there are {self.buffers} for "
