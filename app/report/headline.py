@@ -88,6 +88,6 @@ def _without_figures(run: Run) -> Iterator[Element]:
         rows = run.with_status(status)
         if rows:
             yield el("h3", heading)
-            yield listed(reason_lines(((row["attack"], row["defense"], row["reason"]) for row in rows), "trials"))
+            yield listed(reason_lines(((run.place(row), row["reason"]) for row in rows), "trials"))
     if all(row["status"] == "ok" for row in run.rows()):
         yield el("p", "No trial was refused, none failed, and none is missing.")

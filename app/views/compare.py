@@ -113,5 +113,5 @@ def _apart(apart: Sequence[Apart]) -> None:
     if not apart:
         return
     st.subheader("Not compared, and why")
-    for line in reason_lines(((one.swept["attack"], one.swept["defense"], one.why) for one in apart), "positions"):
+    for line in reason_lines(((one.swept, one.why) for one in apart), "positions"):
         plain(line)

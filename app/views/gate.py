@@ -112,7 +112,7 @@ def _judgements(heading: str, found: Sequence[Judgement]) -> None:
         return
     st.subheader(f"{heading} ({len(found)})")
     st.dataframe([dict(zip(HEADS, row(one), strict=True)) for one in found], hide_index=True)
-    for line in reason_lines([(one.swept["attack"], one.swept["defense"], one.why) for one in found], "cells"):
+    for line in reason_lines([(one.swept, one.why) for one in found], "cells"):
         plain(line)
 
 

@@ -112,7 +112,7 @@ def _refused(run: Run) -> None:
     if rows:
         st.subheader("Refused, and why")
         st.caption("These cells may not run: an attack or a defense would need to see what nobody shows it.")
-        plain("\n".join(reason_lines([_place(row) for row in _each_cell(rows, run)], "cells")))
+        plain("\n".join(reason_lines([(run.place(row), str(row["reason"])) for row in _each_cell(rows, run)], "cells")))
 
 
 @st.fragment
@@ -120,7 +120,7 @@ def _failed(run: Run) -> None:
     rows = run.with_status("failed")
     st.subheader("Failed")
     st.caption("`fedguard run SUITE --retry-failed` runs these trials again.")
-    plain("\n".join(reason_lines([_place(row) for row in rows], "trials")))
+    plain("\n".join(reason_lines([(run.place(row), str(row["reason"])) for row in rows], "trials")))
     trials = {f"{data.label(row, run.swept)}, seed {row['seed']}": row for row in rows}
     row = trials[st.selectbox("Log of", list(trials), key="failed")]
     path = run.folder.log_path(row["cell"], row["seed"])
@@ -196,8 +196,3 @@ def _run_row(found: Summary) -> dict[str, Any]:
 def _each_cell(rows: Sequence[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     """One row for each position of the matrix, whatever its seeds."""
     return list({data.label(row, run.swept): row for row in rows}.values())
-
-
-def _place(row: dict[str, Any]) -> tuple[str, str, str]:
-    """Attack, defense, and the reason."""
-    return row["attack"], row["defense"], str(row["reason"])

@@ -160,7 +160,7 @@ def _listed(run: Run, status: str, heading: str) -> Iterator[RenderableType]:
     if not rows:
         return
     yield Text(f"\n{heading[0].upper()}{heading[1:]}:", "bold")
-    told = [(row["attack"], row["defense"], row["reason"]) for row in rows]
+    told = [(run.place(row), str(row["reason"])) for row in rows]
     yield from (Text(f"  {line}") for line in reason_lines(told, "trials"))
 
 

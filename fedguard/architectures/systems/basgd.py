@@ -65,8 +65,8 @@ class BASGD(EventServer):
         yield from super().reasons(cell)
         if cell.protocol.masked:
             yield (
-                "the server of basgd adds up what comes into each buffer, and a client may come into it twice before a session of "
-                "secure aggregation could sum it. Switch secure_aggregation off, or use fedbuff."
+                "the server of basgd adds up what comes into each buffer, and a client may come into it twice before a session "
+                "of secure aggregation could sum it. Switch secure_aggregation off, or use fedbuff."
             )
         if self.buffers > cell.clients.total:
             yield (

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 #: More names than these are counted.
 _NAMED = 4
 
 
-def reason_lines(cells: Iterable[tuple[str, str, str]], unit: str) -> Iterator[str]:
-    """``none, ipm against krum (6 trials): krum needs ...`` for (attack, defense, reason) of each cell or trial.
+def reason_lines(cells: Iterable[tuple[Mapping[str, Any], str]], unit: str) -> Iterator[str]:
+    """``none, ipm against krum, clients.total = 5 (6 trials): krum needs ...`` for each reason.
 
     Args:
+        cells: what is swept, attack and defense among it, and the reason, of each cell or trial.
         unit: what is counted: cells, trials or seeds.
     """
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for attack, defense, reason in cells:
-        alike.setdefault(reason, []).append((attack, defense))
-    for reason, pairs in alike.items():
-        attacks, defenses = (list(dict.fromkeys(side)) for side in zip(*pairs, strict=True))
-        several = f" ({len(pairs)} {unit})" if len(pairs) > 1 else ""
-        yield f"{_named(attacks, 'attacks')} against {_named(defenses, 'defenses')}{several}: {reason}"
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for swept, reason in cells:
+        alike.setdefault(reason, []).append(swept)
+    for reason, places in alike.items():
+        attacks, defenses, others = (list(dict.fromkeys(map(part, places))) for part in (_attack, _defense, _others))
+        where = f", {_named(others, 'other settings')}" if any(others) else ""
+        several = f" ({len(places)} {unit})" if len(places) > 1 else ""
+        yield f"{_named(attacks, 'attacks')} against {_named(defenses, 'defenses')}{where}{several}: {reason}"
+
+
+def _attack(swept: Mapping[str, Any]) -> str:
+    return str(swept["attack"])
+
+
+def _defense(swept: Mapping[str, Any]) -> str:
+    return str(swept["defense"])
+
+
+def _others(swept: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {swept[key]}" for key in swept if key not in ("attack", "defense"))
 
 
 def _named(names: list[str], kind: str) -> str:

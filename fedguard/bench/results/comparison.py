@@ -213,7 +213,7 @@ class Comparison(Printed):
         apart = [one for one in self.apart if one.figure == figure]
         if apart:
             yield Text(f"\n{FIGURES[figure].title}, not compared:", "bold")
-            lines = reason_lines(((one.swept["attack"], one.swept["defense"], one.why) for one in apart), "positions")
+            lines = reason_lines(((one.swept, one.why) for one in apart), "positions")
             yield from (Text(f"  {line}") for line in lines)
 
 

@@ -154,6 +154,10 @@ class Run:
         """Where the time went: what each stage of the rounds took, for each cell and over the whole run."""
         return profile(self.name, self.ran, self.manifest["positions"])
 
+    def place(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """Where a row stands in the matrix: attack, defense, and the other swept keys."""
+        return {key: row[key] for key in ("attack", "defense", *self.swept)}
+
     def with_status(self, status: str) -> list[dict[str, Any]]:
         """The rows that are ``ok``, ``refused``, ``failed`` or ``missing``."""
         return [row for row in self.rows() if row["status"] == status]

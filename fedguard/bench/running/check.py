@@ -70,8 +70,14 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     yield from _protocols(legal)
     if refused:
         yield Text("\nRefused, and why:", "bold")
+        places = {cell.id: swept for swept, cell in reversed(plan.positions)}
         told = [
-            (str(cell.named or "none"), str(cell.pipeline), refused[cell.id]) for cell in cells if cell.id in refused
+            (
+                places.get(cell.id, {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}),
+                refused[cell.id],
+            )
+            for cell in cells
+            if cell.id in refused
         ]
         yield from (Text(f"  {line}") for line in reason_lines(told, "cells"))
     selecting = sum(_selecting(cell) for cell in legal)
