@@ -95,14 +95,14 @@ def components():
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def digits():
-    """The digits are read from their file once, of which every trial would take a copy of its own."""
-    import sklearn.datasets
-
-    x, y = sklearn.datasets.load_digits(return_X_y=True)
+    """For each run of a suite, the digits are read from their file and unpacked; once is enough."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sklearn.datasets, "load_digits", lambda *, return_X_y: (x.copy(), y.copy()))
+        if "sklearn.datasets" in sys.modules:
+            datasets = sys.modules["sklearn.datasets"]
+            read = _once(datasets.load_digits)
+            patch.setattr(datasets, "load_digits", lambda **how: tuple(part.copy() for part in read(**how)))
         yield
 
 
