@@ -21,6 +21,9 @@ SMOKE  := build/bench-smoke
 SPEED  := rules probes inversion start growth many_clients events dashboard
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
+# Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed

@@ -8,6 +8,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import gc
 import random
 import sys
 from functools import cache
@@ -63,6 +64,15 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [test for tests in files for test in tests]
 
 
+def pytest_collection_finish():
+    """What imports and the list of all tests have made stays to the end: no garbage collection looks through it again.
+
+    Streamlit collects after each page that is shown, and took a second for it.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def inline(request):
     """Workers are processes, which take seconds to start; where none is tested, their code runs here."""
@@ -82,6 +92,17 @@ def components():
             patch.setattr(
                 manifest_scanner, "scan_component_manifests", _once(manifest_scanner.scan_component_manifests)
             )
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def digits():
+    """For each run of a suite, the digits are read from their file and unpacked; once is enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "sklearn.datasets" in sys.modules:
+            datasets = sys.modules["sklearn.datasets"]
+            read = _once(datasets.load_digits)
+            patch.setattr(datasets, "load_digits", lambda **how: tuple(part.copy() for part in read(**how)))
         yield
 
 

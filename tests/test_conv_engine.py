@@ -112,21 +112,34 @@ def scene(network, dtype=torch.float64, sizes=SIZES, pixels=torch.randn):
 
 def both(scene, plan, clients=None, memory=USUAL_MEMORY):
     """What the clients move by, as the engine and as the plain loop find it."""
+    clients = range(len(scene[2])) if clients is None else clients
+    return by_the_engine(scene, plan, clients, memory), by_the_loop(scene, plan, clients)
+
+
+def schedules(scene, plan, clients):
+    return [schedule(plan, len(scene[2][client]), Rng(client).numpy()) for client in clients]
+
+
+def by_the_engine(scene, plan, clients, memory):
     module, shape, parts = scene
-    clients = range(len(parts)) if clients is None else clients
     start = flat_of(module)
-    schedules = [schedule(plan, len(parts[client]), Rng(client).numpy()) for client in clients]
     engine = ConvEngine(conv_shapes(module, shape), parts, Compute(memory=memory))
     found = torch.full((len(clients), len(start)), torch.nan, dtype=start.dtype)
-    engine.train(start, clients, schedules, plan, found)
+    engine.train(start, clients, schedules(scene, plan, clients), plan, found)
+    return found
+
+
+def by_the_loop(scene, plan, clients):
+    module, _, parts = scene
+    start = flat_of(module)
     none = torch.zeros_like(start)
     expected = [
         plain_loop(module, start, parts[client], batches, plan, (plan.corrections or {}).get(client, none))
-        for client, batches in zip(clients, schedules, strict=True)
+        for client, batches in zip(clients, schedules(scene, plan, clients), strict=True)
     ]
     for parameter, part in zip(module.parameters(), start.split([p.numel() for p in module.parameters()]), strict=True):
         parameter.data = part.view_as(parameter).clone()
-    return found, torch.stack(expected)
+    return torch.stack(expected)
 
 
 def corrected(plan, dim, dtype=torch.float64):
@@ -182,12 +195,12 @@ def test_chunks_and_threads_change_nothing(network, monkeypatch):
     set_up = scene(NETWORKS[network], sizes=(6, 3, 11, 5, 2, 7))
     plan = LocalPlan(lr=0.1, batch_size=4, epochs=2, momentum=0.5)
     clients = (5, 0, 2, 3, 1)
-    _, expected = both(set_up, plan, clients)
+    expected = by_the_loop(set_up, plan, clients)
     for together, memory, threads in ((1, 1 << 30, 1), (2, 1 << 30, 2), (100, 1 << 30, 1), (100, 4, 2)):
         monkeypatch.setattr(conv, "TOGETHER", together)
         torch.set_num_threads(threads)
         try:
-            found, _ = both(set_up, plan, clients, memory)
+            found = by_the_engine(set_up, plan, clients, memory)
         finally:
             torch.set_num_threads(1)
         assert (found - expected).abs().max() < 1e-10

@@ -11,6 +11,7 @@ import runpy
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,19 @@ def called(command: str) -> list[str]:
     return shlex.split(command)[1:]
 
 
+@cache
+def ours():
+    """The command `fedguard`, which takes a moment to build."""
+    return get_command(cli.app)
+
+
 def is_ours(command: str) -> bool:
     return Path(shlex.split(command)[0]).name == "fedguard"
 
 
 def parsed(arguments: list[str]) -> None:
     """Parse as the command line does, and run nothing. A word or an option that does not exist raises."""
-    command, name, context = get_command(cli.app), "fedguard", None
+    command, name, context = ours(), "fedguard", None
     while True:
         context = command.make_context(name, list(arguments), parent=context)
         if not hasattr(command, "commands"):
@@ -92,7 +99,7 @@ def test_a_command_that_is_not_there_is_noticed():
 
 @pytest.mark.parametrize("document", PAGES)
 def test_commands_in_sentences_exist(document):
-    known = get_command(cli.app).commands
+    known = ours().commands
     for line in re.findall(r"`(fedguard [a-z][^`]*)`", (ROOT / document).read_text()):
         words = line.split()[1:]
         command = known[words[0]]

@@ -106,7 +106,6 @@ def laid_out(suite, *settings):
     return [cell for _, cell in lay_out(suite, settings)[1].positions]
 
 
-@pytest.mark.processes
 def test_a_plug_ins_algorithm_runs_stands_in_the_record_and_is_refused(suite):
     run = fg.run(suite, jobs=1)
     ran, refused = sorted(run.records.values(), key=lambda record: str(record["status"]))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,8 @@ def part_of(module: str) -> str:
     return max((part for part in MAY_IMPORT if module == part or module.startswith(f"{part}.")), key=len)
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -102,7 +104,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def test_every_part_imports_only_what_it_may():
@@ -154,8 +156,11 @@ def test_attacks_and_defenses_do_not_know_each_other_nor_does_the_core_know_them
 
 
 def test_nobody_imports_the_top_level_folders_by_their_bare_names():
-    for path in [*ROOT.rglob("*.py")]:
-        if ".venv" not in path.parts and "build" not in path.parts:
+    folders = [one for one in ROOT.iterdir() if one.is_dir() and one.name not in (".venv", "build")]
+    files = [*ROOT.glob("*.py"), *(path for one in folders for path in one.rglob("*.py"))]
+    assert ROOT / "setup.py" in files and ROOT / "tests" / "conftest.py" in files
+    for path in files:
+        if "build" not in path.parts:
             assert not {name.split(".")[0] for name in imports(path)} & {"attacks", "defenses", "app"}, path
 
 
@@ -213,6 +218,7 @@ def test_the_wheel_holds_every_module_and_nothing_beside(wheel):
                 assert (where if where.startswith("fedguard/") else f"fedguard/{where}") in names, f"{where} is missing"
 
 
+@pytest.mark.slow
 def test_the_wheel_works_beside_a_folder_named_attacks(wheel, tmp_path):
     """Unpacked from the wheel, in a folder where a user has an `attacks` package: theirs and ours are both there."""
     with zipfile.ZipFile(wheel) as archive:

@@ -162,7 +162,6 @@ def suite(tmp_path, monkeypatch):
     return written
 
 
-@pytest.mark.processes
 def test_a_plug_ins_mode_runs_and_stands_in_the_card_and_krum_is_refused(suite):
     run = fg.run(suite("{neighbours: {size: 3}}, open_neighbours"), jobs=1)
     found = {

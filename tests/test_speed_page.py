@@ -170,6 +170,7 @@ def test_what_is_committed_can_be_read_and_each_command_names_a_script():
     assert {goal.file for _, goals in GOALS.values() for goal in goals} <= set(COMMANDS)
 
 
+@pytest.mark.slow
 def test_start_says_how_long_both_take(tmp_path):
     """The suite's first cell cannot begin before the command itself is there."""
     script, out = ROOT / "benchmarks" / "start.py", tmp_path / "out.json"

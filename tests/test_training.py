@@ -103,6 +103,7 @@ TRAININGS = {
 }
 
 
+DEAR = {("lenet5", "fedavg, 3 epochs, momenta"), ("lenet5", "fedavg, full batch")}
 MODELS = pytest.mark.parametrize("model", ["softmax", "mlp(hidden=(32, 16))", "lenet5", "fedavg_cnn"])
 
 
@@ -121,11 +122,15 @@ def doubled(task: Classification) -> Classification:
     return dataclasses.replace(task, dataset=dataclasses.replace(dataset, train=train, test=test), parts=parts)
 
 
-@pytest.mark.parametrize("training", TRAININGS)
-@pytest.mark.parametrize(
-    "model",
-    ["softmax", "mlp(hidden=(32, 16))", "lenet5", pytest.param("fedavg_cnn", marks=pytest.mark.slow)],
-)
+#: Convolutions take seconds for each: `test_cohort_equals_plain_loop.py` has them under every algorithm, with few examples.
+PAIRS = [
+    pytest.param(model, training, marks=[pytest.mark.slow] * (model == "fedavg_cnn" or (model, training) in DEAR))
+    for model in ("softmax", "mlp(hidden=(32, 16))", "lenet5", "fedavg_cnn")
+    for training in TRAININGS
+]
+
+
+@pytest.mark.parametrize(("model", "training"), PAIRS)
 def test_equals_the_plain_loop(model, training, float64):
     task = doubled(deal(model))
     setup = set_up(task, TRAININGS[training])

@@ -679,7 +679,7 @@ WORKING = {
 RUNS = {"model_replacement(trigger='semantic')": 6}
 
 
-@pytest.fixture(scope="module", params=["softmax", "mlp(hidden=(24,))"])
+@pytest.fixture(scope="module", params=["softmax", pytest.param("mlp(hidden=(24,))", marks=pytest.mark.slow)])
 def clean(request):
     """A task and its model after training without an attack."""
     task = deal(request.param, "iid", clients=8)

@@ -11,6 +11,7 @@ import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.running.check import refused_cells
 from fedguard.bench.running.trial import run_trial
+from fedguard.bench.running.workbench import Workbench
 
 MODULE = """
 import numpy as np
@@ -162,7 +163,8 @@ def records(suite):
     """The records of a suite's cells, made in this process."""
     _, plan = lay_out(suite)
     assert refused_cells(plan) == {}
-    return [run_trial(cell, 0, {})[0] for cell in plan.cells]
+    bench = Workbench()
+    return [run_trial(cell, 0, {}, bench)[0] for cell in plan.cells]
 
 
 def test_other_attacks_run_on_texts():

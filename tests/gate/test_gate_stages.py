@@ -119,7 +119,14 @@ def test_a_wide_margin_makes_detectable_what_two_normals_say():
     assert phi(x * math.sqrt(3)) * phi(x * math.sqrt(8)) == pytest.approx(0.8, abs=1e-3)
 
 
-@pytest.mark.parametrize(("noise", "most"), [(0.015, 0.03), (0.02, 0.03), (0.0283, 0.06)])
+@pytest.mark.parametrize(
+    ("noise", "most"),
+    [
+        pytest.param(0.015, 0.03, marks=pytest.mark.slow),
+        pytest.param(0.02, 0.03, marks=pytest.mark.slow),
+        (0.0283, 0.06),  # the worst of the three
+    ],
+)
 def test_false_alarms_are_rare_where_the_naive_rule_has_many(noise, most):
     """60 cells, nothing changed. No noise can bring more false alarms than the levels of both tests together, 6 %."""
     rng = Rng(3).child(str(noise)).numpy()

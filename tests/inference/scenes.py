@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.contracts import ClientContext, Examples, InferenceView, LocalPlan, Sight
+from fedguard.contracts import ClientContext, Dataset, Examples, InferenceView, LocalPlan, Sight
 from fedguard.inference import inference_view
 from fedguard.rng import Rng
 from fedguard.tasks.data.digits import Digits
@@ -22,13 +23,18 @@ SEES = Sight.EACH_UPDATE | Sight.SUM | Sight.MODEL
 
 def digits(count: int, seed: int = 0, *, labels: str = "any") -> Examples:
     """``count`` digits drawn at random; ``labels="distinct"``: of different classes; ``"one"``: all of one class."""
-    train = Digits().load().train
+    train = loaded().train
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
     if labels == "distinct":
         order = torch.stack([order[train.y[order] == label][0] for label in torch.randperm(10)[:count]])
     if labels == "one":
         order = order[train.y[order] == train.y[order[0]]]
     return train[order[:count]]
+
+
+@cache
+def loaded() -> Dataset:
+    return Digits().load()
 
 
 def mlp(*widths: int, seed: int = 0, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:

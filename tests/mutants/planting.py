@@ -47,8 +47,11 @@ class PlantError(Exception):
 
 
 def copied(folder: Path) -> Path:
-    """Lay out the packages as they are installed, with the tests of secure aggregation, below ``folder``."""
-    without = shutil.ignore_patterns("__pycache__", "test_commands.py", "test_processes.py", "mutants")
+    """Lay out the packages as they are installed, with the tests of secure aggregation, below ``folder``.
+
+    What is compiled already comes along, and is taken for files of the same time and length only: not for planted ones.
+    """
+    without = shutil.ignore_patterns("test_commands.py", "test_processes.py", "mutants")
     for source, target in (
         ("fedguard", "fedguard"),
         ("attacks", "fedguard/attacks"),
@@ -57,7 +60,7 @@ def copied(folder: Path) -> Path:
     ):
         shutil.copytree(ROOT / source, folder / target, ignore=without)
     for file in ("pyproject.toml", "tests/conftest.py", "tests/test_masking.py"):
-        shutil.copy(ROOT / file, folder / file)
+        shutil.copy2(ROOT / file, folder / file)
     return folder
 
 

@@ -134,7 +134,6 @@ def suite(tmp_path, monkeypatch):
     return written
 
 
-@pytest.mark.processes
 def test_a_plug_ins_noise_runs_is_told_of_and_is_counted(suite):
     run = fg.run(suite(), jobs=1)
     ran, refused = sorted(run.records.values(), key=lambda record: str(record["status"]))

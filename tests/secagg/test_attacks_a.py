@@ -17,6 +17,10 @@ from fedguard.secagg.entropy import expanded
 from fedguard.secagg.parameters import complete
 
 SEEDS = [b"first", b"second", b"third"]
+#: What becomes of an attack does not hang on its keys: other ones are tried where there is time.
+EACH_SEED = pytest.mark.parametrize(
+    "seed", [SEEDS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in SEEDS[1:])]
+)
 #: The attack, and the errors with which our clients stop it.
 STOPPED = {
     SurvivorAndDropped: {"MalformedMessage", "AlreadyAnswered"},
@@ -37,7 +41,7 @@ def said(finding, start):
     return line[len(start) :].lstrip(": ")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@EACH_SEED
 @pytest.mark.parametrize("attack", STOPPED, ids=lambda attack: attack.name)
 def test_it_is_stopped(attack, seed):
     finding = contest(attack(), entropy=expanded(seed))
@@ -45,7 +49,7 @@ def test_it_is_stopped(attack, seed):
     assert {complaint.split()[0] for complaint in finding.stopped_by} == STOPPED[attack]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@EACH_SEED
 @pytest.mark.parametrize("attack", STOPPED, ids=lambda attack: attack.name)
 def test_it_opens_an_input_of_a_client_with_a_planted_weakness(attack, seed):
     finding = contest(attack(), weak=True, entropy=expanded(seed))
@@ -168,7 +172,7 @@ def test_what_is_replayed_meets_its_error():
     assert finding.figures == {"seed_shares": 1, "key_shares": 1}
 
 
-@pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
+@EACH_SEED
 def test_withheld_packets(seed):
     """Fewer than t are refused. With t, no neighbour that was withheld gives a share of the victim's seed."""
     finding = contest(WithheldShares(), entropy=expanded(seed))
