@@ -1,1 +1,7 @@
-"""Cells whose noise is put to the test: cells.py, what is audited; training.py, their own training; suites.py, a run's."""
+"""Cells that are put to the test: their noise, and what each client is worth.
+
+cells.py          noise: what is audited
+training.py       their own training
+suites.py         a run's
+contribution.py   what each client contributes, malicious ones too
+"""
