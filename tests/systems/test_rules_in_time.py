@@ -321,10 +321,9 @@ def test_starts_are_stacked_only_for_a_rule_that_sees_the_model_too():
 CROWD: dict[str, Any] = {"network": UNEVEN, "clients": {"total": 10, "malicious": 2}, "server": {"root_data": 100}}
 
 
-def final(defense: str, attack: str, seed: int) -> float:
-    """Accuracy after 25 rounds of gradients of all examples, each counting as it comes."""
+def final(defense: str, attack: str, seed: int, system: str = "parameter_server(consistency='eventual')") -> float:
+    """Accuracy after 25 rounds of gradients of all examples."""
     training, evaluation = {"rounds": 25, "batch_size": 200, "lr": 0.5}, {"every": 25}
-    system = "parameter_server(consistency='eventual')"
     *_, last = reports(system, seed, defense=defense, attack=attack, training=training, evaluation=evaluation, **CROWD)
     return last.evaluation.accuracy
 
@@ -339,6 +338,9 @@ def test_who_stands_what_where_each_update_counts_by_itself():
         assert final("kardam(alpha=0)", noise, seed) > 0.75 and final("kardam(alpha=0)", "none", seed) > 0.8
     assert final("mean", noise, 1) < 0.6 and final("mean", reversed_mean, 1) < 0.3
     assert final("kardam(alpha=0)", reversed_mean, 1) < 0.6
+    buffer = "fedbuff(buffer=10)"
+    assert final("asyncfilter", noise, 1, buffer) > 0.7 > 0.6 > final("mean", noise, 1, buffer)
+    assert final("asyncfilter", reversed_mean, 1, buffer) < 0.5  # quick clients are most of each model's updates
 
 
 @pytest.mark.parametrize("defense", ["kardam", "asyncfilter", "zeno_plus_plus"])
