@@ -13,7 +13,7 @@ from fedguard.errors import PreconditionError
 
 @dataclass(frozen=True, kw_only=True)
 class CappedMean(WeightRule):
-    """The mean weighted by claimed examples, with claims cut so that no f clients hold more than a share.
+    """The weighted mean, with a cap on the examples claimed.
 
     $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ of the claims $m_i$, and the largest U for which the f
     largest $c_i$ come to at most ``share`` of the sum. Where no claim stands out nothing is cut, and it is the weighted
