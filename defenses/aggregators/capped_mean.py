@@ -20,13 +20,13 @@ class CappedMean(WeightRule):
     mean. It bounds what a lie about examples is worth, and nothing else: what f updates say still counts by that share.
 
     Args:
-        share: of all weight, that any f clients may hold; f/n or more.
+        share: of all weight, that any f clients may hold; f/n or more. Half of it is enough to stop a mean.
     """
 
     name = "capped_mean"
     source = "Portnoy et al., Towards Federated Learning With Byzantine-Robust Client Weighting, 2020"
     needs = (Sight.EACH_UPDATE,)
-    min_rows = (2, 0)
+    min_rows = (2, 1)
     breakdown = "0: one update decides; false claims count no more than the share"
     cost = "one pass"
     reads_clients = True
