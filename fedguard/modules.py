@@ -38,14 +38,20 @@ def imported(name: str, folder: Path | None) -> ModuleType:
 
 @contextlib.contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
-    """Let modules in ``folder`` be imported for as long as this lasts."""
+    """Let modules in ``folder`` be imported for as long as this lasts.
+
+    Python tells compiled code from its source by the second and the size. A file that is changed twice in a second would keep
+    its old code, beside the digest of the new one: so none is compiled to disk here.
+    """
     added = None if folder is None or str(folder) in sys.path else str(folder)
     if added is not None:
         sys.path.append(added)
         importlib.invalidate_caches()
+    compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or folder is not None
     try:
         yield
     finally:
+        sys.dont_write_bytecode = compiles
         if added is not None and added in sys.path:
             sys.path.remove(added)
 

@@ -12,7 +12,7 @@ from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class HeldBack(PoisonAttack):
-    """Keeps what honest clients once sent, and releases what points away most from what they send now.
+    """Releases old honest updates where they do harm.
 
     $b = scale * h$ for the kept update h with the least $<h, mu>$, mu the mean of the benign sample. Kept are, of the last
     ``memory`` aggregates, the benign update with the least product with the mean of its time. All that is sent was once an

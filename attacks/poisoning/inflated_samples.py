@@ -11,7 +11,7 @@ from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class InflatedSamples(PoisonAttack):
-    """Claims many times the examples that a client has, and reverses the mean benign update.
+    """Claims many examples, and reverses the mean update.
 
     $b = -scale * mu$, mu the mean of the benign sample, with a claim of ``factor`` times the true number of examples. The
     server cannot count what it does not see: rules that weigh by claims, as `weighted_mean`, follow the lie, and all others

@@ -13,7 +13,7 @@ from fedguard.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class OneRange(PoisonAttack):
-    """Reverses the mean benign update on one range of the coordinates, and keeps it on all others.
+    """Reverses the mean update on one range of coordinates.
 
     $b = -tau mu$ on the coordinates of the range and $mu$ elsewhere, $mu$ the mean of the benign sample. Ranges are
     contiguous and of nearly equal size, as those of the servers of a parameter server. In the distances between whole

@@ -16,7 +16,7 @@ from fedguard.defenses.aggregators.ties import joined
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncFilter(WeightRule):
-    """Compares each update with others of the same model, and leaves out the farthest of three groups.
+    """Leaves out what lies far from other updates of its model.
 
     Updates that were trained from one model form a group, over all aggregates that they come in. With $M_g$ the mean of a
     group's updates so far, this aggregate's among them, $d_i = |x_i - M_g|$, and the score of $x_i$ is $d_i$ over the root

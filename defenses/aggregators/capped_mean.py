@@ -13,20 +13,20 @@ from fedguard.errors import PreconditionError
 
 @dataclass(frozen=True, kw_only=True)
 class CappedMean(WeightRule):
-    """The mean weighted by claimed examples, with claims cut so that no f clients hold more than a share.
+    """The weighted mean, with a cap on the examples claimed.
 
     $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ of the claims $m_i$, and the largest U for which the f
     largest $c_i$ come to at most ``share`` of the sum. Where no claim stands out nothing is cut, and it is the weighted
     mean. It bounds what a lie about examples is worth, and nothing else: what f updates say still counts by that share.
 
     Args:
-        share: of all weight, that any f clients may hold; f/n or more.
+        share: of all weight, that any f clients may hold; f/n or more. Half of it is enough to stop a mean.
     """
 
     name = "capped_mean"
     source = "Portnoy et al., Towards Federated Learning With Byzantine-Robust Client Weighting, 2020"
     needs = (Sight.EACH_UPDATE,)
-    min_rows = (2, 0)
+    min_rows = (2, 1)
     breakdown = "0: one update decides; false claims count no more than the share"
     cost = "one pass"
     reads_clients = True

@@ -15,7 +15,7 @@ from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, State
 
 @dataclass(frozen=True, kw_only=True)
 class Kardam(WeightRule):
-    """Takes no update that changed more, for the way its model moved, than others do.
+    """Takes no update that changes faster than most others do.
 
     One update after the other, as they came. With $u$ and $w$ a client's update and the model that it was trained from, $u'$
     and $w'$ those before, its coefficient is $k = |u - u'| / |w - w'|$. The update passes if k is at most the $(n - f)/n$

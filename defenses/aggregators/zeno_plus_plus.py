@@ -14,9 +14,10 @@ from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, Weigh
 
 @dataclass(frozen=True, kw_only=True)
 class ZenoPlusPlus(WeightRule):
-    """Takes an update, at the length of the server's own on clean data, if it points the same way.
+    """Takes what points as the server's own clean update does.
 
-    With g the server's update and $y_i = (|g| / |x_i|) x_i$, the score of $x_i$ is $<g, y_i> - rho |y_i|^2$. $R(x) = (1/n)$
+    What passes is brought to the length of that update. With g the server's update and $y_i = (|g| / |x_i|) x_i$, the
+    score of $x_i$ is $<g, y_i> - rho |y_i|^2$. $R(x) = (1/n)$
     times the sum of the $y_i$ whose score is at least $-epsilon$: an update that does not pass moves nothing, which is all
     where one is an aggregate of its own. Updates stand for the source's steps $-gamma v$, so its rho is $gamma rho$ and
     its epsilon is $epsilon / gamma^2$ of these. The source's server computes g now and then; here it is always that of the

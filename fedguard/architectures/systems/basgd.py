@@ -27,7 +27,7 @@ from fedguard.simulated.barriers import Barrier, covers
 
 @dataclass(frozen=True, kw_only=True)
 class BASGD(EventServer):
-    """Clients train all the time, each few of them fill a buffer, and the server aggregates when no buffer is empty.
+    """Few clients to a buffer, an aggregate when none is empty.
 
     $w <- w + server_lr * R(h_1, ..., h_B)$ with $h_b$ the mean of the updates that came into buffer b since the last
     aggregate; client i always sends to buffer $i mod B$, starting with 0. R is the rule of the cell.
