@@ -59,7 +59,7 @@ class Sides:
     @classmethod
     def drawn(cls, rng: Rng, rows: Tensor, honest: tuple[int, ...], malicious: tuple[int, ...]) -> Sides:
         """The malicious clients' rows stand at the top of ``rows`` or at the bottom, by the toss of a coin."""
-        if rng.numpy().integers(2):
+        if honest and malicious and rng.numpy().integers(2):
             cut = len(malicious)
             return cls(honest, rows[cut:], malicious, rows[:cut], malicious + honest)
         cut = len(honest)

@@ -19,8 +19,10 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
     wire, not_finite, too_large = drop_not_finite(wire)
     if protocol.norm_bound is not None:
         shorten(wire.updates, protocol.norm_bound)
-    drawn = setup.rng.child("dropout", round).numpy().random(len(setup.task.sizes))
-    silent = frozenset(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
+    silent: frozenset[int] = frozenset()
+    if protocol.dropout.rate:
+        drawn = setup.rng.child("dropout", round).numpy().random(len(setup.task.sizes))
+        silent = frozenset(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
     lost = silent if protocol.dropout.at in BEFORE_THE_INPUT else frozenset()
     return Sent(round, model, wire, not_finite, too_large, silent, lost)
 
@@ -28,6 +30,8 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
 def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:
     """Drop updates with NaN, infinity or values beyond `LARGEST`; say which clients sent them, and whose were finite."""
     bad = (~usable_rows(wire.updates)).nonzero()[:, 0].tolist()
+    if not bad:
+        return wire, (), ()
     dropped = tuple(sorted(wire.clients[row] for row in bad))
     too_large = tuple(sorted(wire.clients[row] for row in bad if bool(wire.updates[row].isfinite().all())))
     return wire.without(dropped), dropped, too_large

@@ -35,6 +35,7 @@ class Sight(enum.Flag):
     WEIGHTS = enum.auto()
     TIMES = enum.auto()
 
+    @cache
     def with_implied(self) -> Sight:
         """Who sees each update can add them up: EACH_UPDATE implies GROUP_SUMS implies SUM."""
         sight = self
