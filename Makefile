@@ -18,7 +18,7 @@ ANCHOR_SEEDS ?= 3
 
 MEASURED := benchmarks/measured
 SMOKE  := build/bench-smoke
-SPEED  := rules probes inversion start growth many_clients events dashboard
+SPEED  := rules probes inversion start growth many_clients events asynchronous dashboard
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
