@@ -1,7 +1,7 @@
 """Servers at which nobody waits, beside the synchronous one: updates in a second of CPU time, one thread, in turn.
 
-100 clients train 10 or 50 steps of 32 examples of digits at a time. The trainings cost the same in all; each aggregate costs what
-it does, and an asynchronous server makes 100 of them where the synchronous one makes one.
+100 clients train 10 or 50 steps of 32 examples of digits at a time. The trainings cost the same in all; each aggregate costs
+what it does, and an asynchronous server makes 100 of them where the synchronous one makes one.
 """
 
 from __future__ import annotations
