@@ -32,7 +32,7 @@ def timeline(found: Timeline) -> alt.LayerChart:
     drawn = base.encode(
         x=alt.X("began:Q", axis=along, scale=alt.Scale(nice=False, zero=True)),
         x2="ended:Q",
-        y=alt.Y("client:N", title="client", sort=None, scale=alt.Scale(domain=rows)),
+        y=alt.Y("client:N", title="client", scale=alt.Scale(domain=rows), axis=alt.Axis(labelOverlap=False)),
         color=alt.Color("fate:N", title="its update", scale=alt.Scale(domain=list(FATES), range=list(FATES.values()))),
         tooltip=[
             "client:N",
