@@ -102,17 +102,17 @@ def test_as_many_combiners_as_clients_show_each_update():
 @pytest.fixture(params=["another batch", "an update twice as long", "an old model", "one left out"])
 def fault(request, monkeypatch):
     """One thing that goes wrong in simulated time and not in the server."""
-    from fedguard.architectures.systems import event_server
+    from fedguard.architectures.systems import event_run
     from fedguard.architectures.systems.trainings import Trainings
 
     begin, ended = Trainings.begin, Trainings.ended
     if request.param == "another batch":
 
-        class Another(event_server.Clients):
+        class Another(event_run.Clients):
             def train_honest(self, model, round, honest, rows):
                 super().train_honest(model, [one + 1 for one in round], honest, rows)
 
-        monkeypatch.setattr(event_server, "Clients", Another)
+        monkeypatch.setattr(event_run, "Clients", Another)
     if request.param == "an update twice as long":
 
         def longer(self, keys, apart):
@@ -130,12 +130,12 @@ def fault(request, monkeypatch):
 
         monkeypatch.setattr(Trainings, "begin", stale)
     if request.param == "one left out":
-        leave = event_server.leave
+        leave = event_run.leave
 
         def lossy(setup, model, round, wire):
             return leave(setup, model, round, wire.without({0}))
 
-        monkeypatch.setattr(event_server, "leave", lossy)
+        monkeypatch.setattr(event_run, "leave", lossy)
 
 
 @pytest.mark.parametrize("system", [*EXACT, BUFFER, BOUNDED])

@@ -1,4 +1,4 @@
-"""Ways of training around a server in simulated time, one file each; what they have in common stands in `event_server`."""
+"""Ways of training around a server in simulated time, one file each, on the common `event_server` and `event_run`."""
 
 SYSTEMS = {
     "parameter_server": "fedguard.architectures.systems.parameter_server:ParameterServer",

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import count
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.clients import Clients, Sides
-from fedguard.architectures.measured import excluded
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import figures, released
-from fedguard.architectures.rule_context import KnownToColluders
-from fedguard.architectures.systems.trainings import Trainings
-from fedguard.architectures.times import moment, world
-from fedguard.architectures.wire import leave
+from fedguard.architectures.release import released
+from fedguard.architectures.systems.event_run import EventRun
 from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
-    MaskedRound,
     Participation,
-    Push,
     Received,
     RoundReport,
-    Sent,
     Setup,
     Sight,
     State,
-    Wire,
 )
 from fedguard.errors import ConfigError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
-from fedguard.simulated.course import Arrival, Course, Release
 
 
 class EventServer(Architecture):
@@ -153,225 +138,4 @@ class EventServer(Architecture):
                 yield f"a session of secure aggregation under {self.name}: {error}{late}"
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        return _Run(self, setup).reports()
-
-
-class _Run:
-    """One training around a server in simulated time."""
-
-    def __init__(self, system: EventServer, setup: Setup) -> None:
-        self._system, self._setup = system, setup
-        task, rng = setup.task, setup.rng
-        self._clients = Clients(setup)
-        self._model = task.initial_model(rng.child("model"))
-        self._server = ServerStep(setup.training, self._model)
-        self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
-        self._trainings = Trainings(self._clients)
-        self._last: dict[int, Tensor] = {}
-        self._states: tuple[State, ...] = ()
-        self._barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
-        self._world = world(setup, self._model)
-
-    def _in_sessions(self) -> Setup:
-        """The set-up, with the federation as sessions of secure aggregation meet it."""
-        meeting = self._system.sessions(self._setup.federation)
-        return replace(self._setup, participation=meeting.clients, protocol=meeting.protocol)
-
-    def reports(self) -> Iterator[RoundReport]:
-        """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
-        setup, clients = self._setup, self._setup.participation
-        chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
-        course = Course(self._world, self._barrier, clients.total, chosen, rng)
-        releases, numbers = course.releases(), count(1)
-        for round in range(1, setup.training.rounds + 1):
-            parts: list[RoundReport] = []
-            held, last = 0, False
-            while not last:
-                release = next(releases)
-                held += len(release.arrivals)
-                last = self._barrier.fresh or held >= clients.expected
-                parts.append(self._step(release, next(numbers), round, last))
-            yield _joined(parts)
-
-    def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
-        """One aggregate, or an abandoned round.
-
-        Args:
-            number: of the aggregate, from 1.
-            round: of the training, which the threat counts by.
-            last: whether it is the last of its round.
-        """
-        setup, system, model = self._setup, self._system, self._model
-        self._trainings.begin(release.begun, model)
-        self._trainings.drop((*release.late, *release.interrupted))
-        acting = setup.acting(round)
-        remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
-        self._trainings.lose(remembered)
-        self._trainings.drop(key for key in release.lost if key not in remembered)
-        due = setup.due(round) and last
-        wire = self._wire(release, number, acting, due)
-        with setup.stopwatch.stage("aggregation"):
-            sent = leave(setup, model, number, wire)
-            if setup.protocol.masked:
-                missing = (*release.late, *release.lost, *release.interrupted) if self._barrier.fresh else ()
-                sent = replace(sent, absent=tuple(device for device, _ in missing))
-        with setup.stopwatch.stage("masking" if setup.protocol.masked else "other"):
-            received = self._receiver.receive(sent)
-        with setup.stopwatch.stage("aggregation"):
-            result: Aggregate | str = release.abandoned or system.aggregate(
-                setup, model, number, received, self._states
-            )
-        if isinstance(result, Aggregate):
-            self._states = result.states
-            arrived = [client for behind in received.behind for client in behind]
-            with setup.stopwatch.stage("model"):
-                vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
-                self._model = self._server.moved(model, vector)
-        return self._report(release, round, sent, received, result, due)
-
-    def _wire(self, release: Release, number: int, acting: Collection[int], due: bool) -> Wire:
-        """What arrived, with the malicious clients' rows together."""
-        setup, model, clients = self._setup, self._model, self._clients
-        arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
-        honest = [one for one in arrivals if one.device not in acting]
-        malicious = [one for one in arrivals if one.device in acting]
-        if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
-            honest, malicious = malicious, []
-        pushes = {one: self._push(one, release) for one in arrivals}
-        self._trainings.drop((one.device, one.turn) for one in malicious)
-        clients.begin([one.device for one in arrivals])
-        if malicious:
-            with setup.stopwatch.stage("attack"):
-                heard = clients.heard(tuple(one.device for one in malicious), number, model)
-                malicious = [one for one in malicious if one.device in heard]
-        rows = torch.empty(len(honest) + len(malicious), len(model))
-        devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
-        sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
-        with setup.stopwatch.stage("training"):
-            self._train(honest, acting, sides.honest_rows)
-        if malicious:
-            with setup.stopwatch.stage("attack"):
-                self._craft(sides, acting, number, due)
-        for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
-            weights = [pushes[one].scale for one in side]
-            if set(weights) - {1.0} and not (setup.protocol.masked and side is malicious):
-                part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
-        clients.local.trim(rows)
-        ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
-        return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
-
-    def _push(self, one: Arrival, release: Release) -> Push:
-        age = release.version - one.version
-        return Push(age, one.at, self._system.weight(age), self._trainings.start((one.device, one.turn)))
-
-    def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
-        if not honest:
-            return
-        updates, starts = self._trainings.ended([(one.device, one.turn) for one in honest], acting)
-        rows.copy_(self._system.toward(updates, starts, self._model))
-        if acting:
-            seen = zip((one.device for one in honest), rows.clone(), strict=True)
-            self._last.update((client, row) for client, row in seen if client not in acting)
-
-    def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
-        """Let the malicious clients craft their rows."""
-        states = self._system.known(self._states)
-        known = partial(KnownToColluders, self._setup, self._model, number, states)
-        if sides.honest:
-            self._clients.craft(self._model, number, sides, known, measure=due)
-            return
-        others, all_of_them = tuple(sorted(self._last)), tuple(sorted(acting))
-        cut = len(others)
-        rows = torch.empty(cut + len(all_of_them), len(self._model))
-        rows[:cut] = torch.stack([self._last[client] for client in others])
-        whole = Sides(others, rows[:cut], all_of_them, rows[cut:], others + all_of_them)
-        self._clients.craft(self._model, number, whole, known, measure=due)
-        sides.malicious_rows.copy_(rows[[cut + all_of_them.index(client) for client in sides.malicious]])
-
-    def _report(
-        self, release: Release, round: int, sent: Sent, received: Received, result: Aggregate | str, due: bool
-    ) -> RoundReport:
-        rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        found: dict[str, Any] = figures(self._setup, self._clients, self._model, result, received, due)
-        return RoundReport(
-            round=round,
-            model=self._model,
-            clients=received.clients,
-            malicious=sent.wire.malicious & set(received.clients),
-            behind=received.behind,
-            told=received.told,
-            not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
-            too_large=tuple(client for client in sent.too_large if client not in sent.lost),
-            silent=tuple(client for client in sent.clients if client in sent.lost and client not in sent.absent),
-            chosen=tuple(sorted(device for device, _ in release.begun)),
-            excluded=excluded(result, received),
-            abandoned=None if isinstance(result, Aggregate) else result,
-            **found,
-            effect=self._clients.effect if due else None,
-            notes=self._clients.notes(),
-            masked=received.masked,
-            moment=replace(
-                moment(self._world, release.at, release.staleness()),
-                late=tuple(device for device, _ in release.late),
-                lost=tuple(device for device, _ in release.lost),
-                outvoted=int(rows > received.told),
-                interrupted=tuple(device for device, _ in release.interrupted),
-                spans=release.spans,
-                acting=self._setup.acting(round),
-            ),
-        )
-
-
-def _joined(parts: Sequence[RoundReport]) -> RoundReport:
-    """One report of the aggregates of a round; its figures are those of the last."""
-    if len(parts) == 1:
-        return parts[0]
-    last = parts[-1]
-    moments = [part.moment for part in parts if part.moment is not None]
-    abandoned = [part.abandoned for part in parts]
-    out = [part.excluded for part in parts if part.excluded is not None]
-    return replace(
-        last,
-        clients=tuple(client for part in parts for client in part.clients),
-        malicious=frozenset(client for part in parts for client in part.malicious),
-        behind=tuple(row for part in parts for row in part.behind),
-        told=sum(part.told for part in parts),
-        not_finite=tuple(client for part in parts for client in part.not_finite),
-        too_large=tuple(client for part in parts for client in part.too_large),
-        silent=tuple(client for part in parts for client in part.silent),
-        chosen=tuple(client for part in parts for client in part.chosen),
-        excluded=tuple(client for part in out for client in part) if out else None,
-        abandoned=last.abandoned if all(abandoned) else None,
-        masked=_together([part.masked for part in parts if part.masked is not None]),
-        moment=replace(
-            moments[-1],
-            staleness=tuple(one for part in moments for one in part.staleness),
-            late=tuple(client for part in moments for client in part.late),
-            lost=tuple(client for part in moments for client in part.lost),
-            releases=len(parts),
-            outvoted=sum(part.outvoted for part in moments),
-            interrupted=tuple(client for part in moments for client in part.interrupted),
-            spans=tuple(span for part in moments for span in part.spans),
-        ),
-    )
-
-
-def _together(parts: Sequence[MaskedRound]) -> MaskedRound | None:
-    """What the sessions of several aggregates came to; the error is the root of the mean square over those that have one."""
-    if not parts:
-        return None
-    errors = [part.error for part in parts if part.error is not None]
-    survivors = sum(part.survivors for part in parts)
-    return MaskedRound(
-        clients=sum(part.clients for part in parts),
-        sessions=sum(part.sessions for part in parts),
-        aborted=tuple(why for part in parts for why in part.aborted),
-        survivors=survivors,
-        anonymity=min((part.anonymity for part in parts if part.anonymity is not None), default=None),
-        contributors=min((part.contributors for part in parts if part.contributors is not None), default=None),
-        error=(sum(error**2 for error in errors) / len(errors)) ** 0.5 if errors else None,
-        clipped=sum(part.survivors * part.clipped for part in parts) / max(survivors, 1),
-        bytes_up=sum(part.bytes_up for part in parts),
-        bytes_down=sum(part.bytes_down for part in parts),
-        left_out=tuple(client for part in parts for client in part.left_out),
-    )
+        return EventRun(self, setup).reports()
