@@ -11,7 +11,7 @@ from fedguard.config import Document, plan, read_suite
 from fedguard.config.cells import Cell
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
-from fedguard.contracts import ClientTransform, Mixing
+from fedguard.contracts import ClientTransform, Mixing, Sight
 from fedguard.registry import installed
 
 SUITE = """\
@@ -56,7 +56,9 @@ def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task
     for name in installed().names("defense"):
         if name in ELSEWHERE:
             continue
-        one = cell(TASKS[task], f"defense={pipeline(name)}")
+        timed = any(Sight.TIMES in need for need in installed().get("defense", name).needs)
+        system = ["architecture=fedbuff"] if timed else []
+        one = cell(TASKS[task], f"defense={pipeline(name)}", *system)
         assert one.verdict.reasons == (), name
         refused = refusals([one], 0)
         said = REFUSED[task.partition(",")[0]].get(name)

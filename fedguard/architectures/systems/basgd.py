@@ -34,7 +34,8 @@ class BASGD(EventServer):
 
     A malicious client spoils one buffer, however fast it answers, and the rule is told so: of B rows at most f are spoiled,
     and a robust rule needs $B >= 2 f + 1$. The server sees the means alone. The source also moves clients whose buffer
-    starves to another one; here each stays where it is.
+    starves to another one; here each stays where it is. A buffer of which nothing arrives has no row, and an aggregate with
+    too few rows for the rule is abandoned.
 
     Args:
         buffers: B. With one of them each update is an aggregate of its own, and with as many as clients nobody's second
