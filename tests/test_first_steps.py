@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,11 +42,17 @@ def test_what_new_writes_is_what_the_documents_show(kind, name, document, tmp_pa
 
 def test_a_command_knows_nothing_of_plugins_that_tests_brought(tmp_path, monkeypatch):
     (tmp_path / "pushback.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("pushback")
     (tmp_path / "elsewhere").mkdir()
-    monkeypatch.undo()
-    fedguard("new", "attack", "pushback", cwd=tmp_path / "elsewhere")
+    before = sys.modules.pop("pushback", None)
+    try:
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(tmp_path)
+            importlib.import_module("pushback")
+        fedguard("new", "attack", "pushback", cwd=tmp_path / "elsewhere")
+    finally:  # what other tests import by this name is not this one
+        del sys.modules["pushback"]
+        if before is not None:
+            sys.modules["pushback"] = before
 
 
 def test_the_data_that_new_writes_are_those_of_the_documents(tmp_path):
