@@ -231,6 +231,22 @@ def test_a_figure_by_its_address(run, page):
     assert next(box for box in test.selectbox if box.label == "Figure").value == "final_accuracy"
 
 
+def test_the_target_of_a_figure_is_set_beside_it_and_stands_in_the_address(run, page):
+    test = page(run, "matrix", figure="rounds_to(0.5)")
+    assert [(one.label, one.value) for one in test.number_input] == [("Target in %", 50)]
+    test.number_input[0].set_value(60.0).run()
+    assert not test.exception
+    assert test.query_params["figure"] == "rounds_to(0.6)"
+    assert "60 % accuracy for good" in test.selectbox[0].options[test.selectbox[0].index]
+    assert not page(run, "matrix", figure="final_accuracy").number_input
+
+
+def test_a_breakdown_of_what_it_took_to_a_target_marks_what_never_got_there(swept):
+    curves = swept.breakdown("clients.malicious", "rounds_to(1.0)")
+    assert {entry.text() for curve in curves.curves for entry in curve.entries} == {">3"}
+    assert {row["censored"] for row in curves.rows()} == {2}
+
+
 def test_matrix_has_one_heatmap_for_each_setting(swept, page):
     test = page(swept, "matrix")
     assert len(test.get("vega_lite_chart")) == 3  # few enough to stand beneath each other
