@@ -56,7 +56,7 @@ class Trouble(PoisonAttack):
         if what == "print":
             print("this must not disturb the protocol")
         if what == "sleep":
-            time.sleep(0.8)
+            time.sleep(0.3)
         if what == "hang":
             Path(os.environ["TROUBLE"]).with_name("hangs").touch()
             time.sleep(600)
