@@ -36,8 +36,9 @@ from fedguard.contracts import (
     ThreatModel,
     Training,
 )
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
-from fedguard.registry import Registry, split_spec
+from fedguard.registry import Registry
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
