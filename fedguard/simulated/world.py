@@ -14,6 +14,21 @@ from fedguard.rng import Rng
 from fedguard.simulated.draws import Draws, normal, uniform
 
 
+def least_seconds(
+    network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
+) -> list[float]:
+    """What each device takes at least from its pull of the model to the arrival of its update, whatever is drawn.
+
+    Where a law draws factors that may come near to 0, nothing is left of what they multiply. Arguments as of `World`.
+    """
+    speeds, link = network.compute, network.link
+    drawn = speeds.spread > 0 or speeds.jitter > 0
+    transfer = 0.0 if link.spread else sum(size / bandwidth for bandwidth in (link.up, link.down) if bandwidth)
+    paces = [min(network.malicious_pace, 1.0) if device in quick else 1.0 for device in range(len(work))]
+    computing = [0.0 if drawn else speeds.seconds * one * pace for one, pace in zip(work, paces, strict=True)]
+    return [2 * link.latency + transfer + seconds for seconds in computing]
+
+
 @dataclass
 class Spent:
     """What the devices have spent so far, all together.
