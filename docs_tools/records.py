@@ -25,7 +25,8 @@ say: those in bold are watched unasked, those without one never; what it takes t
 
 How long a training took to a target accuracy is a figure for any target: `rounds_to(0.9)`, `updates_to(0.9)`, and of
 [simulated time](../simulated_time.md) `seconds_to(0.9)`, `bytes_to(0.9)` and `joules_to(0.9)`. It is read from the stored
-curve, so no target has to be known before a run. It is reached at the first evaluation after which none falls short of it. A seed that
+curve, so no target has to be known before a run. It is reached at the first evaluation after which none falls short of it.
+A seed that
 does not get there is *censored*: what it took in all is a lower bound, a mean over such seeds is written `>12.3` and has
 no interval, an attack under which more seeds are censored is the worse one, and a comparison leaves such a cell out."""
 
