@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Lt
 
@@ -37,12 +37,13 @@ class Speeds:
     """How long devices compute: $seconds * examples * a_i * b_ik * slowness$ for the k-th training of device i.
 
     $ln a_i$ is normal with mean 0 and standard deviation ``spread``, drawn once for each device; $ln b_ik$ with ``jitter``,
-    drawn for each training.
+    drawn for each training; or $b_ik$ is exponential with mean 1.
 
     Args:
         seconds: of an example that is trained on once, on an ordinary device.
         spread: between devices.
-        jitter: between the trainings of one device.
+        jitter: between the trainings of one device, or ``exponential``: the slowest of n then takes $1 + 1/2 + ... + 1/n$ times
+            the mean.
         slow: devices that take longer.
         watts: what a device draws while it computes.
     """
@@ -51,7 +52,7 @@ class Speeds:
 
     seconds: Annotated[float, Ge(0), Le(_MOST)] = 0.001
     spread: Annotated[float, Ge(0), Le(10)] = 0.0
-    jitter: Annotated[float, Ge(0), Le(10)] = 0.0
+    jitter: Annotated[float, Ge(0), Le(10)] | Literal["exponential"] = 0.0
     slow: Slow = field(default_factory=Slow)
     watts: Annotated[float, Ge(0), Le(_MOST)] = 5.0
 
