@@ -72,11 +72,11 @@ class Release:
 #: (round, from 1) -> the devices of a round.
 Chosen = Callable[[int], Sequence[int]]
 
-
 #: Rounds in which nobody may be chosen before a training is given up in which nobody starts together.
 _PATIENCE = 1000
 
-#: Trainings and waits in a row of which no update comes, before a training is given up; and as many more for each device.
+#: Trainings and waits in a row of which no update comes, or updates too many for an aggregate that lacks others, before a
+#: training is given up; and so many more for each device.
 _IN_VAIN, _IN_VAIN_EACH = 100_000, 100
 
 
@@ -104,6 +104,7 @@ class Course:
         self._places: Places | Steps
         self._version = self._round = self._backed_up = self._in_vain = 0
         self._enough = barrier.enough(devices)
+        self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
         self._begun: list[tuple[int, int]] = []
         self._waiting: list[Arrival] = []
         self._held: list[Arrival] = []
@@ -243,6 +244,11 @@ class Course:
         self._in_vain = 0
         second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
         (self._held if second else self._waiting).append(arrival)
+        if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
+                "aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
+            )
 
     def _leave(self, training: Arrival) -> None:
         """A device is gone, and its work with it."""
@@ -259,7 +265,7 @@ class Course:
     def _vain(self) -> None:
         """Something came to nothing: the network lost an update, or a device left or waits."""
         self._in_vain += 1
-        if self._in_vain > _IN_VAIN + _IN_VAIN_EACH * len(self._turns):
+        if self._in_vain > self._patience:
             raise StalledError(
                 f"after {self.now:g} simulated seconds no update comes any more: {len(self._lost)} trainings since the last "
                 f"aggregate were lost on their way, and the devices of {len(self._interrupted)} left before they were done. "

@@ -102,6 +102,24 @@ def test_ranges_that_leave_a_server_without_coordinates_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("system", "more"),
+    [("basgd(buffers=3)", {}), ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": "full"}})],
+)
+def test_malicious_clients_that_answer_in_no_time_do_not_stop_the_clock(system, more):
+    """They alone are at work at time 0, over and over, and nobody else's update ever comes."""
+    clients = {"total": 6, "malicious": 1}
+    network = {"compute": {"seconds": 0.01}, "malicious_pace": 0.0}
+    made, setup = systems.scene(system, clients=clients, attack="sign_flip", network=network, **more)
+    with pytest.raises(
+        PreconditionError, match=r"after 0 simulated seconds .* updates of a few devices wait for those of"
+    ):
+        made.architecture.check(setup)
+    network = {**network, "link": {"latency": 0.01}}
+    made, setup = systems.scene(system, clients=clients, attack="sign_flip", network=network, **more)
+    made.architecture.check(setup)
+
+
+@pytest.mark.parametrize(
     ("network", "refused"),
     [
         # The least of six devices takes 240 examples of a second and two messages of one; five of six are needed.

@@ -142,14 +142,15 @@ class EventServer(Architecture):
     def check(self, setup: Setup) -> None:
         """Rounds that end too early for any device would all be abandoned; and for some aggregates one would wait for ever."""
         barrier = self.barrier(setup.participation)
-        if not barrier.fresh and setup.network is not None and setup.network.loses:
+        least = sorted(least_of(setup))
+        if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
             try:
                 next(course_of(self, setup, world(setup, torch.empty(setup.task.dim))).releases())
             except StalledError as error:
                 raise PreconditionError(f"under {self.name} {error}") from None
         if barrier.deadline is None:
             return
-        seconds = sorted(least_of(setup))[barrier.least - 1]
+        seconds = least[barrier.least - 1]
         if seconds > barrier.deadline * (1 + 1e-9):
             raise PreconditionError(
                 f"each round of {self.name} would be abandoned: it ends after {barrier.deadline:g} s, and needs "
