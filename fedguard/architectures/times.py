@@ -8,19 +8,29 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedguard.contracts import Moment, Network, Setup, Span
-from fedguard.simulated.world import World
+from fedguard.simulated.world import World, least_seconds
 
 
 def world(setup: Setup, model: Tensor) -> World:
     """The devices of a set-up, which send and get vectors like ``model``."""
-    plan = setup.local_plan
     return World(
         setup.network or Network(),
-        [plan.work(size) for size in setup.task.sizes],
+        _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
         setup.malicious if setup.attack else frozenset(),
     )
+
+
+def least_of(setup: Setup) -> list[float]:
+    """What each device of a set-up takes at least for a training, in simulated seconds: see `least_seconds`."""
+    quick = setup.malicious if setup.attack else frozenset()
+    return least_seconds(setup.network or Network(), _work(setup), 4 * setup.task.dim, quick)
+
+
+def _work(setup: Setup) -> list[float]:
+    """Examples that one training of each device passes over."""
+    return [setup.local_plan.work(size) for size in setup.task.sizes]
 
 
 class Rounds:

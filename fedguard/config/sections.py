@@ -274,7 +274,7 @@ class NetworkSection(Section):
     compute: Speeds = Speeds()
     link: Links = Links()
     there: Spec | None = None
-    malicious_pace: Annotated[float, Field(ge=0)] = 1.0
+    malicious_pace: Annotated[float, Field(ge=0, le=1e9)] = 1.0
 
     def network(self, there: Availability) -> Network:
         """The network with the law that ``there`` names."""

@@ -6,7 +6,7 @@ It depends on speeds, links and barriers alone, and not on vectors: so it is tol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -15,6 +15,7 @@ from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.places import Places, Steps
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
 
@@ -71,12 +72,12 @@ class Release:
 #: (round, from 1) -> the devices of a round.
 Chosen = Callable[[int], Sequence[int]]
 
-
 #: Rounds in which nobody may be chosen before a training is given up in which nobody starts together.
 _PATIENCE = 1000
 
-#: Draws of places that are made at once.
-_BLOCK = 1024
+#: Trainings and waits in a row of which no update comes, or updates too many for an aggregate that lacks others, before a
+#: training is given up; and so many more for each device.
+_IN_VAIN, _IN_VAIN_EACH = 100_000, 100
 
 
 class Course:
@@ -100,9 +101,10 @@ class Course:
         self._agenda = Agenda(rng.child("ties"))
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
-        self._places: _Places | _Steps
-        self._version = self._round = self._backed_up = 0
+        self._places: Places | Steps
+        self._version = self._round = self._backed_up = self._in_vain = 0
         self._enough = barrier.enough(devices)
+        self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
         self._begun: list[tuple[int, int]] = []
         self._waiting: list[Arrival] = []
         self._held: list[Arrival] = []
@@ -128,7 +130,7 @@ class Course:
         """The releases, in order, without end.
 
         Raises:
-            StalledError: nothing will ever happen again.
+            StalledError: nothing will ever happen again; or devices start again and again, and no update comes.
         """
         if self._barrier.fresh:
             self._open()
@@ -148,9 +150,9 @@ class Course:
         devices = len(self._turns)
         crew = next((crew for round in range(1, _PATIENCE) if (crew := self._chosen(round))), ())
         if len(crew) == devices:
-            self._places = _Steps(self._barrier, devices)
+            self._places = Steps(self._barrier, devices)
         else:
-            self._places = _Places(set(range(devices)).difference(crew), self._rng)
+            self._places = Places(set(range(devices)).difference(crew), self._rng)
         for device in crew:
             self._enter(device)
 
@@ -192,6 +194,7 @@ class Course:
         now = self.now
         wait = self._world.wait(device, now)
         if wait:
+            self._vain()
             if wait < inf:
                 self._agenda.after(wait, self._start, device, round, rank=Rank.START)
             return
@@ -211,6 +214,7 @@ class Course:
         self._spans.append(Span(device, training.began, self.now, "lost" if lost else "arrived"))
         if lost:
             self._lost.append((device, training.turn))
+            self._vain()
         else:
             self._take(Arrival(device, training.turn, training.version, training.began, self.now))
             if len(self._waiting) >= self._enough and self._barrier.covered(one.device for one in self._waiting):
@@ -237,8 +241,14 @@ class Course:
 
     def _take(self, arrival: Arrival) -> None:
         """Put an update to those of the next aggregate, or hold it for a later one."""
+        self._in_vain = 0
         second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
         (self._held if second else self._waiting).append(arrival)
+        if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
+                "aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
+            )
 
     def _leave(self, training: Arrival) -> None:
         """A device is gone, and its work with it."""
@@ -247,9 +257,20 @@ class Course:
             return
         del self._busy[device]
         self._interrupted.append((device, training.turn))
+        self._vain()
         self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
             self._enter(self._places.left(device))
+
+    def _vain(self) -> None:
+        """Something came to nothing: the network lost an update, or a device left or waits."""
+        self._in_vain += 1
+        if self._in_vain > self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds no update comes any more: {len(self._lost)} trainings since the last "
+                f"aggregate were lost on their way, and the devices of {len(self._interrupted)} left before they were done. "
+                "Let devices be there for longer (network.there), or lower network.compute, network.link or its loss."
+            )
 
     def _close(self, round: int, why: str | None = None) -> None:
         """The deadline of a round, or its end for another reason."""
@@ -276,65 +297,10 @@ class Course:
             )
         )
         self._version += abandoned is None
+        self._in_vain = 0
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
         held, self._held = self._held, []
         for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one
             self._take(arrival)
         if self._barrier.fresh:
             self._open()
-
-
-class _Places:
-    """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle."""
-
-    def __init__(self, idle: Iterable[int], rng: Rng) -> None:
-        self._idle, self._draw = sorted(idle), rng.numpy()
-        self._drawn: list[float] = []
-
-    def sent(self, device: int) -> tuple[int, ...]:
-        """Who starts after this device has sent."""
-        return (self.left(device),)
-
-    def left(self, device: int) -> int:
-        """Who starts after this device has left."""
-        if not self._drawn:
-            self._drawn = self._draw.random(_BLOCK).tolist()
-        idle = self._idle
-        idle.append(device)
-        chosen = int(self._drawn.pop() * len(idle))
-        idle[chosen], idle[-1] = idle[-1], idle[chosen]
-        return idle.pop()
-
-
-class _Steps:
-    """All devices are at work: each goes on by itself, unless it is too far ahead of the slowest."""
-
-    def __init__(self, barrier: Barrier, devices: int) -> None:
-        self._barrier = barrier
-        self._done = [0] * devices
-        #: number of trainings -> how many devices have done so many, and which of them wait for the slowest.
-        self._count = {0: devices}
-        self._parked: dict[int, list[int]] = {}
-        self._slowest = 0
-
-    def sent(self, device: int) -> list[int]:
-        """Who starts after this device has sent."""
-        self._done[device] = done = self._done[device] + 1
-        self._count[done] = self._count.get(done, 0) + 1
-        self._count[done - 1] -= 1
-        go: list[int] = []
-        if not self._count[done - 1]:
-            del self._count[done - 1]
-            if done - 1 == self._slowest:  # this device was the slowest, and alone
-                self._slowest = done
-                free = [one for one in self._parked if self._barrier.may_start(one, done)]
-                go = [waiting for one in free for waiting in self._parked.pop(one)]
-        if self._barrier.may_start(done, self._slowest):
-            go.append(device)
-        else:
-            self._parked.setdefault(done, []).append(device)
-        return go
-
-    def left(self, device: int) -> int:
-        """Who starts after this device has left: itself, for it has not done this training."""
-        return device

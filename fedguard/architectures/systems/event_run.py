@@ -22,9 +22,17 @@ from fedguard.architectures.times import moment, world
 from fedguard.architectures.wire import leave
 from fedguard.contracts import MaskedRound, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.simulated.course import Arrival, Course, Release
+from fedguard.simulated.world import World
 
 if TYPE_CHECKING:
     from fedguard.architectures.systems.event_server import EventServer
+
+
+def course_of(system: EventServer, setup: Setup, world: World) -> Course:
+    """Who trains when, in this world."""
+    barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
+    chosen = partial(system.chosen, setup)
+    return Course(world, barrier, setup.participation.total, chosen, setup.rng.child("course"))
 
 
 class EventRun:
@@ -40,7 +48,7 @@ class EventRun:
         self._trainings = Trainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._states: tuple[State, ...] = ()
-        self._barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
+        self._barrier = system.barrier(setup.participation)
         self._world = world(setup, self._model)
 
     def _in_sessions(self) -> Setup:
@@ -51,9 +59,7 @@ class EventRun:
     def reports(self) -> Iterator[RoundReport]:
         """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
         setup, clients = self._setup, self._setup.participation
-        chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
-        course = Course(self._world, self._barrier, clients.total, chosen, rng)
-        releases, numbers = course.releases(), count(1)
+        releases, numbers = course_of(self._system, setup, self._world).releases(), count(1)
         for round in range(1, setup.training.rounds + 1):
             parts: list[RoundReport] = []
             held, last = 0, False
