@@ -154,7 +154,8 @@ class Classification(Task):
         return self.parts[client]
 
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
-        batches = schedule(plan, self.sizes[client], rng.child("client", client).numpy())
+        draw = rng.child("client", client).numpy()
+        batches = schedule(plan, self.sizes[client], draw, plan.share(client))
         used = dict.fromkeys(batches[batches >= 0].tolist())
         return self.examples(client)[torch.tensor(list(used), dtype=torch.int64)]
 

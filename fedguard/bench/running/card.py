@@ -85,6 +85,9 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "plan": "local training",
         "craft": "update",
         "claim": "claims",
+        "claim_rate": "claims",
+        "claim_availability": "claims",
     }
     kind = type(attack)
-    return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
+    told = [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
+    return list(dict.fromkeys(told))
