@@ -231,6 +231,10 @@ class Course:
         self._busy[device] = training
         self._begun.append((device, turn))
         seconds, arrives = self._world.attempt(device, turn, now)
+        self._ends(training, seconds, arrives)
+
+    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
+        """So many seconds from now its update arrives, or its device leaves."""
         self._agenda.after(seconds, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
 
     def _do(self, fractions: Fractions, device: int) -> None:
@@ -248,7 +252,7 @@ class Course:
             turn, task = (self._round, None) if client == device else (-self._round, client)
             seconds, arrives = self._world.attempt(device, turn, at, task, job.share)
             at += seconds
-            self._agenda.after(at - now, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
+            self._ends(training, at - now, arrives)
             if not arrives:
                 return
             fractions.note(job, seconds)

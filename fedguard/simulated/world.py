@@ -56,7 +56,7 @@ class World:
         if speeds.slow.lasting:
             compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
         compute[sorted(quick)] *= network.malicious_pace
-        self._work = np.asarray(work, np.float64).tolist()
+        self._work: list[float] = np.asarray(work, np.float64).tolist()
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
         self._pace: list[float] = (compute * speeds.seconds).tolist()
         self._up = self._message(link.up, bandwidth)

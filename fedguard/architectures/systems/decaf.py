@@ -28,8 +28,8 @@ class DeCaf(EventServer):
     expected, which trains on them besides its own; where that is below ``least`` too, the device is dropped from the round
     (`fedguard.simulated.fractions`).
 
-    What a client claims is $p_i n_i$ examples, by which `weighted_mean` weighs. The trusted set is one party: what moves is read
-    by the device that it moves to, and a malicious one crafts the update of both. So it is one unit of privacy, too.
+    What a client claims is $p_i n_i$ examples, by which `weighted_mean` weighs. The trusted set is one party: what moves is
+    read by the device that it moves to, and a malicious one crafts the update of both. So it is one unit of privacy, too.
 
     Args:
         deadline: D, simulated seconds from the start of a round.
@@ -39,7 +39,9 @@ class DeCaf(EventServer):
     """
 
     name = "decaf"
-    source = "DeCaf, in overviews of decentralised training: deadlines, fractions, trusted sets; predictions as told here"
+    source = (
+        "DeCaf, in overviews of decentralised training: deadlines, fractions, trusted sets; predictions as told here"
+    )
 
     deadline: PositiveFloat = 10.0
     least: Annotated[Share, Ge(0.001)] = 0.1
