@@ -37,6 +37,7 @@ COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
 IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
+EVERYBODYS = ("tests/data/test_shared_examples.py",)
 SHARES = ("tests/systems/test_decaf.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
@@ -140,6 +141,20 @@ FAULTS = (
         "return max(0, self.setup.told - len(dropped))",
         "return each.told",
         *BUFFERS,
+    ),
+    _row(
+        "public examples that somebody owns, too",
+        "fedguard/tasks/classification.py",
+        "dataset.train[order[root_examples + public :]]",
+        "dataset.train[order[root_examples:]]",
+        *EVERYBODYS,
+    ),
+    _row(
+        "public examples that are no part of a cell",
+        "fedguard/config/cells.py",
+        '**({"shared": config.task.shared} if config.task.shared else {}),',
+        "",
+        *EVERYBODYS,
     ),
     _row(
         "a share of the work without the time of messages",

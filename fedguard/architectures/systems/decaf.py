@@ -44,7 +44,7 @@ class DeCaf(EventServer):
     )
 
     deadline: PositiveFloat = 10.0
-    least: Annotated[Share, Ge(0.001)] = 0.1
+    least: Share = 0.1
     trusted: PositiveInt = 1
     history: Annotated[int, Ge(1), Le(1000)] = 5
 
