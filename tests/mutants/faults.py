@@ -37,6 +37,7 @@ COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
 IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
+OWLS = ("tests/simulated/test_night_owls.py",)
 EVERYBODYS = ("tests/data/test_shared_examples.py",)
 SHARES = ("tests/systems/test_decaf.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
@@ -141,6 +142,20 @@ FAULTS = (
         "return max(0, self.setup.told - len(dropped))",
         "return each.told",
         *BUFFERS,
+    ),
+    _row(
+        "owls that come with the others",
+        "fedguard/simulated/availability/day_and_night.py",
+        "+= _DAY / 2",
+        "+= _DAY",
+        *OWLS,
+    ),
+    _row(
+        "classes in no order",
+        "fedguard/tasks/partitions/label_ordered.py",
+        'rest[np.argsort(labels[rest], kind="stable")]',
+        "rest",
+        *OWLS,
     ),
     _row(
         "public examples that somebody owns, too",
