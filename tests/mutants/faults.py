@@ -37,6 +37,7 @@ COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
 IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
+PROXIES = ("tests/test_tuned_on_proxy.py",)
 OWLS = ("tests/simulated/test_night_owls.py",)
 EVERYBODYS = ("tests/data/test_shared_examples.py",)
 SHARES = ("tests/systems/test_decaf.py",)
@@ -142,6 +143,20 @@ FAULTS = (
         "return max(0, self.setup.told - len(dropped))",
         "return each.told",
         *BUFFERS,
+    ),
+    _row(
+        "a regret that has seen what it is judged by",
+        "fedguard/bench/tuning/proxy.py",
+        "fsum(values) - values[seed]",
+        "fsum(values)",
+        *PROXIES,
+    ),
+    _row(
+        "a proxy that is reported on, too",
+        "fedguard/bench/tuning/tune.py",
+        "            tuning = on_proxy(tuning, proxy)\n",
+        "            document = tuning = on_proxy(tuning, proxy)\n",
+        *PROXIES,
     ),
     _row(
         "owls that come with the others",
