@@ -28,6 +28,7 @@ CATALOGUE = {
     "one_range": "fedguard.attacks.poisoning.one_range:OneRange",
     "held_back": "fedguard.attacks.poisoning.held_back:HeldBack",
     "inflated_samples": "fedguard.attacks.poisoning.inflated_samples:InflatedSamples",
+    "overstated_rate": "fedguard.attacks.poisoning.overstated_rate:OverstatedRate",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",
     "random_update": "fedguard.attacks.poisoning.random_update:RandomUpdate",

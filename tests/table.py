@@ -165,6 +165,7 @@ ATTACKS = [
     Attack("held_back"),
     Attack("held_back", {"memory": 2}),
     Attack("inflated_samples"),
+    Attack("overstated_rate"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),

@@ -14,7 +14,7 @@ from tests.systems.scenes import cell, reports, settings
 EVENTUAL = "parameter_server(consistency='eventual')"
 BOUNDED = "parameter_server(consistency='bounded')"
 ALONE = ("fedasync", "fedbuff", "basgd", EVENTUAL, BOUNDED)
-TOGETHER = ("parameter_server", "google", "mapreduce", "fate")
+TOGETHER = ("parameter_server", "google", "decaf", "mapreduce", "fate")
 
 MASKED = {"protocol": {"secure_aggregation": "full"}}
 NOISE = {

@@ -32,7 +32,8 @@ def course_of(system: EventServer, setup: Setup, world: World) -> Course:
     """Who trains when, in this world."""
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
-    return Course(world, barrier, setup.participation.total, chosen, setup.rng.child("course"))
+    fractions = system.fractions(setup, world)
+    return Course(world, barrier, setup.participation.total, chosen, setup.rng.child("course"), fractions)
 
 
 class EventRun:
@@ -79,7 +80,8 @@ class EventRun:
             last: whether it is the last of its round.
         """
         setup, system, model = self._setup, self._system, self._model
-        self._trainings.begin(release.begun, model)
+        began = dict(zip(release.begun, release.jobs, strict=True)) if release.jobs else {}
+        self._trainings.begin(release.begun, model, {key: job.share for key, job in began.items() if job.share < 1})
         self._trainings.drop((*release.late, *release.interrupted))
         acting = setup.acting(round)
         remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
@@ -119,8 +121,8 @@ class EventRun:
         """What arrived, with the malicious clients' rows together."""
         setup, model, clients = self._setup, self._model, self._clients
         arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
-        honest = [one for one in arrivals if one.device not in acting]
-        malicious = [one for one in arrivals if one.device in acting]
+        honest = [one for one in arrivals if one.by not in acting]
+        malicious = [one for one in arrivals if one.by in acting]
         if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
             honest, malicious = malicious, []
         pushes = {one: self._push(one, release) for one in arrivals}
@@ -133,7 +135,7 @@ class EventRun:
         rows = torch.empty(len(honest) + len(malicious), len(model))
         devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
         sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
-        self._train(honest, acting, sides.honest_rows)
+        self._train(honest, {*acting, *sides.malicious}, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)
@@ -147,7 +149,8 @@ class EventRun:
 
     def _push(self, one: Arrival, release: Release) -> Push:
         age = release.version - one.version
-        return Push(age, one.at, self._system.weight(age), self._trainings.start((one.device, one.turn)))
+        start, claimed = self._trainings.start((one.device, one.turn)), one.job.claimed if one.job else 1.0
+        return Push(age, one.at, self._system.weight(age), start, claimed)
 
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
@@ -165,7 +168,8 @@ class EventRun:
         if sides.honest:
             self._clients.craft(self._model, number, sides, known, measure=due)
             return
-        others, all_of_them = tuple(sorted(self._last)), tuple(sorted(acting))
+        all_of_them = tuple(sorted({*acting, *sides.malicious}))
+        others = tuple(sorted(self._last.keys() - all_of_them))
         cut = len(others)
         rows = torch.empty(cut + len(all_of_them), len(self._model))
         rows[:cut] = torch.stack([self._last[client] for client in others])

@@ -27,6 +27,8 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, PreconditionError, StalledError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.fractions import Fractions
+from fedguard.simulated.world import World
 
 
 class EventServer(Architecture):
@@ -68,6 +70,10 @@ class EventServer(Architecture):
     def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
         """What the server takes for updates of ``model``: float32 ``[n, d]``, of updates of ``starts``, ``[n, d]`` both."""
         return updates
+
+    def fractions(self, setup: Setup, world: World) -> Fractions | None:
+        """Who trains whose examples and what share of them; None where each trains all of its own."""
+        return None
 
     def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """What malicious clients who see all honest updates know of the states of the rule."""
