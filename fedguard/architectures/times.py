@@ -12,11 +12,17 @@ from fedguard.simulated.world import World
 
 
 def world(setup: Setup, model: Tensor) -> World:
-    """The devices of a set-up, which send and get vectors like ``model``."""
-    plan = setup.local_plan
+    """The devices of a set-up, which send and get vectors like ``model``.
+
+    Where times decide who meets whom, and noise hides the clients' examples, each training takes as long as that of a client
+    with the mean number of examples: else times would tell how many it has.
+    """
+    plan, sizes = setup.local_plan, setup.task.sizes
+    if setup.meeting is not None and setup.protocol.private:
+        sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
     return World(
         setup.network or Network(),
-        [plan.work(size) for size in setup.task.sizes],
+        [plan.work(size) for size in sizes],
         model.element_size() * len(model),
         setup.rng.child("network"),
         setup.malicious if setup.attack else frozenset(),

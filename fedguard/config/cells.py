@@ -24,6 +24,7 @@ from fedguard.contracts import (
     Federation,
     InferenceAttack,
     Masking,
+    Meeting,
     Model,
     Network,
     Noise,
@@ -147,6 +148,11 @@ class Cell:
         return self.config.clients.participation
 
     @property
+    def meeting(self) -> Meeting | None:
+        """How updates meet in simulated time; None in rounds of those who are chosen."""
+        return self.architecture.meeting(self.participation, self.training.rounds)
+
+    @property
     def noise(self) -> Noise:
         return self.protocol.privacy
 
@@ -158,7 +164,9 @@ class Cell:
     @property
     def federation(self) -> Federation:
         """Who trains how under this protocol, with nobody malicious; where it may run, as the architecture has them meet."""
-        whole = Federation(protocol=self.protocol, clients=self.participation, training=self.training)
+        whole = Federation(
+            protocol=self.protocol, clients=self.participation, training=self.training, meeting=self.meeting
+        )
         return whole if self.verdict.reasons else self.architecture.sessions(whole)
 
     @property
@@ -230,6 +238,7 @@ class Cell:
             adversary=self.adversary,
             inference=self.inference,
             network=self.network,
+            meeting=self.meeting,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (

@@ -66,6 +66,7 @@ from fedguard.contracts.network import Links, Network, Slow, Speeds
 from fedguard.contracts.noise import (
     Combination,
     Federation,
+    Meeting,
     Noise,
     NoNoise,
     ServerNoise,
@@ -158,6 +159,7 @@ __all__ = [
     "FedOpt",
     "FederatedAlgorithm",
     "Federation",
+    "Meeting",
     "FixedPoint",
     "Fraction",
     "Gram",

@@ -38,12 +38,26 @@ Carried = TypeVar("Carried", bound="ServerState")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """How updates meet where who takes part follows from simulated time: so no sampling hides anybody.
+
+    Attributes:
+        updates: of one aggregate, as planned: what a noisy sum of them is divided by.
+        most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
+    """
+
+    updates: int
+    most: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Federation:
     """Who trains how, and what stands between them and the server.
 
     Args:
         malicious: number of malicious clients, who add no noise.
         attack_sees: what they see.
+        meeting: how updates meet in simulated time; None in rounds of those who are chosen.
     """
 
     protocol: Protocol
@@ -51,6 +65,7 @@ class Federation:
     training: Training
     malicious: int = 0
     attack_sees: Sight = Sight.NOTHING
+    meeting: Meeting | None = None
 
     @property
     def size(self) -> SessionSize:
@@ -111,11 +126,14 @@ class ServerNoise(ABC, Generic[Carried]):
         """Before the first round."""
 
     @abstractmethod
-    def release(self, updates: Tensor, state: Carried, rng: Rng) -> tuple[Tensor, Carried]:
+    def release(
+        self, updates: Tensor, state: Carried, rng: Rng, weights: Tensor | None = None
+    ) -> tuple[Tensor, Carried]:
         """The noisy aggregate of a round (float32 ``[d]``), and what is carried on.
 
         Args:
             updates: float32 ``[n, d]``, finite; n may be 0.
+            weights: float32 ``[n]``, public: what each counts for, once it is clipped; None for 1 each.
         """
 
 

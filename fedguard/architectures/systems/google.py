@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Federation, Participation, PositiveFloat, Setup, Share
+from fedguard.contracts import Combination, Federation, Meeting, Participation, PositiveFloat, Setup, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.pace import Pace
@@ -61,6 +61,10 @@ class Google(EventServer):
 
     def updates(self, clients: Participation) -> int:
         return clients.expected
+
+    def meeting(self, clients: Participation, rounds: int) -> Meeting:
+        """A device is in a round once, however many are asked."""
+        return Meeting(updates=clients.expected, most=rounds)
 
     def _least(self, goal: int) -> int:
         return max(1, math.ceil(self.least * goal - 1e-9))
