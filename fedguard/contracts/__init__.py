@@ -66,7 +66,6 @@ from fedguard.contracts.network import Links, Network, Slow, Speeds
 from fedguard.contracts.noise import (
     Combination,
     Federation,
-    Meeting,
     Noise,
     NoNoise,
     ServerNoise,
@@ -74,7 +73,7 @@ from fedguard.contracts.noise import (
     Spent,
     SumNoise,
 )
-from fedguard.contracts.participation import Participation, Stay
+from fedguard.contracts.participation import Meeting, Participation, Stay
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -159,7 +158,6 @@ __all__ = [
     "FedOpt",
     "FederatedAlgorithm",
     "Federation",
-    "Meeting",
     "FixedPoint",
     "Fraction",
     "Gram",
@@ -174,6 +172,7 @@ __all__ = [
     "MaskedRound",
     "Masking",
     "MatrixRule",
+    "Meeting",
     "Membership",
     "Mixing",
     "Model",

@@ -13,8 +13,8 @@ from torch import Tensor
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
 from fedguard.contracts.network import Network
-from fedguard.contracts.noise import Combination, Federation, Meeting
-from fedguard.contracts.participation import Participation
+from fedguard.contracts.noise import Combination, Federation
+from fedguard.contracts.participation import Meeting, Participation
 from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.returned import broken, returned
 from fedguard.contracts.rules import Pipeline

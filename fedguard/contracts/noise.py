@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedguard.contracts.attacks import Ensemble, PoisonAttack
     from fedguard.contracts.inference import InferenceAttack
     from fedguard.contracts.network import Network
-    from fedguard.contracts.participation import Participation
+    from fedguard.contracts.participation import Meeting, Participation
     from fedguard.contracts.protocol import Protocol, SessionSize
     from fedguard.contracts.rules import Pipeline
     from fedguard.contracts.tasks import Data, Model
@@ -35,19 +35,6 @@ if TYPE_CHECKING:
 
 #: What a server carries from round to round.
 Carried = TypeVar("Carried", bound="ServerState")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meeting:
-    """How updates meet where who takes part follows from simulated time: so no sampling hides anybody.
-
-    Attributes:
-        updates: of one aggregate, as planned: what a noisy sum of them is divided by.
-        most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
-    """
-
-    updates: int
-    most: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

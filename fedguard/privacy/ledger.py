@@ -37,7 +37,7 @@ PUBLIC_TIMES = (
 
 
 def trainings(reports: Sequence[RoundReport]) -> Counter[int]:
-    """For each client, how many of its trainings have ended: arrived, late, lost or interrupted, for somebody may have seen it."""
+    """For each client, how many of its trainings have ended: whatever became of them, since somebody may have seen them."""
     moments = [one.moment for one in reports if one.moment is not None]
     return Counter(span.client for moment in moments for span in moment.spans)
 
@@ -70,6 +70,11 @@ def spread(counts: Mapping[int, float], clients: Collection[int]) -> dict[str, A
     return {"least": min(values, default=0), "median": median(values) if values else 0, "most": max(values, default=0)}
 
 
+def finite(epsilon: float) -> float | None:
+    """For a record: None for no guarantee."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
 def moved_event(noise_multiplier: float, shift: float, assumptions: tuple[str, ...]) -> Event:
     """All noisy sums of a training in simulated time, which one client moves by ``shift`` clips together.
 
@@ -87,7 +92,7 @@ def moved_event(noise_multiplier: float, shift: float, assumptions: tuple[str, .
         assumptions=(
             *assumptions,
             PUBLIC_TIMES,
-            f"a client moves all sums together by at most {shift:.6g} C, against noise of {noise_multiplier:.6g} C on each: its "
-            "updates in one sum add up by their weights",
+            f"a client moves all sums together by at most {shift:.6g} C, against noise of {noise_multiplier:.6g} C on each: "
+            "its updates in one sum add up by their weights",
         ),
     )

@@ -37,6 +37,7 @@ COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
 IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
+PRIVATE_IN_TIME = ("tests/systems/test_privacy_in_time.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
@@ -555,5 +556,62 @@ FAULTS = (
         "named = there.spec() if there.fields() else there.name",
         "named = there.name",
         *THERE,
+    ),
+    # --- privacy in simulated time
+    _row(
+        "first K of N that claim the amplification of a draw",
+        "fedguard/privacy/kinds/client.py",
+        "        if federation.meeting is not None:\n            return self._counted(federation, private, reports, facts)\n",
+        "",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "two updates in one buffer that count as one",
+        "fedguard/architectures/systems/event_run.py",
+        "weights[one.device] = weights.get(one.device, 0.0) + weight",
+        "weights[one.device] = weight",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "two updates in one buffer that count as if in two",
+        "fedguard/privacy/ledger.py",
+        "squares.get(client, 0.0) + weight**2",
+        "squares.get(client, 0.0) + weight",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "the median client's epsilon for the worst one's",
+        "fedguard/privacy/kinds/client.py",
+        'epsilon = each.get("most")',
+        'epsilon = each.get("median")',
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "old updates that weigh more than the ledger says",
+        "fedguard/architectures/systems/event_run.py",
+        "weights = torch.tensor([push.scale for push in received.truth.pushes])",
+        "weights = torch.ones(len(received.truth.pushes))",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "trainings whose update the network lost, and that nobody counts",
+        "fedguard/privacy/ledger.py",
+        "for span in moment.spans)",
+        'for span in moment.spans if span.fate != "lost")',
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "times that tell how many examples a client has",
+        "fedguard/architectures/times.py",
+        "if setup.meeting is not None and setup.protocol.private:",
+        "if setup.meeting is not None and setup.protocol.masked:",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "a server that hides who comes by a draw, and loses who is slow",
+        "fedguard/architectures/server.py",
+        "if cell.network is not None and cell.network.loses:",
+        "if cell.network is not None and cell.network.loses and not cell.protocol.private:",
+        *PRIVATE_IN_TIME,
     ),
 )

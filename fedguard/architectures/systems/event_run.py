@@ -103,7 +103,7 @@ class EventRun:
         return found if clip is None else replace(found, clip=clip, moment=self._weighed(found, release))
 
     def _aggregate(self, received: Received, number: int) -> Aggregate | str:
-        """The rule's, or what a server that is trusted to add noise publishes: the noisy sum of clipped and weighted updates."""
+        """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
         if self._private is None or self._noise is None:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
         setup, system = self._setup, self._system

@@ -136,8 +136,8 @@ class EventServer(Architecture):
             )
         if noise.unit == "client" and noise.added_by == "client":
             yield (
-                f"the clients' shares of the noise are planned for one sum a round of clients that are chosen for it, and under "
-                f"{name} sums follow from speeds. Use privacy: {{kind: record}}, or server."
+                "the clients' shares of the noise are planned for one sum a round of clients that are chosen for it, and "
+                f"under {name} sums follow from speeds. Use privacy: {{kind: record}}, or server."
             )
         if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
             yield (

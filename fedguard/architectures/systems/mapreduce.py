@@ -80,8 +80,8 @@ class MapReduce(EventServer):
             )
         if self.backup and cell.protocol.private:
             yield (
-                "a backup task of mapreduce trains on a client's examples on another device: what is hidden lies with two, and is "
-                "released twice. Leave out backup, or privacy."
+                "a backup task of mapreduce trains on a client's examples on another device: what is hidden lies with two, and "
+                "is released twice. Leave out backup, or privacy."
             )
         if cell.protocol.masked:
             yield (

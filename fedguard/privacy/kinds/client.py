@@ -14,8 +14,8 @@ from fedguard.contracts import (
     Check,
     Combination,
     Federation,
-    Meeting,
     Lab,
+    Meeting,
     Noise,
     Participation,
     RoundReport,
@@ -29,7 +29,7 @@ from fedguard.privacy.audit.subjects import CentralLevel
 from fedguard.privacy.audit.watching import watched_server
 from fedguard.privacy.central import AdaptiveClip, CentralDP, schedule, sensitivity_over
 from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
-from fedguard.privacy.ledger import honest, shifts, spread, sums_with
+from fedguard.privacy.ledger import finite, honest, shifts, spread, sums_with
 from fedguard.privacy.planned import least_noise
 
 #: An audit on canaries takes at most so many rounds.
@@ -171,14 +171,16 @@ class ClientNoise(Noise):
     ) -> Spent:
         """By what each honest client released as it ran, the worst of them counting."""
         clients, moved = honest(reports, federation.clients.total), shifts(reports)
-        worst = max((moved.get(client, 0.0) for client in clients), default=0.0)
+        shift = spread(moved, clients)
+        each = {which: private.spent_moving(one, self.delta) for which, one in shift.items() if one}
         ledger = {
             "counted": "as it ran",
             "clients": len(clients),
             "releases": spread(sums_with(reports), clients),
-            "shift": spread(moved, clients),
+            "shift": shift,
+            "epsilon": {which: finite(each[which].value) if which in each else 0.0 for which in shift},
         }
-        epsilon = private.spent_moving(worst, self.delta) if worst else None
+        epsilon = each.get("most")
         return Spent(epsilon=epsilon, why=_told_by_colluders(federation), facts={**facts, "ledger": ledger})
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
@@ -200,9 +202,7 @@ class ClientNoise(Noise):
 
 
 @lru_cache(maxsize=64)
-def central(
-    noise: ClientNoise, clients: Participation, rounds: int, meeting: Meeting | None = None
-) -> CentralDP:
+def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Meeting | None = None) -> CentralDP:
     """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
 
     In simulated time that is for a client in as many sums as the plan allows, at weight 1, one update in each.

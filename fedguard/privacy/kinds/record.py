@@ -145,7 +145,10 @@ class RecordNoise(Noise):
 
     def in_words(self, federation: Federation) -> str:
         training = federation.training
-        private, steps = dp_sgd(self, training, federation.clients, federation.meeting), steps_in_a_round(self, training)
+        private, steps = (
+            dp_sgd(self, training, federation.clients, federation.meeting),
+            steps_in_a_round(self, training),
+        )
         levels = [f"z = {z:.4g} and clip {clip:g}" for clip, z in private.levels]
         return (
             f"Privacy, record: each client trains by DP-SGD, {steps} steps a round on each example with q = "
@@ -214,9 +217,7 @@ class RecordNoise(Noise):
 
 
 @lru_cache(maxsize=64)
-def dp_sgd(
-    noise: RecordNoise, training: Training, clients: Participation, meeting: Meeting | None = None
-) -> DPSGD:
+def dp_sgd(noise: RecordNoise, training: Training, clients: Participation, meeting: Meeting | None = None) -> DPSGD:
     """The clip and the noise of each level; where an epsilon is asked for, the least noise that keeps it.
 
     Raises:
