@@ -557,6 +557,20 @@ FAULTS = (
         "named = there.name",
         *THERE,
     ),
+    _row(
+        "a clip that grows with age",
+        "defenses/mixing/staleness_clipping.py",
+        "** -self.slope",
+        "** self.slope",
+        "tests/systems/test_staleness_clipping.py",
+    ),
+    _row(
+        "lengths that are clipped after they were scaled for their age",
+        "defenses/mixing/staleness_clipping.py",
+        "lengths = gram.norms() / context.scale",
+        "lengths = gram.norms()",
+        "tests/systems/test_staleness_clipping.py",
+    ),
     # --- privacy in simulated time
     _row(
         "first K of N that claim the amplification of a draw",
