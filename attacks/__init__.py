@@ -28,6 +28,8 @@ CATALOGUE = {
     "one_range": "fedguard.attacks.poisoning.one_range:OneRange",
     "held_back": "fedguard.attacks.poisoning.held_back:HeldBack",
     "inflated_samples": "fedguard.attacks.poisoning.inflated_samples:InflatedSamples",
+    "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
+    "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",
     "random_update": "fedguard.attacks.poisoning.random_update:RandomUpdate",

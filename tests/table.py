@@ -167,6 +167,8 @@ ATTACKS = [
     Attack("held_back"),
     Attack("held_back", {"memory": 2}),
     Attack("inflated_samples"),
+    Attack("early_check_in"),
+    Attack("no_show"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),

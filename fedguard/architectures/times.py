@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
 from torch import Tensor
 
 from fedguard.contracts import Moment, Network, Setup, Span
+from fedguard.contracts.returned import broken, returned
+from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.world import World
 
 
@@ -27,6 +30,21 @@ def world(setup: Setup, model: Tensor) -> World:
         setup.rng.child("network"),
         setup.malicious if setup.attack else frozenset(),
     )
+
+
+def lies_of(setup: Setup) -> Lies:
+    """What the malicious clients of a set-up say of when they are there, in the rounds in which they act."""
+    attack = setup.attack
+    if attack is None:
+        return HONEST
+
+    def checks_in(told: float) -> float:
+        seconds = float(returned(attack, "checks_in", attack.checks_in(told), (int, float)))
+        if not 0 <= seconds < math.inf:
+            raise broken(attack, f"checks_in: expected seconds, 0 or more; got {seconds}")
+        return seconds
+
+    return Lies(acting=setup.acting, checks_in=checks_in, reports=returned(attack, "reports", attack.reports(), bool))
 
 
 class Rounds:

@@ -44,6 +44,12 @@ from fedguard.visibility import Verdict, exposed, judge, judge_inference
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
 RESULTS_VERSION = 4
 
+#: What malicious clients may say of themselves, by the method of an attack: what it is about, and who goes by it.
+LIES = {
+    "checks_in": ("when its devices check in", "google with selection and check_ins"),
+    "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
+}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -251,6 +257,7 @@ class Cell:
                 f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
                 "Use model_replacement, which boosts the update itself."
             )
+        yield from self._unheard_lies()
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
             yield (
@@ -259,6 +266,15 @@ class Cell:
             )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)
+
+    def _unheard_lies(self) -> Iterator[str]:
+        """What an attack says of its clients, and nobody asks."""
+        for method, (what, where) in LIES.items():
+            lies = self.attack is not None and getattr(type(self.attack), method) is not getattr(PoisonAttack, method)
+            if self.attack is not None and lies and method not in self.architecture.believes:
+                yield (
+                    f"{self.attack.name} lies about {what}, and {self.architecture.name} does not go by that here. Use {where}."
+                )
 
     @property
     def trusted_server(self) -> bool:

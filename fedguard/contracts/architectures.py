@@ -320,6 +320,8 @@ class Architecture(Algorithm):
     kind: ClassVar[str] = "architecture"
     #: Whether who trains when follows from simulated time.
     in_time: ClassVar[bool] = False
+    #: What it asks devices and takes their word for: methods of an attack that may lie, such as ``checks_in``.
+    believes: frozenset[str] = frozenset()
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
 

@@ -37,6 +37,7 @@ COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
 IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
+LIES = ("tests/systems/test_lies.py",)
 PRIVATE_IN_TIME = ("tests/systems/test_privacy_in_time.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
@@ -570,6 +571,27 @@ FAULTS = (
         "lengths = gram.norms() / context.scale",
         "lengths = gram.norms()",
         "tests/systems/test_staleness_clipping.py",
+    ),
+    _row(
+        "devices that check in as they were told, whatever they say",
+        "fedguard/simulated/selectors.py",
+        "comes = self._lies.comes_in(device, round, self._comes_in(device))",
+        "comes = self._comes_in(device)",
+        *LIES,
+    ),
+    _row(
+        "a server that does not wait for who never reports",
+        "fedguard/simulated/course.py",
+        "        if away:\n            return\n",
+        "        if away:\n            del self._busy[device]\n            self._enough = min(self._enough, len(self._busy))\n            return\n",
+        *LIES,
+    ),
+    _row(
+        "malicious clients that lie before they act",
+        "fedguard/architectures/times.py",
+        "Lies(acting=setup.acting,",
+        "Lies(acting=lambda round: setup.malicious,",
+        *LIES,
     ),
     # --- privacy in simulated time
     _row(

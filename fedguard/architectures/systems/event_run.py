@@ -18,7 +18,7 @@ from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
 from fedguard.architectures.rule_context import KnownToColluders, clipping
 from fedguard.architectures.systems.trainings import Trainings
-from fedguard.architectures.times import moment, world
+from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.wire import leave
 from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.simulated.course import Arrival, Course, Release
@@ -54,7 +54,7 @@ class EventRun:
         """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
         setup, clients = self._setup, self._setup.participation
         chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
-        course = Course(self._world, self._barrier, clients.total, chosen, rng)
+        course = Course(self._world, self._barrier, clients.total, chosen, rng, lies_of(setup))
         releases, numbers = course.releases(), count(1)
         for round in range(1, setup.training.rounds + 1):
             parts: list[RoundReport] = []

@@ -55,6 +55,11 @@ class Google(EventServer):
     selection: PositiveFloat | None = None
     check_ins: PositiveFloat | None = None
 
+    @property
+    def believes(self) -> frozenset[str]:  # type: ignore[override]
+        """That who is asked will report; and where devices are told when to check in, that those who come were."""
+        return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
+
     def barrier(self, clients: Participation) -> Barrier:
         together = k_of_n(clients.expected, self.window, self._least(clients.expected))
         return replace(together, selection=self._selection(clients))

@@ -85,6 +85,8 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "plan": "local training",
         "craft": "update",
         "claim": "claims",
+        "checks_in": "check-ins",
+        "reports": "promises",
     }
     kind = type(attack)
     return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
