@@ -637,6 +637,13 @@ FAULTS = (
         *PRIVATE_IN_TIME,
     ),
     _row(
+        "shared noise in buffers that counts rounds and not sums",
+        "fedguard/privacy/kinds/distributed.py",
+        "share.spent([min(contributors)] * most)",
+        "share.spent(list(contributors))",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
         "times that tell how many examples a client has",
         "fedguard/architectures/times.py",
         "if setup.meeting is not None and setup.protocol.private:",

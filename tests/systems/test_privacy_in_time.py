@@ -13,10 +13,11 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from fedguard.bench.running.protocol import privacy_spent
-from fedguard.contracts import Moment, RoundReport, Span
+from fedguard.contracts import Meeting, Moment, Participation, RoundReport, Span, Training
 from fedguard.privacy.accounting import RDPAccountant
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.gaussian import epsilon, gaussian_event
+from fedguard.privacy.kinds import record
 from fedguard.privacy.ledger import moved_event, shifts, trainings
 from fedguard.rng import Rng
 from fedguard.simulated.course import Course
@@ -198,6 +199,31 @@ def test_late_lost_and_interrupted_trainings_count():
     assert trainings([dataclasses.replace(one, moment=dataclasses.replace(one.moment, spans=tuple(fates)))]) == {0: 4}
 
 
+# Noise that clients share out below masks.
+
+SHARED = {"kind": "distributed", "noise_multiplier": Z, "clip": 0.5, "delta": DELTA}
+MASKED = {"protocol": {"secure_aggregation": "full", "privacy": SHARED}}
+
+
+def test_shared_noise_where_all_are_equally_fast_proves_what_it_does_under_server():
+    short = {**MASKED, "training": {"rounds": 2}, "network": EVEN}
+    _, _, models, ours = trained("parameter_server", **short)
+    _, _, theirs, rounds = trained("server", **short)
+    assert ours["epsilon"] == rounds["epsilon"] and ours["ledger"]["releases"] == {"least": 2, "median": 2, "most": 2}
+    assert torch.equal(models[-1].model, theirs[-1].model)
+
+
+def test_shared_noise_in_buffers_counts_the_sums_that_hold_a_client():
+    made, setup, reports, found = trained("fedbuff(buffer=4)", **MASKED, network=UNEVEN, training={"rounds": 2})
+    sums = Counter(client for one in reports for client in one.clients)  # nobody is twice in a session
+    most = max(sums.values())
+    assert most < sum(one.moment.releases for one in reports) or min(sums.values()) < most
+    share = made.noise._share(made.architecture.sessions(setup.federation), setup.task.dim)
+    assert found["contributors"] == 4 == found["expected_contributors"]
+    assert found["epsilon"] == share.spent([4] * most).value > exact(math.sqrt(most) / Z) - 1e-9
+    assert found["ledger"]["releases"]["most"] == most and found["assumptions"][-2].startswith("who sends when")
+
+
 # Over-selection, and the first K of N: who is quick is in each round, whatever the share of a round.
 
 FIRST = {
@@ -248,7 +274,7 @@ def test_server_claims_a_draw_only_where_times_decide_nothing():
         ("parameter_server", "client"),
         ("google(over=1.5)", "client"),
         ("parameter_server(consistency='bounded', tau=2)", "client"),
-        ("parameter_server(consistency='bounded', tau=2)", "record"),
+        pytest.param("parameter_server(consistency='bounded', tau=2)", "record", marks=pytest.mark.slow),
     ],
 )
 def test_noise_from_an_epsilon_is_enough_for_as_many_releases_as_the_plan_allows(system, kind):
@@ -264,6 +290,18 @@ def test_noise_from_an_epsilon_is_enough_for_as_many_releases_as_the_plan_allows
     assert found["ledger"]["releases"]["most"] <= most and found["epsilon"] <= 3.0
     if kind == "client":
         assert f"At most {most} updates of a client count" in made.noise.in_words(made.federation)
+
+
+def test_the_steps_of_a_client_are_planned_for_as_many_trainings_as_it_may_release(monkeypatch):
+    asked = []
+    monkeypatch.setattr(record, "least_noise", lambda **given: asked.append(given["steps"]) or 1.0)
+    plan, noise = (
+        Training(local_steps=2),
+        record.RecordNoise(epsilon=3.25, **{k: v for k, v in OWN.items() if k != "kind"}),
+    )
+    for most in (4, 7):
+        record.dp_sgd(noise, plan, Participation(total=6), Meeting(updates=1, most=most))
+    assert asked == [2 * 4, 2 * 7]
 
 
 def test_malicious_clients_who_see_the_honest_updates_leave_no_guarantee_and_others_do():

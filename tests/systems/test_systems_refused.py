@@ -23,12 +23,6 @@ NOISE = {
 }
 STEPS = {"local_steps": 2}
 AT_SERVER = {"protocol": {"privacy": {"kind": "client", "noise_multiplier": 1.0, "delta": 1e-3}}}
-SHARED = {
-    "protocol": {
-        "secure_aggregation": "full",
-        "privacy": {"kind": "distributed", "noise_multiplier": 1.0, "delta": 1e-3},
-    }
-}
 OWN = {"kind": "record", "sample_rate": 0.1, "clip": 1.0}
 LEVELS = {
     "protocol": {"privacy": {**OWN, "levels": [{"noise_multiplier": 1.0}, {"noise_multiplier": 2.0}]}},
@@ -53,7 +47,7 @@ REFUSED = [
     ("parameter_server(ranges=2)", AT_SERVER, "clips an update by its whole length", "Set ranges=1, or privacy: {kind: record}."),
     ("fate", NOISE, "reads each party's number of examples, which no noise hides", "Use server."),
     ("mapreduce(backup=0.2)", NOISE, "what is hidden lies with two", "Leave out backup, or privacy."),
-    *((system, SHARED, "are planned for one sum a round of clients that are chosen for it", "or server.") for system in ("fedbuff(buffer=5)", "google(over=1.0)", "parameter_server")),
+    ("fedbuff(buffer=5)", {"protocol": {**MASKED["protocol"], "privacy": {"kind": "distributed", "noise_multiplier": 2.0, "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often", "Set privacy.noise_multiplier"),
     *(
         (system, {"protocol": {"privacy": {"kind": "client", "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often a quick client sends here", "Set privacy.noise_multiplier")
         for system in ("fedbuff", "fedasync", EVENTUAL)

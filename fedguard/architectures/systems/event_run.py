@@ -100,7 +100,9 @@ class EventRun:
                 vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
         found = self._report(release, round, sent, received, result, due)
-        return found if clip is None else replace(found, clip=clip, moment=self._weighed(found, release))
+        if clip is not None:
+            found = replace(found, clip=clip)
+        return replace(found, moment=self._weighed(found, release))
 
     def _aggregate(self, received: Received, number: int) -> Aggregate | str:
         """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
@@ -117,12 +119,17 @@ class EventRun:
         return Aggregate(vector, None, ())
 
     def _weighed(self, found: RoundReport, release: Release) -> Moment | None:
-        """The moment, with what each client's updates weigh in the noisy sum; who is silent or not finite counts, too."""
+        """The moment, with what each client's updates weigh in the noisy sum; who is silent or not finite counts, too.
+
+        Under masks a client weighs its update itself, before it is clipped.
+        """
+        if self._setup.protocol.privacy.unit != "client" or found.moment is None or release.abandoned:
+            return found.moment
         weights: dict[int, float] = {}
         for one in release.arrivals:
-            weight = self._system.weight(release.version - one.version)
+            weight = self._system.weight(release.version - one.version) if self._private else 1.0
             weights[one.device] = weights.get(one.device, 0.0) + weight
-        return replace(found.moment, weighed=(weights,)) if found.moment and not release.abandoned else found.moment
+        return replace(found.moment, weighed=(weights,))
 
     def _wire(self, release: Release, number: int, acting: Collection[int], due: bool) -> Wire:
         """What arrived, with the malicious clients' rows together."""

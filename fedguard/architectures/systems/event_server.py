@@ -134,11 +134,6 @@ class EventServer(Architecture):
                 f"a server that adds noise clips each update, and that of {name} has sums or means of several. Use privacy: "
                 "{kind: record}, or fedbuff, google, parameter_server or server."
             )
-        if noise.unit == "client" and noise.added_by == "client":
-            yield (
-                "the clients' shares of the noise are planned for one sum a round of clients that are chosen for it, and "
-                f"under {name} sums follow from speeds. Use privacy: {{kind: record}}, or server."
-            )
         if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
             yield (
                 f"{cell.pipeline.rule.name} weighs the updates of an aggregate against each other, and under {name} each is an "
