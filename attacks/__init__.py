@@ -102,6 +102,12 @@ INFERENCE = {
     "property_inference": "fedguard.attacks.inference.property_inference:PropertyInference",
 }
 
+#: Attacks on trained models, through their inputs.
+EVASION = {
+    "fgsm": "fedguard.attacks.evasion.fgsm:FGSM",
+    "pgd": "fedguard.attacks.evasion.pgd:PGD",
+}
+
 #: Attacks on secure aggregation itself.
 PROTOCOL = {
     "survivor_and_dropped": "fedguard.attacks.protocol.survivor_and_dropped:SurvivorAndDropped",

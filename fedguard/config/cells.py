@@ -21,6 +21,7 @@ from fedguard.contracts import (
     Combination,
     Data,
     Ensemble,
+    EvasionAttack,
     Federation,
     InferenceAttack,
     Masking,
@@ -37,8 +38,9 @@ from fedguard.contracts import (
     ThreatModel,
     Training,
 )
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
-from fedguard.registry import Registry, split_spec
+from fedguard.registry import Registry
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
@@ -68,6 +70,7 @@ class Cell:
     ensemble: Ensemble | None = None
     inference: InferenceAttack | None = None
     network: Network | None = None
+    evasion: EvasionAttack | None = None
 
     @classmethod
     def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
@@ -103,6 +106,7 @@ class Cell:
             named if isinstance(named, Ensemble) else None,
             named if isinstance(named, InferenceAttack) else None,
             _network(config, known, places.get("network.there", "network.there")),
+            _evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
         )
 
     @property
@@ -245,6 +249,7 @@ class Cell:
             inference=self.inference,
             network=self.network,
             meeting=self.meeting,
+            evasion=self.evasion,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
@@ -312,7 +317,7 @@ class Cell:
             "protocol": effective(self.protocol),
             "threat": threat.model_dump(mode="json"),
             "server": config.server.model_dump(),
-            "evaluation": config.evaluation.model_dump(),
+            "evaluation": {"every": config.evaluation.every} | self._at_test_time,
             "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
             "attack": self.named.spec() if self.named else "none",
             "defense": self.pipeline.spec(),
@@ -325,6 +330,10 @@ class Cell:
             content["observer"] = self.config.observer.model_dump()
         # Tuples become lists: what is hashed is what a record holds.
         return dict(json.loads(json.dumps(content)))
+
+    @property
+    def _at_test_time(self) -> dict[str, Any]:
+        return {} if self.evasion is None else {"evasion": self.evasion.spec()}
 
     @cached_property
     def id(self) -> str:
@@ -413,6 +422,15 @@ def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
     return config.network.network(there)
+
+
+def _evasion(config: CellConfig, known: Registry, where: str) -> EvasionAttack | None:
+    """The attack at test time, if the suite asks for one."""
+    spec = config.evaluation.evasion
+    if spec is None:
+        return None
+    found: EvasionAttack = known.build("evasion", spec, where)
+    return found
 
 
 def _attack(spec: Spec, known: Registry, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:

@@ -296,6 +296,8 @@ class EvaluationSection(Section):
 
     Args:
         every: rounds between evaluations; the final accuracy is the mean of the last five.
+        evasion: an attack at test time that each cell's final model is put to, such as ``pgd``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
+    evasion: Spec | None = None

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject
+from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.sight import Sight
 from fedguard.contracts.tasks import LocalPlan
 from fedguard.rng import Rng
@@ -70,6 +71,7 @@ class Combination(Federation):
         adversary: who attacks the training.
         inference: who attacks the clients' privacy.
         network: the simulated world, where there is one.
+        evasion: what the final model is put to, where anything is.
     """
 
     pipeline: Pipeline
@@ -80,6 +82,7 @@ class Combination(Federation):
     adversary: PoisonAttack | Ensemble | None = None
     inference: InferenceAttack | None = None
     network: Network | None = None
+    evasion: EvasionAttack | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,8 +261,8 @@ FAULTS = (
     _row(
         "noise of half the size in DP-SGD",
         "fedguard/tasks/engines/private.py",
-        "self.noise_multiplier * self.max_grad_norm",
-        "0.5 * self.noise_multiplier * self.max_grad_norm",
+        "noise_multiplier=noise_multiplier,",
+        "noise_multiplier=0.5 * noise_multiplier,",
         "tests/test_private_training.py",
         "tests/privacy/audit/test_planted_faults.py",
     ),

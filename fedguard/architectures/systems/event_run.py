@@ -37,7 +37,7 @@ class EventRun:
         self._model = task.initial_model(rng.child("model"))
         self._server = ServerStep(setup.training, self._model)
         self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
-        self._trainings = Trainings(self._clients)
+        self._trainings = Trainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._states: tuple[State, ...] = ()
         self._barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
@@ -85,13 +85,8 @@ class EventRun:
         clip = self._noise.clip if self._noise else None
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
-            sent = leave(setup, model, number, wire)
-            if setup.protocol.masked:
-                missing = (*release.late, *release.lost, *release.interrupted) if self._barrier.fresh else ()
-                sent = replace(sent, absent=tuple(device for device, _ in missing))
-        with setup.stopwatch.stage("masking" if setup.protocol.masked else "other"):
-            received = self._receiver.receive(sent)
-        with setup.stopwatch.stage("aggregation"):
+            sent = self._sent(release, number, wire)
+            received = self._received(sent)
             result: Aggregate | str = release.abandoned or self._aggregate(received, number)
         if isinstance(result, Aggregate):
             self._states = result.states
@@ -100,9 +95,9 @@ class EventRun:
                 vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
         found = self._report(release, round, sent, received, result, due)
-        if clip is not None:
-            found = replace(found, clip=clip)
-        return replace(found, moment=self._weighed(found, release))
+        if setup.protocol.privacy.unit != "client":
+            return found
+        return replace(found, clip=clip, moment=self._weighed(found, release))
 
     def _aggregate(self, received: Received, number: int) -> Aggregate | str:
         """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
@@ -123,13 +118,27 @@ class EventRun:
 
         Under masks a client weighs its update itself, before it is clipped.
         """
-        if self._setup.protocol.privacy.unit != "client" or found.moment is None or release.abandoned:
+        if found.moment is None or release.abandoned:
             return found.moment
         weights: dict[int, float] = {}
         for one in release.arrivals:
             weight = self._system.weight(release.version - one.version) if self._private else 1.0
             weights[one.device] = weights.get(one.device, 0.0) + weight
         return replace(found.moment, weighed=(weights,))
+
+    def _sent(self, release: Release, number: int, wire: Wire) -> Sent:
+        """What left the clients; of a session that began with the round, those who are missing are dropouts."""
+        sent = leave(self._setup, self._model, number, wire)
+        if not (self._setup.protocol.masked and self._barrier.fresh):
+            return sent
+        missing = (*release.late, *release.lost, *release.interrupted)
+        return replace(sent, absent=tuple(device for device, _ in missing))
+
+    def _received(self, sent: Sent) -> Received:
+        if not self._setup.protocol.masked:
+            return self._receiver.receive(sent)
+        with self._setup.stopwatch.stage("masking"):
+            return self._receiver.receive(sent)
 
     def _wire(self, release: Release, number: int, acting: Collection[int], due: bool) -> Wire:
         """What arrived, with the malicious clients' rows together."""
@@ -149,8 +158,7 @@ class EventRun:
         rows = torch.empty(len(honest) + len(malicious), len(model))
         devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
         sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
-        with setup.stopwatch.stage("training"):
-            self._train(honest, acting, sides.honest_rows)
+        self._train(honest, acting, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)

@@ -238,6 +238,23 @@ class Durability(TypedDict):
     survived: bool
 
 
+class Evaded(TypedDict):
+    """The final model under an attack at test time.
+
+    Attributes:
+        attack: with its parameters.
+        examples: how many test examples were changed.
+        clean: the final model's accuracy on them as they are: of one model, and so another than the final accuracy, which is
+            a mean over the last evaluations.
+        accuracy: the share on which it is right both before and after the change.
+    """
+
+    attack: str
+    examples: Count
+    clean: Share
+    accuracy: Share
+
+
 class Off(TypedDict):
     """How far decoded sums were off, in lengths of the true mean.
 
@@ -486,6 +503,7 @@ class Result(TypedDict):
         attack_success_raw, attack_success_clean: of the backdoor, and of a clean model.
         durability: null without a backdoor, or where the attack goes on to the end.
         worst_case: how the attack was chosen from an ensemble.
+        evasion: where the suite asks for an attack at test time.
     """
 
     final_accuracy: Share
@@ -516,3 +534,4 @@ class Result(TypedDict):
     attack_success_clean: Share | None
     durability: Durability | None
     worst_case: NotRequired[WorstCase]
+    evasion: NotRequired[Evaded]
