@@ -29,6 +29,8 @@ CATALOGUE = {
     "held_back": "fedguard.attacks.poisoning.held_back:HeldBack",
     "inflated_samples": "fedguard.attacks.poisoning.inflated_samples:InflatedSamples",
     "overstated_rate": "fedguard.attacks.poisoning.overstated_rate:OverstatedRate",
+    "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
+    "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",
     "random_update": "fedguard.attacks.poisoning.random_update:RandomUpdate",

@@ -25,6 +25,7 @@ from fedguard.contracts import (
     Federation,
     InferenceAttack,
     Masking,
+    Meeting,
     Model,
     Network,
     Noise,
@@ -44,6 +45,12 @@ from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
 RESULTS_VERSION = 4
+
+#: What malicious clients may say of themselves, by the method of an attack: what it is about, and who goes by it.
+LIES = {
+    "checks_in": ("when its devices check in", "google with selection and check_ins"),
+    "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
+}
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,11 @@ class Cell:
         return self.config.clients.participation
 
     @property
+    def meeting(self) -> Meeting | None:
+        """How updates meet in simulated time; None in rounds of those who are chosen."""
+        return self.architecture.meeting(self.participation, self.training.rounds)
+
+    @property
     def noise(self) -> Noise:
         return self.protocol.privacy
 
@@ -162,7 +174,9 @@ class Cell:
     @property
     def federation(self) -> Federation:
         """Who trains how under this protocol, with nobody malicious; where it may run, as the architecture has them meet."""
-        whole = Federation(protocol=self.protocol, clients=self.participation, training=self.training)
+        whole = Federation(
+            protocol=self.protocol, clients=self.participation, training=self.training, meeting=self.meeting
+        )
         return whole if self.verdict.reasons else self.architecture.sessions(whole)
 
     @property
@@ -235,6 +249,7 @@ class Cell:
             adversary=self.adversary,
             inference=self.inference,
             network=self.network,
+            meeting=self.meeting,
             evasion=self.evasion,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
@@ -253,6 +268,7 @@ class Cell:
                 f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
                 "are nobody's secret. Set shared: 0."
             )
+        yield from self._unheard_lies()
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
             yield (
@@ -261,6 +277,15 @@ class Cell:
             )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)
+
+    def _unheard_lies(self) -> Iterator[str]:
+        """What an attack says of its clients, and nobody asks."""
+        for method, (what, where) in LIES.items():
+            lies = self.attack is not None and getattr(type(self.attack), method) is not getattr(PoisonAttack, method)
+            if self.attack is not None and lies and method not in self.architecture.believes:
+                yield (
+                    f"{self.attack.name} lies about {what}, and {self.architecture.name} does not go by that here. Use {where}."
+                )
 
     @property
     def trusted_server(self) -> bool:

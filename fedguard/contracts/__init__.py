@@ -75,7 +75,7 @@ from fedguard.contracts.noise import (
     Spent,
     SumNoise,
 )
-from fedguard.contracts.participation import Participation, Stay
+from fedguard.contracts.participation import Meeting, Participation, Stay
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -175,6 +175,7 @@ __all__ = [
     "MaskedRound",
     "Masking",
     "MatrixRule",
+    "Meeting",
     "Membership",
     "Mixing",
     "Model",

@@ -16,6 +16,7 @@ from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.fractions import Fractions, Job
+from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.places import Places, Steps
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
@@ -105,6 +106,7 @@ class Course:
             has sent gives its place to one of the ``devices`` that are idle, itself among them.
         rng: draws ties, and who gets a free place.
         fractions: who trains whose examples, and what share of them, where all start together; None for its own, and all.
+        lies: who comes when it was not told to, or never reports, where all start together.
     """
 
     def __init__(
@@ -115,8 +117,9 @@ class Course:
         chosen: Chosen,
         rng: Rng,
         fractions: Fractions | None = None,
+        lies: Lies = HONEST,
     ) -> None:
-        self._world, self._barrier, self._chosen = world, barrier, chosen
+        self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
         self._agenda = Agenda(rng.child("ties"))
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
@@ -135,7 +138,7 @@ class Course:
         self._released: deque[Release] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
-        self._selectors = Selectors(selection, world, self._agenda, selecting) if selection else None
+        self._selectors = Selectors(selection, world, self._agenda, selecting, lies) if selection else None
 
     @property
     def now(self) -> float:
@@ -190,7 +193,7 @@ class Course:
         elif self._selectors is None:
             self._configure(chosen)
         else:
-            self._selectors.open(chosen, self._selected)
+            self._selectors.open(self._round, chosen, self._selected)
 
     def _selected(self, devices: list[int]) -> None:
         """The selectors have found these devices."""
@@ -221,8 +224,8 @@ class Course:
         """A device pulls the model and trains, if it is there."""
         if round != self._round:
             return
-        now = self.now
-        wait = self._world.wait(device, now)
+        now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
+        wait = 0.0 if away else self._world.wait(device, now)
         if wait:
             self._vain()
             if wait < inf:
@@ -235,6 +238,8 @@ class Course:
         training = Arrival(device, turn, self._version, now, now)
         self._busy[device] = training
         self._begun.append((device, turn))
+        if away:
+            return
         seconds, arrives = self._world.attempt(device, turn, now)
         self._ends(training, seconds, arrives)
 

@@ -16,11 +16,11 @@ from fedguard.architectures.clients import Clients, Sides
 from fedguard.architectures.measured import excluded
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
-from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.rule_context import KnownToColluders, clipping
 from fedguard.architectures.systems.trainings import Trainings
-from fedguard.architectures.times import moment, world
+from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.wire import leave
-from fedguard.contracts import MaskedRound, Push, Received, RoundReport, Sent, Setup, State, Wire
+from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.simulated.course import Arrival, Course, Release
 from fedguard.simulated.world import World
 
@@ -33,7 +33,9 @@ def course_of(system: EventServer, setup: Setup, world: World) -> Course:
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
     fractions = system.fractions(setup, world)
-    return Course(world, barrier, setup.participation.total, chosen, setup.rng.child("course"), fractions)
+    return Course(
+        world, barrier, setup.participation.total, chosen, setup.rng.child("course"), fractions, lies_of(setup)
+    )
 
 
 class EventRun:
@@ -51,6 +53,8 @@ class EventRun:
         self._states: tuple[State, ...] = ()
         self._barrier = system.barrier(setup.participation)
         self._world = world(setup, self._model)
+        self._private = setup.protocol.privacy.at_server(setup.federation)
+        self._noise = self._private.start() if self._private else None
 
     def _in_sessions(self) -> Setup:
         """The set-up, with the federation as sessions of secure aggregation meet it."""
@@ -88,20 +92,49 @@ class EventRun:
         self._trainings.lose(remembered)
         self._trainings.drop(key for key in release.lost if key not in remembered)
         due = setup.due(round) and last
+        clip = self._noise.clip if self._noise else None
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
             sent = self._sent(release, number, wire)
             received = self._received(sent)
-            result: Aggregate | str = release.abandoned or system.aggregate(
-                setup, model, number, received, self._states
-            )
+            result: Aggregate | str = release.abandoned or self._aggregate(received, number)
         if isinstance(result, Aggregate):
             self._states = result.states
             arrived = [client for behind in received.behind for client in behind]
             with setup.stopwatch.stage("model"):
                 vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
-        return self._report(release, round, sent, received, result, due)
+        found = self._report(release, round, sent, received, result, due)
+        if setup.protocol.privacy.unit != "client":
+            return found
+        return replace(found, clip=clip, moment=self._weighed(found, release))
+
+    def _aggregate(self, received: Received, number: int) -> Aggregate | str:
+        """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
+        if self._private is None or self._noise is None:
+            return self._system.aggregate(self._setup, self._model, number, received, self._states)
+        setup, system = self._setup, self._system
+        rng = setup.rng.child("privacy", number)
+        weights = torch.tensor([push.scale for push in received.truth.pushes])
+        vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
+        if len(weights):
+            starts = torch.stack([push.start for push in received.truth.pushes])
+            known = system.toward(torch.zeros_like(starts), starts, self._model)  # of models that are published
+            vector = vector + weights @ known / system.updates(setup.participation)
+        return Aggregate(vector, None, ())
+
+    def _weighed(self, found: RoundReport, release: Release) -> Moment | None:
+        """The moment, with what each client's updates weigh in the noisy sum; who is silent or not finite counts, too.
+
+        Under masks a client weighs its update itself, before it is clipped.
+        """
+        if found.moment is None or release.abandoned:
+            return found.moment
+        weights: dict[int, float] = {}
+        for one in release.arrivals:
+            weight = self._system.weight(release.version - one.version) if self._private else 1.0
+            weights[one.device] = weights.get(one.device, 0.0) + weight
+        return replace(found.moment, weighed=(weights,))
 
     def _sent(self, release: Release, number: int, wire: Wire) -> Sent:
         """What left the clients; of a session that began with the round, those who are missing are dropouts."""
@@ -141,7 +174,8 @@ class EventRun:
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [pushes[one].scale for one in side]
-            if set(weights) - {1.0} and not (setup.protocol.masked and side is malicious):
+            by_client = setup.protocol.masked and side is malicious
+            if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
         ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
@@ -156,7 +190,7 @@ class EventRun:
         if not honest:
             return
         updates, starts = self._trainings.ended([(one.device, one.turn) for one in honest], acting)
-        rows.copy_(self._system.toward(updates, starts, self._model))
+        rows.copy_(updates if self._private else self._system.toward(updates, starts, self._model))
         if acting:
             seen = zip((one.device for one in honest), rows.clone(), strict=True)
             self._last.update((client, row) for client, row in seen if client not in acting)
@@ -164,7 +198,8 @@ class EventRun:
     def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
         """Let the malicious clients craft their rows."""
         states = self._system.known(self._states)
-        known = partial(KnownToColluders, self._setup, self._model, number, states)
+        known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
+        known = partial(KnownToColluders, known_setup, self._model, number, states)
         if sides.honest:
             self._clients.craft(self._model, number, sides, known, measure=due)
             return
@@ -241,6 +276,7 @@ def _joined(parts: Sequence[RoundReport]) -> RoundReport:
             outvoted=sum(part.outvoted for part in moments),
             interrupted=tuple(client for part in moments for client in part.interrupted),
             spans=tuple(span for part in moments for span in part.spans),
+            weighed=tuple(one for part in moments for one in part.weighed),
         ),
     )
 

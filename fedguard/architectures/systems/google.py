@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Federation, Participation, PositiveFloat, Setup, Share
+from fedguard.contracts import Combination, Federation, Meeting, Participation, PositiveFloat, Setup, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.pace import Pace
@@ -55,12 +55,21 @@ class Google(EventServer):
     selection: PositiveFloat | None = None
     check_ins: PositiveFloat | None = None
 
+    @property
+    def believes(self) -> frozenset[str]:  # type: ignore[override]
+        """That who is asked will report; and where devices are told when to check in, that those who come were."""
+        return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
+
     def barrier(self, clients: Participation) -> Barrier:
         together = k_of_n(clients.expected, self.window, self._least(clients.expected))
         return replace(together, selection=self._selection(clients))
 
     def updates(self, clients: Participation) -> int:
         return clients.expected
+
+    def meeting(self, clients: Participation, rounds: int) -> Meeting:
+        """A device is in a round once, however many are asked."""
+        return Meeting(updates=clients.expected, most=rounds)
 
     def _least(self, goal: int) -> int:
         return max(1, math.ceil(self.least * goal - 1e-9))

@@ -154,6 +154,7 @@ def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
         evaluate_every=cell.config.evaluation.every,
         protocol=cell.protocol,
         network=cell.network,
+        meeting=cell.meeting,
     )
 
 
