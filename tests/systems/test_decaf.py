@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedguard.bench.running.card import threat_card
 from fedguard.contracts import LocalPlan, Network, Pipeline, Sight, Slow, Speeds, WeightRule
 from fedguard.contracts.network import Links
 from fedguard.errors import ContractError
@@ -289,6 +290,12 @@ def test_shares_of_work_meet_deadlines_that_all_or_nothing_does_not():
     nothing, shares = met(ALL_OR_NOTHING, 2, 8), met("decaf(deadline=2)", 2, 8)
     assert nothing[0] < 0.4 and shares[0] > 0.75 and shares[1] > nothing[1] + 0.05
     assert met("decaf(deadline=2, least=0.5, trusted=5)", 2, 8)[0] > met("decaf(deadline=2, least=0.5)", 2, 8)[0] + 0.2
+
+
+def test_the_card_says_that_a_trusted_set_is_one_party():
+    told = threat_card(cell("decaf(trusted=3)"))["in_words"]
+    assert told == "Nobody is malicious. Trusted sets of 3 devices are one party each, with all of their examples."
+    assert threat_card(cell("decaf"))["in_words"] == "Nobody is malicious."
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

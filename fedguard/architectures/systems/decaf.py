@@ -48,6 +48,14 @@ class DeCaf(EventServer):
     trusted: PositiveInt = 1
     history: Annotated[int, Ge(1), Le(1000)] = 5
 
+    @property
+    def shows_others(self) -> str:
+        return (
+            f"Trusted sets of {self.trusted} devices are one party each, with all of their examples."
+            if self.trusted > 1
+            else ""
+        )
+
     def barrier(self, clients: Participation) -> Barrier:
         return k_of_n(clients.most, self.deadline)
 
