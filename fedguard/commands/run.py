@@ -61,18 +61,18 @@ def run(
     from fedguard import api
     from fedguard.bench.report import overview
     from fedguard.bench.running.progress import Listener, for_console
-    from fedguard.bench.running.runner import Runner
+    from fedguard.bench.running.schedule import Schedule
 
     if attack:
         settings = [*settings, f"matrix.attack={json.dumps(['none', *attack])}"]
     if dry_run:
         laid_out = api.lay_out(suite, settings)[1]
         folder = api.run_folder(laid_out, store, name)
-        runner = Runner(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, dry=True)
-        pending = runner.pending()
+        schedule = Schedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache)
+        pending = schedule.pending()
         for trial in pending:
-            console.print(f"{trial[0]}  seed {trial[1]}  {runner.label(trial)}", highlight=False, markup=False)
-        console.print(f"{len(pending)} of {runner.trials(pending)} trials would run.", highlight=False)
+            console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
+        console.print(f"{len(pending)} of {schedule.trials(pending)} trials would run.", highlight=False)
         return
     try:
         result = api.run(

@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     field_validator,
     model_validator,
@@ -28,13 +29,25 @@ from fedguard.config.sections import (
     TrainingSection,
 )
 from fedguard.config.validation import validated
-from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.figures import FIGURES, ToTarget
 
 #: The most seeds of a suite, and positions of its matrix.
 MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
 
 #: What figures of a record a gate may watch.
 METRICS = tuple(name for name, figure in FIGURES.items() if figure.margin is not None)
+
+
+def watchable(figure: str) -> str:
+    """The name of a figure that a gate may watch.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if figure not in METRICS and not (figure in FIGURES and isinstance(FIGURES[figure], ToTarget)):
+        names = ", ".join(map(repr, METRICS))
+        raise ValueError(f"expected {names} or what it takes to a target, such as seconds_to(0.9); got {figure!r}")
+    return figure
 
 
 class GateMetric(Section):
@@ -60,18 +73,23 @@ class GateSection(Section):
         audit: whether epsilons are audited.
         single_seed: what becomes of a seed that is ruined while the others, and fresh ones, are not: ``report`` says so,
             ``fail`` calls it a regression.
-        metrics: which figures, and how much worse they may become; by default those that the run has.
+        metrics: which figures, and how much worse they may become; by default those that the run has. What it takes to a
+            target, such as ``seconds_to(0.9)``, has no usual margin, and is watched where the suite gives one.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
     confirm: Annotated[int, Field(strict=True, ge=3)] = 8
     audit: bool = True
     single_seed: Literal["report", "fail"] = "report"
-    metrics: dict[Literal[METRICS], GateMetric] = Field(default_factory=dict)  # type: ignore[valid-type]
+    metrics: dict[Annotated[str, AfterValidator(watchable)], GateMetric] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _shares(self) -> GateSection:
         for figure, said in self.metrics.items():
+            if FIGURES[figure].margin is None and said.margin is None:
+                raise ValueError(
+                    f"metrics.{figure}: expected a margin in {FIGURES[figure].unit}, as in {{margin: 10}}; it has no usual one"
+                )
             for key, value in (("margin", said.margin), ("floor", said.floor), ("ceiling", said.ceiling)):
                 if FIGURES[figure].bounds is not None and value is not None and value > 1:
                     raise ValueError(

@@ -277,7 +277,7 @@ class NetworkSection(Section):
     compute: Speeds = Speeds()
     link: Links = Links()
     there: Spec | None = None
-    malicious_pace: Annotated[float, Field(ge=0)] = 1.0
+    malicious_pace: Annotated[float, Field(ge=0, le=1e9)] = 1.0
 
     def network(self, there: Availability) -> Network:
         """The network with the law that ``there`` names."""
@@ -299,6 +299,8 @@ class EvaluationSection(Section):
 
     Args:
         every: rounds between evaluations; the final accuracy is the mean of the last five.
+        evasion: an attack at test time that each cell's final model is put to, such as ``pgd``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
+    evasion: Spec | None = None

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject
+from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.sight import Sight
 from fedguard.contracts.tasks import LocalPlan
 from fedguard.rng import Rng
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedguard.contracts.attacks import Ensemble, PoisonAttack
     from fedguard.contracts.inference import InferenceAttack
     from fedguard.contracts.network import Network
-    from fedguard.contracts.participation import Participation
+    from fedguard.contracts.participation import Meeting, Participation
     from fedguard.contracts.protocol import Protocol, SessionSize
     from fedguard.contracts.rules import Pipeline
     from fedguard.contracts.tasks import Data, Model
@@ -44,6 +45,7 @@ class Federation:
     Args:
         malicious: number of malicious clients, who add no noise.
         attack_sees: what they see.
+        meeting: how updates meet in simulated time; None in rounds of those who are chosen.
     """
 
     protocol: Protocol
@@ -51,6 +53,7 @@ class Federation:
     training: Training
     malicious: int = 0
     attack_sees: Sight = Sight.NOTHING
+    meeting: Meeting | None = None
 
     @property
     def size(self) -> SessionSize:
@@ -69,6 +72,7 @@ class Combination(Federation):
         adversary: who attacks the training.
         inference: who attacks the clients' privacy.
         network: the simulated world, where there is one.
+        evasion: what the final model is put to, where anything is.
     """
 
     pipeline: Pipeline
@@ -79,6 +83,7 @@ class Combination(Federation):
     adversary: PoisonAttack | Ensemble | None = None
     inference: InferenceAttack | None = None
     network: Network | None = None
+    evasion: EvasionAttack | None = None
     shared: float = 0.0
 
 
@@ -113,11 +118,14 @@ class ServerNoise(ABC, Generic[Carried]):
         """Before the first round."""
 
     @abstractmethod
-    def release(self, updates: Tensor, state: Carried, rng: Rng) -> tuple[Tensor, Carried]:
+    def release(
+        self, updates: Tensor, state: Carried, rng: Rng, weights: Tensor | None = None
+    ) -> tuple[Tensor, Carried]:
         """The noisy aggregate of a round (float32 ``[d]``), and what is carried on.
 
         Args:
             updates: float32 ``[n, d]``, finite; n may be 0.
+            weights: float32 ``[n]``, public: what each counts for, once it is clipped; None for 1 each.
         """
 
 

@@ -163,6 +163,7 @@ TO_TARGET = {
     "updates_to": ("updates", "updates"),
     "seconds_to": ("seconds", "simulated seconds"),
     "bytes_to": ("bytes_up", "bytes sent by the devices"),
+    "joules_to": ("joules", "joules of the devices"),
 }
 
 
@@ -223,6 +224,11 @@ FIGURES = Table({
         title="backdoor success above that of a clean model", path=("result", "attack_success"), bounds=DIFFERENCE, margin=0.05,
         watched=True, shown=("show", "report", "lab"),
     ),
+    "evasion_accuracy": Figure(
+        title="accuracy on inputs changed at test time", path=("result", "evasion", "accuracy"), more_is_better=True,
+        margin=0.05, shown=("show", "report", "lab"),
+        aliases=("robust_accuracy", "adversarial_accuracy", "robust_acc", "pgd_accuracy"),
+    ),
     "durability": Figure(
         title="how long a backdoor outlived the attack, at least", path=("result", "durability", "rounds"), unit="rounds",
         bounds=None, shown=("lab",),
@@ -246,6 +252,10 @@ FIGURES = Table({
     ),
     "staleness": Figure(
         title="mean staleness of the updates", path=("result", "time", "staleness", "mean"), unit="", bounds=None,
+    ),
+    "joules": Figure(
+        title="joules that the devices spent on computing, sending and receiving", path=("result", "time", "joules"), unit="J",
+        bounds=None,
     ),
     "malicious_share": Figure(
         title="malicious updates among those that reached the server", path=("result", "time", "malicious_share"),

@@ -16,6 +16,7 @@ from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.fractions import Fractions, Job
+from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.places import Places, Steps
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
@@ -95,9 +96,12 @@ class Release:
 #: (round, from 1) -> the devices of a round.
 Chosen = Callable[[int], Sequence[int]]
 
-
 #: Rounds in which nobody may be chosen before a training is given up in which nobody starts together.
 _PATIENCE = 1000
+
+#: Trainings and waits in a row of which no update comes, or updates too many for an aggregate that lacks others, before a
+#: training is given up; and so many more for each device.
+_IN_VAIN, _IN_VAIN_EACH = 100_000, 100
 
 
 class Course:
@@ -115,6 +119,7 @@ class Course:
             has sent gives its place to one of the ``devices`` that are idle, itself among them.
         rng: draws ties, and who gets a free place.
         fractions: who trains whose examples, and what share of them, where all start together; None for its own, and all.
+        lies: who comes when it was not told to, or never reports, where all start together.
     """
 
     def __init__(
@@ -125,14 +130,16 @@ class Course:
         chosen: Chosen,
         rng: Rng,
         fractions: Fractions | None = None,
+        lies: Lies = HONEST,
     ) -> None:
-        self._world, self._barrier, self._chosen = world, barrier, chosen
+        self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
         self._agenda = Agenda(rng.child("ties"))
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
         self._places: Places | Steps
-        self._version = self._round = self._backed_up = 0
+        self._version = self._round = self._backed_up = self._in_vain = 0
         self._enough = barrier.enough(devices)
+        self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
         self._begun: list[tuple[int, int]] = []
         self._fractions = fractions
         self._jobs: list[Job] = []
@@ -144,7 +151,7 @@ class Course:
         self._released: deque[Release] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
-        self._selectors = Selectors(selection, world, self._agenda, selecting) if selection else None
+        self._selectors = Selectors(selection, world, self._agenda, selecting, lies) if selection else None
 
     @property
     def now(self) -> float:
@@ -160,7 +167,7 @@ class Course:
         """The releases, in order, without end.
 
         Raises:
-            StalledError: nothing will ever happen again.
+            StalledError: nothing will ever happen again; or devices start again and again, and no update comes.
         """
         if self._barrier.fresh:
             self._open()
@@ -199,7 +206,7 @@ class Course:
         elif self._selectors is None:
             self._configure(chosen)
         else:
-            self._selectors.open(chosen, self._selected)
+            self._selectors.open(self._round, chosen, self._selected)
 
     def _selected(self, devices: list[int]) -> None:
         """The selectors have found these devices."""
@@ -230,9 +237,10 @@ class Course:
         """A device pulls the model and trains, if it is there."""
         if round != self._round:
             return
-        now = self.now
-        wait = self._world.wait(device, now)
+        now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
+        wait = 0.0 if away else self._world.wait(device, now)
         if wait:
+            self._vain()
             if wait < inf:
                 self._agenda.after(wait, self._start, device, round, rank=Rank.START)
             return
@@ -243,6 +251,8 @@ class Course:
         training = Arrival(device, turn, self._version, now, now)
         self._busy[device] = training
         self._begun.append((device, turn))
+        if away:
+            return
         seconds, arrives = self._world.attempt(device, turn, now)
         self._ends(training, seconds, arrives)
 
@@ -279,6 +289,7 @@ class Course:
         self._spans.append(Span(device, training.began, self.now, "lost" if lost else "arrived"))
         if lost:
             self._lost.append((device, training.turn))
+            self._vain()
         else:
             arrived = Arrival(device, training.turn, training.version, training.began, self.now, training.job)
             self._take(arrived)
@@ -306,8 +317,14 @@ class Course:
 
     def _take(self, arrival: Arrival) -> None:
         """Put an update to those of the next aggregate, or hold it for a later one."""
+        self._in_vain = 0
         second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
         (self._held if second else self._waiting).append(arrival)
+        if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
+                "aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
+            )
 
     def _leave(self, training: Arrival) -> None:
         """A device is gone, and its work with it."""
@@ -316,9 +333,20 @@ class Course:
             return
         del self._busy[device]
         self._interrupted.append((device, training.turn))
+        self._vain()
         self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
             self._enter(self._places.left(device))
+
+    def _vain(self) -> None:
+        """Something came to nothing: the network lost an update, or a device left or waits."""
+        self._in_vain += 1
+        if self._in_vain > self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds no update comes any more: {len(self._lost)} trainings since the last "
+                f"aggregate were lost on their way, and the devices of {len(self._interrupted)} left before they were done. "
+                "Let devices be there for longer (network.there), or lower network.compute, network.link or its loss."
+            )
 
     def _close(self, round: int, why: str | None = None) -> None:
         """The deadline of a round, or its end for another reason."""
@@ -346,6 +374,7 @@ class Course:
             )
         )
         self._version += abandoned is None
+        self._in_vain = 0
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
         self._jobs = []
         held, self._held = self._held, []

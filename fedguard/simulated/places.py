@@ -1,4 +1,4 @@
-"""Who starts next where each goes on by itself."""
+"""Who goes on where devices do not start together: places for fewer than there are, or all of them in bounded steps."""
 
 from __future__ import annotations
 

@@ -11,7 +11,22 @@ from numpy.typing import NDArray
 
 from fedguard.contracts.network import Network
 from fedguard.rng import Rng
-from fedguard.simulated.draws import Draws, normal, uniform
+from fedguard.simulated.draws import Draws, exponential, normal, uniform
+
+
+def least_seconds(
+    network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
+) -> list[float]:
+    """What each device takes at least from its pull of the model to the arrival of its update, whatever is drawn.
+
+    Where a law draws factors that may come near to 0, nothing is left of what they multiply. Arguments as of `World`.
+    """
+    speeds, link = network.compute, network.link
+    drawn = speeds.spread > 0 or speeds.jitter != 0
+    transfer = 0.0 if link.spread else sum(size / bandwidth for bandwidth in (link.up, link.down) if bandwidth)
+    paces = [min(network.malicious_pace, 1.0) if device in quick else 1.0 for device in range(len(work))]
+    computing = [0.0 if drawn else speeds.seconds * one * pace for one, pace in zip(work, paces, strict=True)]
+    return [2 * link.latency + transfer + seconds for seconds in computing]
 
 
 @dataclass
@@ -63,7 +78,7 @@ class World:
         self._down = self._message(link.down, bandwidth)
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
         self._presence = network.there.start(devices, rng.child("there"))
-        self._jitter = Draws(rng.child("jitter"), normal)
+        self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
         self._slow = Draws(rng.child("slow"), uniform)
         self._loss = Draws(rng.child("loss"), uniform)
 
@@ -87,7 +102,9 @@ class World:
     def _computing(self, device: int, turn: int, task: int | None = None) -> float:
         speeds = self.network.compute
         seconds: float = self._compute[device] if task is None else self._pace[device] * self._work[task]
-        if speeds.jitter:
+        if speeds.jitter == "exponential":
+            seconds *= self._jitter(device, turn)
+        elif speeds.jitter:
             seconds *= exp(speeds.jitter * self._jitter(device, turn))
         if self._passing and self._slow(device, turn) < self._passing:
             seconds *= speeds.slow.factor

@@ -42,6 +42,8 @@ PROXIES = ("tests/test_tuned_on_proxy.py",)
 OWLS = ("tests/simulated/test_night_owls.py",)
 EVERYBODYS = ("tests/data/test_shared_examples.py",)
 SHARES = ("tests/systems/test_decaf.py",)
+LIES = ("tests/systems/test_lies.py",)
+PRIVATE_IN_TIME = ("tests/systems/test_privacy_in_time.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
@@ -355,8 +357,8 @@ FAULTS = (
     _row(
         "noise of half the size in DP-SGD",
         "fedguard/tasks/engines/private.py",
-        "self.noise_multiplier * self.max_grad_norm",
-        "0.5 * self.noise_multiplier * self.max_grad_norm",
+        "noise_multiplier=noise_multiplier,",
+        "noise_multiplier=0.5 * noise_multiplier,",
         "tests/test_private_training.py",
         "tests/privacy/audit/test_planted_faults.py",
     ),
@@ -452,15 +454,15 @@ FAULTS = (
     _row(
         "one jitter for all trainings of a device",
         "fedguard/simulated/world.py",
-        "self._jitter(device, turn)",
-        "self._jitter(device, 1)",
+        "speeds.jitter * self._jitter(device, turn)",
+        "speeds.jitter * self._jitter(device, 1)",
         *WORLD,
     ),
     _row(
         "jitter that all devices share",
         "fedguard/simulated/world.py",
-        "self._jitter(device, turn)",
-        "self._jitter(0, turn)",
+        "speeds.jitter * self._jitter(device, turn)",
+        "speeds.jitter * self._jitter(0, turn)",
         *WORLD,
     ),
     _row(
@@ -651,5 +653,104 @@ FAULTS = (
         "named = there.spec() if there.fields() else there.name",
         "named = there.name",
         *THERE,
+    ),
+    _row(
+        "a clip that grows with age",
+        "defenses/mixing/staleness_clipping.py",
+        "** -self.slope",
+        "** self.slope",
+        "tests/systems/test_staleness_clipping.py",
+    ),
+    _row(
+        "lengths that are clipped after they were scaled for their age",
+        "defenses/mixing/staleness_clipping.py",
+        "lengths = gram.norms() / context.scale",
+        "lengths = gram.norms()",
+        "tests/systems/test_staleness_clipping.py",
+    ),
+    _row(
+        "devices that check in as they were told, whatever they say",
+        "fedguard/simulated/selectors.py",
+        "comes = self._lies.comes_in(device, round, self._comes_in(device))",
+        "comes = self._comes_in(device)",
+        *LIES,
+    ),
+    _row(
+        "a server that does not wait for who never reports",
+        "fedguard/simulated/course.py",
+        "        if away:\n            return\n",
+        "        if away:\n            del self._busy[device]\n            self._enough = min(self._enough, len(self._busy))\n            return\n",
+        *LIES,
+    ),
+    _row(
+        "malicious clients that lie before they act",
+        "fedguard/architectures/times.py",
+        "Lies(acting=setup.acting,",
+        "Lies(acting=lambda round: setup.malicious,",
+        *LIES,
+    ),
+    # --- privacy in simulated time
+    _row(
+        "first K of N that claim the amplification of a draw",
+        "fedguard/privacy/kinds/client.py",
+        "        if federation.meeting is not None:\n            return self._counted(federation, private, reports, facts)\n",
+        "",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "two updates in one buffer that count as one",
+        "fedguard/architectures/systems/event_run.py",
+        "weights[one.device] = weights.get(one.device, 0.0) + weight",
+        "weights[one.device] = weight",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "two updates in one buffer that count as if in two",
+        "fedguard/privacy/ledger.py",
+        "squares.get(client, 0.0) + weight**2",
+        "squares.get(client, 0.0) + weight",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "the median client's epsilon for the worst one's",
+        "fedguard/privacy/kinds/client.py",
+        'epsilon = each.get("most")',
+        'epsilon = each.get("median")',
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "old updates that weigh more than the ledger says",
+        "fedguard/architectures/systems/event_run.py",
+        "weights = torch.tensor([push.scale for push in received.truth.pushes])",
+        "weights = torch.ones(len(received.truth.pushes))",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "trainings whose update the network lost, and that nobody counts",
+        "fedguard/privacy/ledger.py",
+        "for span in moment.spans)",
+        'for span in moment.spans if span.fate != "lost")',
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "shared noise in buffers that counts rounds and not sums",
+        "fedguard/privacy/kinds/distributed.py",
+        "share.spent([min(contributors)] * most)",
+        "share.spent(list(contributors))",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "times that tell how many examples a client has",
+        "fedguard/architectures/times.py",
+        "if setup.meeting is not None and setup.protocol.private:",
+        "if setup.meeting is not None and setup.protocol.masked:",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "a server that hides who comes by a draw, and loses who is slow",
+        "fedguard/architectures/server.py",
+        "if cell.network is not None and cell.network.loses:",
+        "if cell.network is not None and cell.network.loses and not cell.protocol.private:",
+        *PRIVATE_IN_TIME,
     ),
 )

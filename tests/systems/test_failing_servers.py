@@ -83,6 +83,11 @@ def test_nothing_fails_unless_it_is_said():
         ("google(aggregator_fails=0.1)", {}, "Set aggregators and aggregator_fails, or neither."),
         (
             "google(coordinator_fails=0.1)",
+            {"privacy": {"kind": "client", "noise_multiplier": 1.0}},
+            "privacy is made for that",
+        ),
+        (
+            "google(coordinator_fails=0.1)",
             {"secure_aggregation": "full"},
             "Leave out aggregator_fails and coordinator_fails",
         ),

@@ -22,6 +22,12 @@ NOISE = {
     "training": {"local_steps": 2},
 }
 STEPS = {"local_steps": 2}
+AT_SERVER = {"protocol": {"privacy": {"kind": "client", "noise_multiplier": 1.0, "delta": 1e-3}}}
+OWN = {"kind": "record", "sample_rate": 0.1, "clip": 1.0}
+LEVELS = {
+    "protocol": {"privacy": {**OWN, "levels": [{"noise_multiplier": 1.0}, {"noise_multiplier": 2.0}]}},
+    "training": STEPS,
+}
 TURNS = {"clients": {"per_round": 0.5, "sampling": "cyclic"}}
 LATER = {"clients": {"schedule": [{"clients": 1, "joins": 2}]}}
 LOSSY = {"network": {"link": {"loss": 0.1}}}
@@ -32,12 +38,23 @@ REFUSED = [
     *((system, MASKED, "each counts by itself", "Switch secure_aggregation off, or use fedbuff or server.") for system in ("fedasync", EVENTUAL, BOUNDED)),
     ("fedbuff(buffer=7)", MASKED, "7 updates of 6 clients never meet in one", "Lower buffer, or switch secure_aggregation off."),
     ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
+    ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": {"groups": 2}}}, "2 groups of 5 clients have 2", "take at most 1 groups"),
     ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
     ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
     ("mapreduce(backup=0.2)", {"attack": "ipm", "clients": {"malicious": 1}}, "would answer for an honest client", "Leave out backup, or the attack."),
     ("mapreduce(backup=0.2)", {"training": {"worker_momentum": 0.5}}, "and not its momentum", "set training.worker_momentum: 0."),
     ("mapreduce", MASKED, "the combiners of mapreduce add up", "or use server with secure_aggregation: {groups: ...}."),
-    *((system, NOISE, "no account of privacy is made for that", "Use server.") for system in (*ALONE, *TOGETHER)),
+    *((system, AT_SERVER, "a server that adds noise clips each update", "Use privacy: {kind: record}") for system in ("basgd", "mapreduce", "fate")),
+    ("parameter_server(ranges=2)", AT_SERVER, "clips an update by its whole length", "Set ranges=1, or privacy: {kind: record}."),
+    ("fate", NOISE, "reads each party's number of examples, which no noise hides", "Use server."),
+    ("mapreduce(backup=0.2)", NOISE, "what is hidden lies with two", "Leave out backup, or privacy."),
+    ("fedbuff(buffer=5)", {"protocol": {**MASKED["protocol"], "privacy": {"kind": "distributed", "noise_multiplier": 2.0, "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often", "Set privacy.noise_multiplier"),
+    *(
+        (system, {"protocol": {"privacy": {"kind": "client", "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often a quick client sends here", "Set privacy.noise_multiplier")
+        for system in ("fedbuff", "fedasync", EVENTUAL)
+    ),
+    ("fedbuff", {"protocol": {"privacy": {**OWN, "levels": [{"epsilon": 3.0}]}}, "training": STEPS}, "nothing bounds how often", "Set privacy.noise_multiplier"),
+    *((system, {**LEVELS, "defense": "inverse_variance"}, "weighs the updates of an aggregate against each other", "Use fedbuff, or mean.") for system in ("fedasync", EVENTUAL, BOUNDED)),
     *(
         (system, {"training": {"algorithm": name, **STEPS}}, f"{name} carries more than updates", "Use fedavg, fedsgd or fedprox")
         for system, name in itertools.product((*ALONE, *TOGETHER), ("scaffold", "feddyn", "fednova", "fedper"))
@@ -99,7 +116,7 @@ def test_it_is_refused_for_the_systems_sake(changes):
         ("google(selection=0)", "selection: expected more than 0"),
         ("google(least=0)", "least: expected a number in (0, 1]"),
         ("basgd(buffers=0)", "buffers: expected at least 1; got 0."),
-        ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
+        ("fedbuff(buffer=0)", "buffer: expected a number in [1, 100000]; got 0."),
         ("mapreduce(backup=0)", "backup: expected a number in (0, 1]"),
         ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),
         ("fate(bits=25)", "bits: expected a number in [2, 24]; got 25."),

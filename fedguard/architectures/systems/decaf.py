@@ -69,6 +69,12 @@ class DeCaf(EventServer):
                 "Switch secure_aggregation off, or use google, which has a deadline, too."
             )
             return
+        if cell.protocol.private:
+            yield (
+                "under decaf a client's steps follow from its number of examples, which noise would have to hide, and examples "
+                "that move lie with two devices: the trusted set would be the unit. Leave out privacy, or use google."
+            )
+            return
         yield from super().reasons(cell)
         if self.trusted > 1 and cell.training.worker_momentum:
             yield (

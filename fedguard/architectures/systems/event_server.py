@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun
+from fedguard.architectures.systems.event_run import EventRun, course_of
+from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
+    Meeting,
     Participation,
     Received,
     RoundReport,
@@ -22,7 +26,7 @@ from fedguard.contracts import (
     Sight,
     State,
 )
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, PreconditionError, StalledError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.course import Release
@@ -47,6 +51,17 @@ class EventServer(Architecture):
     @abstractmethod
     def barrier(self, clients: Participation) -> Barrier:
         """When the server aggregates."""
+
+    def meeting(self, clients: Participation, rounds: int) -> Meeting:
+        """How updates meet in so many rounds.
+
+        Where all start together a client is in a round once. Under bounded delay the slowest of n clients comes to one push a
+        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it.
+        """
+        barrier = self.barrier(clients)
+        ahead = rounds + barrier.ahead + 1
+        most = clients.participations(rounds) if barrier.fresh else int(ahead) if ahead < inf else None
+        return Meeting(updates=self.updates(clients), most=most)
 
     def updates(self, clients: Participation) -> int:
         return min(self.barrier(clients).count, clients.expected)
@@ -97,7 +112,7 @@ class EventServer(Architecture):
         if cell.protocol.masked:
             yield from self._masked_reasons(cell, barrier)
         if cell.protocol.private:
-            yield f"who takes part under {name} follows from speeds, and no account of privacy is made for that. Use server."
+            yield from self._noisy_reasons(cell, barrier)
         if not cell.training.algorithm.only_updates:
             yield (
                 f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
@@ -124,6 +139,20 @@ class EventServer(Architecture):
                 "Use server."
             )
 
+    def _noisy_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
+        """Why noise would not prove here what it proves elsewhere."""
+        name, noise = self.name, cell.protocol.privacy
+        if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
+            yield (
+                f"a server that adds noise clips each update, and that of {name} has sums or means of several. Use privacy: "
+                "{kind: record}, or fedbuff, google, parameter_server or server."
+            )
+        if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
+            yield (
+                f"{cell.pipeline.rule.name} weighs the updates of an aggregate against each other, and under {name} each is an "
+                "aggregate of its own. Use fedbuff, or mean."
+            )
+
     def _masked_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
         """Why its updates cannot meet in sessions of secure aggregation."""
         if barrier.count == 1 and not barrier.fresh:
@@ -147,6 +176,25 @@ class EventServer(Architecture):
             except ConfigError as error:
                 late = " Here delta counts who may be late, too: raise least." if barrier.deadline else ""
                 yield f"a session of secure aggregation under {self.name}: {error}{late}"
+
+    def check(self, setup: Setup) -> None:
+        """Rounds that end too early for any device would all be abandoned; and for some aggregates one would wait for ever."""
+        barrier = self.barrier(setup.participation)
+        least = sorted(least_of(setup))
+        if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
+            try:
+                next(course_of(self, setup, world(setup, torch.empty(setup.task.dim))).releases())
+            except StalledError as error:
+                raise PreconditionError(f"under {self.name} {error}") from None
+        if barrier.deadline is None:
+            return
+        seconds = least[barrier.least - 1]
+        if seconds > barrier.deadline * (1 + 1e-9):
+            raise PreconditionError(
+                f"each round of {self.name} would be abandoned: it ends after {barrier.deadline:g} s, and needs "
+                f"{barrier.least} updates by then, which take {seconds:.3g} s at least. Raise the window, or lower "
+                "network.compute or network.link."
+            )
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         return EventRun(self, setup).reports()

@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Federation, Participation, PositiveFloat, PositiveInt, Setup, Share
+from fedguard.contracts import Combination, Federation, Meeting, Participation, PositiveFloat, PositiveInt, Setup, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.course import Release
@@ -68,12 +68,21 @@ class Google(EventServer):
     aggregator_fails: Share | None = None
     coordinator_fails: Share | None = None
 
+    @property
+    def believes(self) -> frozenset[str]:  # type: ignore[override]
+        """That who is asked will report; and where devices are told when to check in, that those who come were."""
+        return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
+
     def barrier(self, clients: Participation) -> Barrier:
         together = k_of_n(clients.expected, self.window, self._least(clients.expected))
         return replace(together, selection=self._selection(clients))
 
     def updates(self, clients: Participation) -> int:
         return clients.expected
+
+    def meeting(self, clients: Participation, rounds: int) -> Meeting:
+        """A device is in a round once, however many are asked."""
+        return Meeting(updates=clients.expected, most=rounds)
 
     def _least(self, goal: int) -> int:
         return max(1, math.ceil(self.least * goal - 1e-9))
@@ -125,6 +134,11 @@ class Google(EventServer):
             yield "google steers the pace of devices that check in, and none do. Set selection, or leave out check_ins."
         if (self.aggregators is None) != (self.aggregator_fails is None):
             yield "what fails with an aggregator of google are its devices. Set aggregators and aggregator_fails, or neither."
+        if (self.aggregator_fails or self.coordinator_fails) and cell.protocol.private:
+            yield (
+                "what a server of google has that fails is released to nobody, or to whoever finds it, and no account of "
+                "privacy is made for that. Leave out aggregator_fails and coordinator_fails, or privacy."
+            )
         if (self.aggregator_fails or self.coordinator_fails) and cell.protocol.masked:
             yield (
                 "what fails in google after its devices have sent would have to fail in the midst of a session of secure "

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.clients import Clients
+from fedguard.contracts.stopwatch import Stopwatch
 
 #: A client, and which of its trainings it is.
 Key = tuple[int, int]
@@ -21,8 +22,8 @@ class Trainings:
     one cost about what they cost when they start together.
     """
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    def __init__(self, clients: Clients, stopwatch: Stopwatch) -> None:
+        self._clients, self._stopwatch = clients, stopwatch
         self._starts: dict[Key, Tensor] = {}
         self._updates: dict[Key, Tensor] = {}
         self._lost: set[Key] = set()
@@ -65,7 +66,8 @@ class Trainings:
             apart: clients whose trainings are not computed unless they are asked for.
         """
         if any(key not in self._updates for key in keys):
-            self._compute(set(keys), apart)
+            with self._stopwatch.stage("training"):
+                self._compute(set(keys), apart)
         updates = torch.stack([self._updates[key] for key in keys]) if keys else torch.empty(0, 0)
         starts = torch.stack([self._starts[key] for key in keys]) if keys else torch.empty(0, 0)
         self.drop(keys)

@@ -92,6 +92,8 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "claim": "claims",
         "claim_rate": "claims",
         "claim_availability": "claims",
+        "checks_in": "check-ins",
+        "reports": "promises",
     }
     kind = type(attack)
     told = [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]

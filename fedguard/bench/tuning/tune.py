@@ -41,8 +41,9 @@ from fedguard.bench.tuning.outcome import Tried, TunedDefense, Tuning
 from fedguard.bench.tuning.proxy import on_proxy
 from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.contracts import Algorithm, Ensemble
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError
-from fedguard.registry import Registry, split_spec
+from fedguard.registry import Registry
 
 #: Where tuning seeds begin, and how far a fixed partition seed is moved.
 FIRST_SEED = 10_000

@@ -30,7 +30,7 @@ class DayAndNight(Availability):
     name = "day_and_night"
     source = "Bonawitz et al., Towards Federated Learning at Scale: System Design, MLSys 2019 (its section 9)"
 
-    night: Annotated[float, Interval(gt=0, le=24)] = 8.0
+    night: Annotated[float, Interval(ge=0.001, le=24)] = 8.0
     spread: Annotated[float, Interval(ge=0, le=24)] = 6.0
     owls: Share | None = None
 
