@@ -325,6 +325,11 @@ class Architecture(Algorithm):
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
 
+    @property
+    def shows_others(self) -> str:
+        """Which examples a device has that are another's, a sentence for threat cards; empty where none leave their device."""
+        return ""
+
     def updates(self, clients: Participation) -> int:
         """How many updates are expected to meet in one aggregate."""
         return clients.expected

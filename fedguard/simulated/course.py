@@ -6,8 +6,8 @@ It depends on speeds, links and barriers alone, and not on vectors: so it is tol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 from fedguard.contracts import Span
@@ -78,6 +78,19 @@ class Release:
     def staleness(self) -> tuple[int, ...]:
         """How many aggregates there were since each update's model."""
         return tuple(self.version - arrival.version for arrival in self.arrivals)
+
+    def without(self, devices: Collection[int], abandoned: str | None = None) -> Release:
+        """What is left where the updates of these devices are lost after all, or the whole of it for a reason."""
+        gone = {one.device for one in self.arrivals if one.device in devices}
+        return replace(
+            self,
+            arrivals=tuple(one for one in self.arrivals if one.device not in gone),
+            lost=(*self.lost, *((one.device, one.turn) for one in self.arrivals if one.device in gone)),
+            abandoned=self.abandoned or abandoned,
+            spans=tuple(
+                replace(one, fate="lost") if one.client in gone and one.fate == "arrived" else one for one in self.spans
+            ),
+        )
 
 
 #: (round, from 1) -> the devices of a round.

@@ -37,6 +37,7 @@ COURSE = ("tests/simulated/test_course.py",)
 THERE = ("tests/simulated/test_availability.py",)
 IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
+FAILING = ("tests/systems/test_failing_servers.py",)
 PROXIES = ("tests/test_tuned_on_proxy.py",)
 OWLS = ("tests/simulated/test_night_owls.py",)
 EVERYBODYS = ("tests/data/test_shared_examples.py",)
@@ -145,6 +146,20 @@ FAULTS = (
         "return max(0, self.setup.told - len(dropped))",
         "return each.told",
         *BUFFERS,
+    ),
+    _row(
+        "a failed aggregator that loses all devices",
+        "fedguard/architectures/systems/google.py",
+        "devices[np.isin(dealt, failed)].tolist()",
+        "devices[np.isin(dealt, failed) | (len(failed) > 0)].tolist()",
+        *FAILING,
+    ),
+    _row(
+        "too few updates after failures that are aggregated",
+        "fedguard/architectures/systems/google.py",
+        "if release.abandoned is None and arrived < least:",
+        "if release.abandoned is None and arrived == 0:",
+        *FAILING,
     ),
     _row(
         "a regret that has seen what it is judged by",
@@ -439,15 +454,15 @@ FAULTS = (
     _row(
         "one jitter for all trainings of a device",
         "fedguard/simulated/world.py",
-        "self._jitter(device, turn)",
-        "self._jitter(device, 1)",
+        "speeds.jitter * self._jitter(device, turn)",
+        "speeds.jitter * self._jitter(device, 1)",
         *WORLD,
     ),
     _row(
         "jitter that all devices share",
         "fedguard/simulated/world.py",
-        "self._jitter(device, turn)",
-        "self._jitter(0, turn)",
+        "speeds.jitter * self._jitter(device, turn)",
+        "speeds.jitter * self._jitter(0, turn)",
         *WORLD,
     ),
     _row(

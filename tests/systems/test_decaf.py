@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedguard.bench.running.card import threat_card
 from fedguard.contracts import LocalPlan, Network, Pipeline, Sight, Slow, Speeds, WeightRule
 from fedguard.contracts.network import Links
 from fedguard.errors import ContractError
@@ -291,8 +292,15 @@ def test_shares_of_work_meet_deadlines_that_all_or_nothing_does_not():
     assert met("decaf(deadline=2, least=0.5, trusted=5)", 2, 8)[0] > met("decaf(deadline=2, least=0.5)", 2, 8)[0] + 0.2
 
 
+def test_the_card_says_that_a_trusted_set_is_one_party():
+    told = threat_card(cell("decaf(trusted=3)"))["in_words"]
+    assert told == "Nobody is malicious. Trusted sets of 3 devices are one party each, with all of their examples."
+    assert threat_card(cell("decaf"))["in_words"] == "Nobody is malicious."
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("decaf", {"protocol": {"secure_aggregation": "full"}}, "Switch secure_aggregation off, or use google"),
+    ("decaf", {"protocol": {"privacy": {"kind": "record", "noise_multiplier": 1.0}}}, "Leave out privacy, or use google."),
     ("decaf(trusted=2)", {"training": {"worker_momentum": 0.5}}, "has not its momentum. Set trusted: 1"),
     ("decaf(deadline=2)", {"network": {"link": {"latency": 1}}}, "no update ever comes in time. Raise deadline above that."),
     ("decaf", {"training": {"algorithm": "scaffold", "local_steps": 2}}, "decaf carries updates alone"),

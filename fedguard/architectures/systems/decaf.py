@@ -48,6 +48,14 @@ class DeCaf(EventServer):
     trusted: PositiveInt = 1
     history: Annotated[int, Ge(1), Le(1000)] = 5
 
+    @property
+    def shows_others(self) -> str:
+        return (
+            f"Trusted sets of {self.trusted} devices are one party each, with all of their examples."
+            if self.trusted > 1
+            else ""
+        )
+
     def barrier(self, clients: Participation) -> Barrier:
         return k_of_n(clients.most, self.deadline)
 
@@ -59,6 +67,12 @@ class DeCaf(EventServer):
             yield (
                 "under decaf who trains whose examples is settled anew in each round, and a device may send two updates in it. "
                 "Switch secure_aggregation off, or use google, which has a deadline, too."
+            )
+            return
+        if cell.protocol.private:
+            yield (
+                "under decaf a client's steps follow from its number of examples, which noise would have to hide, and examples "
+                "that move lie with two devices: the trusted set would be the unit. Leave out privacy, or use google."
             )
             return
         yield from super().reasons(cell)

@@ -84,6 +84,7 @@ class EventRun:
             last: whether it is the last of its round.
         """
         setup, system, model = self._setup, self._system, self._model
+        release = system.after_failures(setup, release, round)
         began = dict(zip(release.begun, release.jobs, strict=True)) if release.jobs else {}
         self._trainings.begin(release.begun, model, {key: job.share for key, job in began.items() if job.share < 1})
         self._trainings.drop((*release.late, *release.interrupted))

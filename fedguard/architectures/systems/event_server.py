@@ -29,6 +29,7 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, PreconditionError, StalledError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.course import Release
 from fedguard.simulated.fractions import Fractions
 from fedguard.simulated.world import World
 
@@ -68,6 +69,10 @@ class EventServer(Architecture):
     def chosen(self, setup: Setup, round: int) -> Sequence[int]:
         """Who is asked to train in a round (from 1); where each goes on by itself, who is at work at any time."""
         return setup.participation.choose(setup.rng.child("participation", round), round)
+
+    def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
+        """What is left of a release where some of the servers fail."""
+        return release
 
     def weight(self, staleness: int) -> float:
         """What an update is multiplied by that was trained from a model of so many aggregates ago.

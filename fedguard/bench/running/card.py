@@ -61,7 +61,8 @@ def threat_in_words(cell: Cell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
-        return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public
+        others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
+        return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public + others
     attack, wants = cell.inference, cell.config.observer
     who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
     watched = {
