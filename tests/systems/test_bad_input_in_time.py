@@ -119,6 +119,17 @@ def test_malicious_clients_that_answer_in_no_time_do_not_stop_the_clock(system, 
     made.architecture.check(setup)
 
 
+def test_one_quick_device_does_not_make_a_round():
+    """A malicious one is in time, and five of six are needed."""
+    settings = {"clients": {"total": 6, "malicious": 1}, "attack": "ipm"}
+    network = {"compute": {"seconds": 1.0}, "malicious_pace": 0.0}
+    made, setup = systems.scene("google(window=50)", network=network, **settings)
+    with pytest.raises(PreconditionError, match="would be abandoned"):
+        made.architecture.check(setup)
+    made, setup = systems.scene("google(window=50, least=0.1)", network=network, **settings)
+    made.architecture.check(setup)
+
+
 @pytest.mark.parametrize(
     ("network", "refused"),
     [
