@@ -145,6 +145,7 @@ class Course:
         self._jobs: list[Job] = []
         self._waiting: list[Arrival] = []
         self._held: list[Arrival] = []
+        self._senders: set[int] = set()
         self._lost: list[tuple[int, int]] = []
         self._interrupted: list[tuple[int, int]] = []
         self._spans: list[Span] = []
@@ -293,7 +294,7 @@ class Course:
         else:
             arrived = Arrival(device, training.turn, training.version, training.began, self.now, training.job)
             self._take(arrived)
-            if len(self._waiting) >= self._enough and self._barrier.covered(one.device for one in self._waiting):
+            if len(self._waiting) >= self._enough and self._barrier.covered(self._senders):
                 self._release()
             elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
                 self._agenda.after(0.0, self._back_up, self._round, rank=Rank.DECIDE)
@@ -318,8 +319,11 @@ class Course:
     def _take(self, arrival: Arrival) -> None:
         """Put an update to those of the next aggregate, or hold it for a later one."""
         self._in_vain = 0
-        second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
-        (self._held if second else self._waiting).append(arrival)
+        if self._barrier.once and arrival.device in self._senders:
+            self._held.append(arrival)
+        else:
+            self._waiting.append(arrival)
+            self._senders.add(arrival.device)
         if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
             raise StalledError(
                 f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
@@ -377,6 +381,7 @@ class Course:
         self._in_vain = 0
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
         self._jobs = []
+        self._senders.clear()
         held, self._held = self._held, []
         for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one
             self._take(arrival)

@@ -102,10 +102,9 @@ class World:
     def _computing(self, device: int, turn: int, task: int | None = None) -> float:
         speeds = self.network.compute
         seconds: float = self._compute[device] if task is None else self._pace[device] * self._work[task]
-        if speeds.jitter == "exponential":
-            seconds *= self._jitter(device, turn)
-        elif speeds.jitter:
-            seconds *= exp(speeds.jitter * self._jitter(device, turn))
+        if speeds.jitter:
+            drawn = self._jitter(device, turn)
+            seconds *= drawn if speeds.jitter == "exponential" else exp(speeds.jitter * drawn)
         if self._passing and self._slow(device, turn) < self._passing:
             seconds *= speeds.slow.factor
         return seconds

@@ -44,6 +44,17 @@ EVERYBODYS = ("tests/data/test_shared_examples.py",)
 SHARES = ("tests/systems/test_decaf.py",)
 LIES = ("tests/systems/test_lies.py",)
 PRIVATE_IN_TIME = ("tests/systems/test_privacy_in_time.py",)
+ASYNCHRONOUS = ("tests/systems/test_asynchronous.py",)
+EQUAL = ("tests/systems/test_equal.py", "tests/systems/test_effects.py")
+EFFECTS = ("tests/systems/test_effects.py",)
+BACKUPS = ("tests/simulated/test_backups.py",)
+SELECTORS = ("tests/simulated/test_selectors.py",)
+ENERGY = ("tests/systems/test_energy.py", "tests/simulated/test_world.py")
+SPEED_UP = ("tests/simulated/test_speed_up.py",)
+BAD_INPUT = ("tests/systems/test_bad_input_in_time.py",)
+TARGET = ("tests/test_to_target.py",)
+TO_TARGET = ("tests/gate/test_gate_to_target.py",)
+CONTRIBUTIONS = ("tests/test_contribution_command.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
@@ -752,5 +763,202 @@ FAULTS = (
         "if cell.network is not None and cell.network.loses:",
         "if cell.network is not None and cell.network.loses and not cell.protocol.private:",
         *PRIVATE_IN_TIME,
+    ),
+    # --- systems in simulated time, what they cost, and what they take to a target
+    _row(
+        "an update that is older than it is",
+        "fedguard/architectures/systems/event_run.py",
+        "age = release.version - one.version",
+        "age = release.version - one.version + 1",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "weights of age that count twice",
+        "fedguard/architectures/systems/event_run.py",
+        "part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])",
+        "part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None] ** 2)",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "a buffer that divides by its age what is divided already",
+        "fedguard/architectures/systems/fedbuff.py",
+        "return (1 + staleness) ** -0.5 if self.scaled else 1.0",
+        "return 1 / (1 + staleness) if self.scaled else 1.0",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "a server that mixes updates and not models",
+        "fedguard/architectures/systems/fedasync.py",
+        "return updates + (starts - model)",
+        "return updates",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "a push that counts like a round",
+        "fedguard/architectures/systems/parameter_server.py",
+        'return 1.0 if self.consistency == "sequential" else 1 / clients.expected',
+        "return 1.0",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "trainings that all begin with the oldest model",
+        "fedguard/architectures/systems/trainings.py",
+        "common = all(start is starts[0] for start in starts)",
+        "common = True",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "malicious clients that act before they have seen anything",
+        "fedguard/architectures/systems/event_run.py",
+        "if not honest and not self._last:",
+        "if False:",
+        *ASYNCHRONOUS,
+    ),
+    _row(
+        "ranges that all remember what the first does",
+        "fedguard/architectures/systems/parameter_server.py",
+        "kept = states[index * each : (index + 1) * each]",
+        "kept = states[:each]",
+        *EQUAL,
+    ),
+    _row(
+        "a range without its last coordinate",
+        "fedguard/architectures/systems/parameter_server.py",
+        "part = slice(int(keys[0]), int(keys[-1]) + 1)",
+        "part = slice(int(keys[0]), max(int(keys[-1]), 1))",
+        *EQUAL,
+    ),
+    _row(
+        "over-selection that is told a share of those that were asked",
+        "fedguard/contracts/masking.py",
+        "self.setup.told_among(len(arrived)) - len(not_finite)",
+        "self.setup.told_among(round(1.3 * len(arrived))) - len(not_finite)",
+        *EFFECTS,
+    ),
+    _row(
+        "over-selection that asks for as many as it needs",
+        "fedguard/architectures/systems/google.py",
+        "round(self.over * clients.expected)",
+        "clients.expected",
+        *EFFECTS,
+    ),
+    _row(
+        "a late update that counts",
+        "fedguard/simulated/course.py",
+        "if self._busy.get(device) is not training:\n            return  # the round went on without it\n        del self._busy[device]",
+        "self._busy.pop(device, None)",
+        *COURSE,
+    ),
+    _row(
+        "combiners that are dealt once for all rounds",
+        "fedguard/architectures/systems/mapreduce.py",
+        'self.setup.rng.child("combiners", sent.round)',
+        'self.setup.rng.child("combiners")',
+        *EFFECTS,
+    ),
+    _row(
+        "a copy that runs on the device that is slow",
+        "fedguard/simulated/course.py",
+        "other = (training.device + 1) % len(self._turns)",
+        "other = training.device",
+        *BACKUPS,
+    ),
+    _row(
+        "a round that starts with too few devices",
+        "fedguard/simulated/selectors.py",
+        "if len(found) >= self._selection.least:",
+        "if len(found) >= 1:",
+        *SELECTORS,
+    ),
+    _row(
+        "a selection that does not end at its goal",
+        "fedguard/simulated/selectors.py",
+        "if len(self._checked_in) == self._selection.goal:",
+        "if False:",
+        *SELECTORS,
+    ),
+    _row(
+        "joules without the radio of what is received",
+        "fedguard/simulated/world.py",
+        "        self.spent.bytes_down += self.size\n        self.spent.joules += self.network.link.joules * self.size\n",
+        "        self.spent.bytes_down += self.size\n",
+        *ENERGY,
+    ),
+    _row(
+        "joules of computing by the mean device",
+        "fedguard/simulated/world.py",
+        "self.spent.joules += self.network.compute.watts * seconds",
+        "self.spent.joules += self.network.compute.watts * self.network.compute.seconds",
+        *ENERGY,
+    ),
+    _row(
+        "curves over joules that stand over bytes",
+        "fedguard/metrics/moments.py",
+        "report.moment.bytes_up, report.moment.joules)",
+        "report.moment.bytes_up, report.moment.bytes_up)",
+        *ENERGY,
+    ),
+    _row(
+        "exponential times of twice the mean",
+        "fedguard/simulated/world.py",
+        'drawn if speeds.jitter == "exponential"',
+        '2 * drawn if speeds.jitter == "exponential"',
+        *SPEED_UP,
+    ),
+    _row(
+        "a deadline that the quickest device alone has to meet",
+        "fedguard/architectures/systems/event_server.py",
+        "seconds = least[barrier.least - 1]",
+        "seconds = least[0]",
+        *BAD_INPUT,
+    ),
+    _row(
+        "a deadline that is refused for the luck of a draw",
+        "fedguard/simulated/world.py",
+        "drawn = speeds.spread > 0 or speeds.jitter != 0",
+        "drawn = speeds.spread > 0",
+        *BAD_INPUT,
+    ),
+    _row(
+        "a target that is reached at its first touch",
+        "fedguard/metrics/figures.py",
+        "first = below[-1] + 1 if below else 0",
+        'first = next((n for n, one in enumerate(curve["accuracy"]) if one >= self.target), len(curve["accuracy"]))',
+        *TARGET,
+    ),
+    _row(
+        "a target that is never reached and counts as reached at the end",
+        "fedguard/metrics/figures.py",
+        "else AtLeast(places[-1])",
+        "else places[-1]",
+        *TARGET,
+    ),
+    _row(
+        "a gate that takes never for the end of the training",
+        "fedguard/bench/gate/watch.py",
+        "if any(never):",
+        "if False:",
+        *TO_TARGET,
+    ),
+    _row(
+        "a baseline that forgets who never got there",
+        "fedguard/bench/gate/baseline.py",
+        '"values": values, "never": never',
+        '"values": values, "never": cell.never',
+        *TO_TARGET,
+    ),
+    _row(
+        "a sign test of more than k",
+        "fedguard/bench/gate/stages.py",
+        "for i in range(k, n + 1)",
+        "for i in range(k + 1, n + 1)",
+        *TO_TARGET,
+    ),
+    _row(
+        "intervals of shares that forget all rounds but one",
+        "fedguard/bench/audits/contribution.py",
+        "squares[client] += error * error",
+        "squares[client] = error * error",
+        *CONTRIBUTIONS,
     ),
 )

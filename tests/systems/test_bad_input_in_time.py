@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from fedguard.api import lay_out
@@ -9,7 +11,9 @@ from fedguard.contracts import Links, Network
 from fedguard.errors import ConfigError, FedGuardError, PreconditionError, StalledError
 from fedguard.simulated import course
 from fedguard.simulated.availability import trace
-from fedguard.simulated.barriers import asp
+from fedguard.simulated.barriers import asp, covers
+from fedguard.simulated.course import Course
+from fedguard.simulated.world import World
 from tests import forked
 from tests.simulated import scenes
 from tests.systems import scenes as systems
@@ -119,6 +123,17 @@ def test_malicious_clients_that_answer_in_no_time_do_not_stop_the_clock(system, 
     made.architecture.check(setup)
 
 
+def test_one_quick_device_does_not_make_a_round():
+    """A malicious one is in time, and five of six are needed."""
+    settings = {"clients": {"total": 6, "malicious": 1}, "attack": "ipm"}
+    network = {"compute": {"seconds": 1.0}, "malicious_pace": 0.0}
+    made, setup = systems.scene("google(window=50)", network=network, **settings)
+    with pytest.raises(PreconditionError, match="would be abandoned"):
+        made.architecture.check(setup)
+    made, setup = systems.scene("google(window=50, least=0.1)", network=network, **settings)
+    made.architecture.check(setup)
+
+
 @pytest.mark.parametrize(
     ("network", "refused"),
     [
@@ -156,6 +171,16 @@ def test_what_came_before_does_not_count_as_vain():
     found = scenes.releases(Network(link=Links(latency=1.0, loss=0.5)), asp(), 3, 1000)
     assert len(found) == 1000
     assert sum(len(release.lost) for release in found) > 600
+
+
+def test_updates_that_wait_cost_the_same_however_many_they_are(monkeypatch):
+    """Device 0 answers in no time, and buffer 1 stays empty: what has come is not looked through again for each update."""
+    monkeypatch.setattr(course, "_IN_VAIN", 15_000)
+    flood = Course(World(Network(), [0.0, 1.0], 1000, scenes.Rng(0)), covers(2), 2, lambda round: (0, 1), scenes.Rng(0))
+    began = process_time()
+    with pytest.raises(StalledError, match=r"after 0 simulated seconds 15,00\d updates of a few devices wait"):
+        next(flood.releases())
+    assert process_time() - began < 2
 
 
 def test_devices_that_wait_in_ever_smaller_steps_are_given_up(monkeypatch):
