@@ -30,6 +30,7 @@ CATALOGUE = {
     "inflated_samples": "fedguard.attacks.poisoning.inflated_samples:InflatedSamples",
     "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
     "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
+    "overstated_rate": "fedguard.attacks.poisoning.overstated_rate:OverstatedRate",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",
     "random_update": "fedguard.attacks.poisoning.random_update:RandomUpdate",

@@ -21,11 +21,12 @@ _FIGURES = """Each figure is a column of `run.frame()` and of `fedguard export`,
 (`fedguard show RUN --figure NAME`), a breakdown, a comparison and a place in the report. *Unasked* names where it stands
 besides: in what `fedguard show` says, as a heatmap in the HTML report, as what leaks in a trilemma, on the scorecard of the
 dashboard's Lab. The margin is how much worse a cell's mean may become before `fedguard gate` fails, where the suite does not
-say: those in bold are watched unasked, those without one never.
+say: those in bold are watched unasked, those without one never; what it takes to a target has the margin that the suite says.
 
 How long a training took to a target accuracy is a figure for any target: `rounds_to(0.9)`, `updates_to(0.9)`, and of
-[simulated time](../simulated_time.md) `seconds_to(0.9)` and `bytes_to(0.9)`. It is read from the stored curve, so no
-target has to be known before a run. It is reached at the first evaluation after which none falls short of it. A seed that
+[simulated time](../simulated_time.md) `seconds_to(0.9)`, `bytes_to(0.9)` and `joules_to(0.9)`. It is read from the stored
+curve, so no target has to be known before a run. It is reached at the first evaluation after which none falls short of it.
+A seed that
 does not get there is *censored*: what it took in all is a lower bound, a mean over such seeds is written `>12.3` and has
 no interval, an attack under which more seeds are censored is the worse one, and a comparison leaves such a cell out."""
 

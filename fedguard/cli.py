@@ -22,6 +22,7 @@ import typer
 from fedguard.commands import dashboard, explain, gate, run, secagg, setup, show
 from fedguard.commands.audit import audit
 from fedguard.commands.compare import compare
+from fedguard.commands.contribution import contribution
 from fedguard.commands.epsilon import epsilon
 from fedguard.commands.options import console, fail
 from fedguard.commands.report import report
@@ -49,6 +50,7 @@ for _panel, _commands in {
         show.lint,
         show.breakdown,
         show.trilemma,
+        contribution,
         show.export,
         show.schema,
     ),

@@ -169,6 +169,7 @@ ATTACKS = [
     Attack("inflated_samples"),
     Attack("early_check_in"),
     Attack("no_show"),
+    Attack("overstated_rate"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),

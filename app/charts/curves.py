@@ -37,6 +37,7 @@ AXES: dict[Axis, str] = {
     "updates": "updates that reached the server",
     "seconds": "simulated seconds",
     "bytes_up": "bytes that the devices sent",
+    "joules": "joules that the devices spent",
 }
 
 

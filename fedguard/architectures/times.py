@@ -11,21 +11,14 @@ from torch import Tensor
 from fedguard.contracts import Moment, Network, Setup, Span
 from fedguard.contracts.returned import broken, returned
 from fedguard.simulated.lies import HONEST, Lies
-from fedguard.simulated.world import World
+from fedguard.simulated.world import World, least_seconds
 
 
 def world(setup: Setup, model: Tensor) -> World:
-    """The devices of a set-up, which send and get vectors like ``model``.
-
-    Where times decide who meets whom, and noise hides the clients' examples, each training takes as long as that of a client
-    with the mean number of examples: else times would tell how many it has.
-    """
-    plan, sizes = setup.local_plan, setup.task.sizes
-    if setup.meeting is not None and setup.protocol.private:
-        sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
+    """The devices of a set-up, which send and get vectors like ``model``."""
     return World(
         setup.network or Network(),
-        [plan.work(size) for size in sizes],
+        _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
         setup.malicious if setup.attack else frozenset(),
@@ -45,6 +38,24 @@ def lies_of(setup: Setup) -> Lies:
         return seconds
 
     return Lies(acting=setup.acting, checks_in=checks_in, reports=returned(attack, "reports", attack.reports(), bool))
+
+
+def least_of(setup: Setup) -> list[float]:
+    """What each device of a set-up takes at least for a training, in simulated seconds: see `least_seconds`."""
+    quick = setup.malicious if setup.attack else frozenset()
+    return least_seconds(setup.network or Network(), _work(setup), 4 * setup.task.dim, quick)
+
+
+def _work(setup: Setup) -> list[float]:
+    """Examples that one training of each device passes over.
+
+    Where times decide who meets whom, and noise hides the clients' examples, that is what a client with the mean number of
+    them passes over: else times would tell how many it has.
+    """
+    sizes = setup.task.sizes
+    if setup.meeting is not None and setup.protocol.private:
+        sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
+    return [setup.local_plan.work(size) for size in sizes]
 
 
 class Rounds:

@@ -244,6 +244,7 @@ class Cell:
             model=self.model,
             data=self.data,
             copied=self.copying,
+            shared=self.config.task.shared,
             rule_sees=rule_sees,
             adversary=self.adversary,
             inference=self.inference,
@@ -263,6 +264,11 @@ class Cell:
                 "Use model_replacement, which boosts the update itself."
             )
         yield from self._unheard_lies()
+        if self.inference is not None and cell.shared:
+            yield (
+                f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
+                "are nobody's secret. Set shared: 0."
+            )
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
             yield (
@@ -311,6 +317,7 @@ class Cell:
                 "partition": self.partition.spec(),
                 "partition_seed": config.task.partition_seed,
                 "partition_among": "honest" if self.copying else "all",
+                **({"shared": config.task.shared} if config.task.shared else {}),
             },
             "clients": clients,
             "training": settings(self.training),

@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     field_validator,
     model_validator,
@@ -28,13 +29,25 @@ from fedguard.config.sections import (
     TrainingSection,
 )
 from fedguard.config.validation import validated
-from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.figures import FIGURES, ToTarget
 
 #: The most seeds of a suite, and positions of its matrix.
 MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
 
 #: What figures of a record a gate may watch.
 METRICS = tuple(name for name, figure in FIGURES.items() if figure.margin is not None)
+
+
+def watchable(figure: str) -> str:
+    """The name of a figure that a gate may watch.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if figure not in METRICS and not (figure in FIGURES and isinstance(FIGURES[figure], ToTarget)):
+        names = ", ".join(map(repr, METRICS))
+        raise ValueError(f"expected {names} or what it takes to a target, such as seconds_to(0.9); got {figure!r}")
+    return figure
 
 
 class GateMetric(Section):
@@ -60,18 +73,23 @@ class GateSection(Section):
         audit: whether epsilons are audited.
         single_seed: what becomes of a seed that is ruined while the others, and fresh ones, are not: ``report`` says so,
             ``fail`` calls it a regression.
-        metrics: which figures, and how much worse they may become; by default those that the run has.
+        metrics: which figures, and how much worse they may become; by default those that the run has. What it takes to a
+            target, such as ``seconds_to(0.9)``, has no usual margin, and is watched where the suite gives one.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
     confirm: Annotated[int, Field(strict=True, ge=3)] = 8
     audit: bool = True
     single_seed: Literal["report", "fail"] = "report"
-    metrics: dict[Literal[METRICS], GateMetric] = Field(default_factory=dict)  # type: ignore[valid-type]
+    metrics: dict[Annotated[str, AfterValidator(watchable)], GateMetric] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _shares(self) -> GateSection:
         for figure, said in self.metrics.items():
+            if FIGURES[figure].margin is None and said.margin is None:
+                raise ValueError(
+                    f"metrics.{figure}: expected a margin in {FIGURES[figure].unit}, as in {{margin: 10}}; it has no usual one"
+                )
             for key, value in (("margin", said.margin), ("floor", said.floor), ("ceiling", said.ceiling)):
                 if FIGURES[figure].bounds is not None and value is not None and value > 1:
                     raise ValueError(
@@ -121,6 +139,9 @@ class TuningSection(Section):
         seeds: those tuned on, none of the suite's own.
         budget: settings tried for each defense at most.
         judged_on: which examples the settings were compared on.
+        proxy: settings that stood over the suite in the tuning alone, such as other data; none where it was on its own.
+        regret: by configured defense, the points of accuracy, as a share, that the choice on the proxy costs on the suite's own
+            data; none where nobody asked.
         trained_on: whose records the trainings saw. Those of clients have a cost that no epsilon of the suite counts.
         defenses: what was tried for each.
     """
@@ -130,6 +151,8 @@ class TuningSection(Section):
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     budget: Annotated[int, Field(strict=True, ge=1)]
     judged_on: Literal["test"] = "test"
+    proxy: tuple[str, ...] = ()
+    regret: dict[str, float] = Field(default_factory=dict)
     trained_on: Literal["clients", "public"] = "clients"
     defenses: tuple[TunedSection, ...] = ()
 

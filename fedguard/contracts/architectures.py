@@ -350,6 +350,13 @@ class Architecture(Algorithm):
         """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
         return iter(())
 
+    def check(self, setup: Setup) -> None:
+        """See to it that it can train on these data.
+
+        Raises:
+            PreconditionError: why it cannot.
+        """
+
     @abstractmethod
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         """Train, one report a round; the last report holds the final model."""

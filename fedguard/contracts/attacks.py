@@ -183,6 +183,14 @@ class PoisonAttack(Algorithm):
         """Whether a malicious device that is asked to train reports; one that does not always says that it is there."""
         return True
 
+    def claim_rate(self, rate: float) -> float:
+        """How many examples a second a malicious device says that it trains, above 0, where it trains ``rate``."""
+        return rate
+
+    def claim_availability(self, share: float) -> float:
+        """In which share of the rounds a malicious device says that it stays, where it was seen to in ``share``."""
+        return share
+
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         """The state for the next round in which the attack acts."""
         return view.state

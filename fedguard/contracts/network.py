@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Le, Lt
 
 from fedguard.contracts.availability import Always, Availability
 
-_STRICT: dict[str, str] = {"extra": "forbid"}
+_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
+
+#: The most of anything: seconds, watts, a factor. It keeps simulated time finite.
+_MOST = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +25,10 @@ class Slow:
         lasting: whether it is always the same devices; else any device may be slow in any of its trainings.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
 
     share: Annotated[float, Ge(0), Le(1)] = 0.0
-    factor: Annotated[float, Ge(1)] = 5.0
+    factor: Annotated[float, Ge(1), Le(_MOST)] = 5.0
     lasting: bool = True
 
 
@@ -34,23 +37,24 @@ class Speeds:
     """How long devices compute: $seconds * examples * a_i * b_ik * slowness$ for the k-th training of device i.
 
     $ln a_i$ is normal with mean 0 and standard deviation ``spread``, drawn once for each device; $ln b_ik$ with ``jitter``,
-    drawn for each training.
+    drawn for each training; or $b_ik$ is exponential with mean 1.
 
     Args:
         seconds: of an example that is trained on once, on an ordinary device.
         spread: between devices.
-        jitter: between the trainings of one device.
+        jitter: between the trainings of one device, or ``exponential``: the slowest of n then takes $1 + 1/2 + ... + 1/n$ times
+            the mean.
         slow: devices that take longer.
         watts: what a device draws while it computes.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
 
-    seconds: Annotated[float, Ge(0)] = 0.001
+    seconds: Annotated[float, Ge(0), Le(_MOST)] = 0.001
     spread: Annotated[float, Ge(0), Le(10)] = 0.0
-    jitter: Annotated[float, Ge(0), Le(10)] = 0.0
+    jitter: Annotated[float, Ge(0), Le(10)] | Literal["exponential"] = 0.0
     slow: Slow = field(default_factory=Slow)
-    watts: Annotated[float, Ge(0)] = 5.0
+    watts: Annotated[float, Ge(0), Le(_MOST)] = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +69,14 @@ class Links:
         joules: what a device spends on a byte that it sends or receives.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
 
-    latency: Annotated[float, Ge(0)] = 0.0
-    up: Annotated[float, Gt(0)] | None = None
-    down: Annotated[float, Gt(0)] | None = None
+    latency: Annotated[float, Ge(0), Le(_MOST)] = 0.0
+    up: Annotated[float, Ge(1e-3)] | None = None
+    down: Annotated[float, Ge(1e-3)] | None = None
     spread: Annotated[float, Ge(0), Le(10)] = 0.0
     loss: Annotated[float, Ge(0), Lt(1)] = 0.0
-    joules: Annotated[float, Ge(0)] = 1e-6
+    joules: Annotated[float, Ge(0), Le(_MOST)] = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ class Network:
     compute: Speeds = field(default_factory=Speeds)
     link: Links = field(default_factory=Links)
     there: Availability = field(default_factory=Always)
-    malicious_pace: Annotated[float, Ge(0)] = 1.0
+    malicious_pace: Annotated[float, Ge(0), Le(_MOST)] = 1.0
 
     @property
     def loses(self) -> bool:

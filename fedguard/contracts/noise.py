@@ -67,6 +67,7 @@ class Combination(Federation):
 
     Args:
         copied: whether malicious clients hold copies of honest clients' examples.
+        shared: the share of the training examples that is public, of which each client holds a copy.
         rule_sees: what the server's rule sees.
         adversary: who attacks the training.
         inference: who attacks the clients' privacy.
@@ -83,6 +84,7 @@ class Combination(Federation):
     inference: InferenceAttack | None = None
     network: Network | None = None
     evasion: EvasionAttack | None = None
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +212,11 @@ class Noise(Algorithm):
             yield (
                 "noise hides an example that one client holds; with task.partition_among: honest a malicious client holds a "
                 "copy of it. Set partition_among: all."
+            )
+        if cell.shared and self.unit == "record":
+            yield (
+                "a record's epsilon is accounted for by the number of a client's examples, and with task.shared public ones "
+                "are among them. Set shared: 0, or hide whole clients."
             )
         if why := self.beyond(cell.training):
             yield why

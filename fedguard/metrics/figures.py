@@ -163,6 +163,7 @@ TO_TARGET = {
     "updates_to": ("updates", "updates"),
     "seconds_to": ("seconds", "simulated seconds"),
     "bytes_to": ("bytes_up", "bytes sent by the devices"),
+    "joules_to": ("joules", "joules of the devices"),
 }
 
 
@@ -251,6 +252,10 @@ FIGURES = Table({
     ),
     "staleness": Figure(
         title="mean staleness of the updates", path=("result", "time", "staleness", "mean"), unit="", bounds=None,
+    ),
+    "joules": Figure(
+        title="joules that the devices spent on computing, sending and receiving", path=("result", "time", "joules"), unit="J",
+        bounds=None,
     ),
     "malicious_share": Figure(
         title="malicious updates among those that reached the server", path=("result", "time", "malicious_share"),

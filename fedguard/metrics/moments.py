@@ -76,15 +76,15 @@ def timeline(reports: Sequence[RoundReport]) -> dict[str, Any]:
 
 
 def axes(reports: Sequence[RoundReport]) -> dict[str, list[float]]:
-    """What else than rounds the evaluations of a training stand over: updates that reached the server, seconds, bytes sent."""
+    """What else than rounds evaluations stand over: updates that reached the server, seconds, bytes sent, joules."""
     if any(report.moment is None for report in reports):
         return {}
     updates = 0
-    found: dict[str, list[float]] = {"updates": [], "seconds": [], "bytes_up": []}
+    found: dict[str, list[float]] = {"updates": [], "seconds": [], "bytes_up": [], "joules": []}
     for report in reports:
         updates += report.received
         if report.evaluation is not None and report.moment is not None:
-            at = (updates, report.moment.seconds, report.moment.bytes_up)
+            at = (updates, report.moment.seconds, report.moment.bytes_up, report.moment.joules)
             for values, value in zip(found.values(), at, strict=True):
                 values.append(value)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 #: Below so many seeds a mean gets no interval: of two seeds, most intervals with the right coverage span most of the scale.
@@ -17,6 +17,11 @@ class AtLeast(float):
 
     def __str__(self) -> str:
         return f">{float(self):g}"
+
+
+def censored(values: Iterable[float]) -> bool:
+    """Whether a lower bound is among these."""
+    return any(isinstance(value, AtLeast) for value in values)
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,9 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
         bounds: the least and the most that the figure can be.
         level: confidence level.
     """
-    censored = sum(isinstance(value, AtLeast) for value in values)
-    if censored or len(values) < ENOUGH:
-        return Estimate(math.fsum(values) / len(values), None, None, len(values), censored)
+    bounds_alone = sum(isinstance(value, AtLeast) for value in values)
+    if bounds_alone or len(values) < ENOUGH:
+        return Estimate(math.fsum(values) / len(values), None, None, len(values), bounds_alone)
     found = student(values, level)
     half = found.half_width or 0.0
     if bounds is None or half == 0:

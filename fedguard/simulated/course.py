@@ -6,7 +6,7 @@ It depends on speeds, links and barriers alone, and not on vectors: so it is tol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -15,7 +15,9 @@ from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.fractions import Fractions, Job
 from fedguard.simulated.lies import HONEST, Lies
+from fedguard.simulated.places import Places, Steps
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
 
@@ -29,6 +31,7 @@ class Arrival:
         turn: of the device's trainings, from 1; where all start together, the round.
         version: of the model that it was trained from: the number of aggregates before it.
         began, at: simulated seconds of the pull and of the arrival.
+        job: who has trained it and how much of it, where that is not the device itself and everything.
     """
 
     device: int
@@ -36,6 +39,12 @@ class Arrival:
     version: int
     began: float
     at: float
+    job: Job | None = None
+
+    @property
+    def by(self) -> int:
+        """The device that has trained it."""
+        return self.device if self.job is None else self.job.device
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class Release:
         interrupted: those that have left since the last one, before their update had arrived.
         abandoned: why there is no aggregate; None where there is one.
         spans: the trainings that have ended since the last one, in the order in which they did.
+        jobs: of those in ``begun``, where who trains what share of them is settled.
     """
 
     at: float
@@ -63,6 +73,7 @@ class Release:
     interrupted: tuple[tuple[int, int], ...] = ()
     abandoned: str | None = None
     spans: tuple[Span, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
     def staleness(self) -> tuple[int, ...]:
         """How many aggregates there were since each update's model."""
@@ -72,12 +83,12 @@ class Release:
 #: (round, from 1) -> the devices of a round.
 Chosen = Callable[[int], Sequence[int]]
 
-
 #: Rounds in which nobody may be chosen before a training is given up in which nobody starts together.
 _PATIENCE = 1000
 
-#: Draws of places that are made at once.
-_BLOCK = 1024
+#: Trainings and waits in a row of which no update comes, or updates too many for an aggregate that lacks others, before a
+#: training is given up; and so many more for each device.
+_IN_VAIN, _IN_VAIN_EACH = 100_000, 100
 
 
 class Course:
@@ -94,20 +105,31 @@ class Course:
             for them. Where each goes on by itself, those of the first round for which anybody is chosen start, and one that
             has sent gives its place to one of the ``devices`` that are idle, itself among them.
         rng: draws ties, and who gets a free place.
+        fractions: who trains whose examples, and what share of them, where all start together; None for its own, and all.
         lies: who comes when it was not told to, or never reports, where all start together.
     """
 
     def __init__(
-        self, world: World, barrier: Barrier, devices: int, chosen: Chosen, rng: Rng, lies: Lies = HONEST
+        self,
+        world: World,
+        barrier: Barrier,
+        devices: int,
+        chosen: Chosen,
+        rng: Rng,
+        fractions: Fractions | None = None,
+        lies: Lies = HONEST,
     ) -> None:
         self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
         self._agenda = Agenda(rng.child("ties"))
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
-        self._places: _Places | _Steps
-        self._version = self._round = self._backed_up = 0
+        self._places: Places | Steps
+        self._version = self._round = self._backed_up = self._in_vain = 0
         self._enough = barrier.enough(devices)
+        self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
         self._begun: list[tuple[int, int]] = []
+        self._fractions = fractions
+        self._jobs: list[Job] = []
         self._waiting: list[Arrival] = []
         self._held: list[Arrival] = []
         self._lost: list[tuple[int, int]] = []
@@ -132,7 +154,7 @@ class Course:
         """The releases, in order, without end.
 
         Raises:
-            StalledError: nothing will ever happen again.
+            StalledError: nothing will ever happen again; or devices start again and again, and no update comes.
         """
         if self._barrier.fresh:
             self._open()
@@ -152,9 +174,9 @@ class Course:
         devices = len(self._turns)
         crew = next((crew for round in range(1, _PATIENCE) if (crew := self._chosen(round))), ())
         if len(crew) == devices:
-            self._places = _Steps(self._barrier, devices)
+            self._places = Steps(self._barrier, devices)
         else:
-            self._places = _Places(set(range(devices)).difference(crew), self._rng)
+            self._places = Places(set(range(devices)).difference(crew), self._rng)
         for device in crew:
             self._enter(device)
 
@@ -183,11 +205,20 @@ class Course:
 
     def _configure(self, devices: Sequence[int]) -> None:
         """These are the devices of the round."""
-        self._enough = self._barrier.enough(len(devices))
+        asked = len(devices)
+        if self._fractions is not None:
+            devices, asked = self._at_work(devices)
+        self._enough = self._barrier.enough(asked)
         for device in devices:
             self._enter(device)
         if self._barrier.deadline is not None:
             self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)
+
+    def _at_work(self, devices: Sequence[int]) -> tuple[list[int], int]:
+        """Those that have work in a round of these devices, and how many updates may come of it."""
+        assert self._fractions is not None
+        found = self._fractions.open(devices, self.now)
+        return list(found), sum(found.values())
 
     def _start(self, device: int, round: int) -> None:
         """A device pulls the model and trains, if it is there."""
@@ -196,8 +227,12 @@ class Course:
         now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
         wait = 0.0 if away else self._world.wait(device, now)
         if wait:
+            self._vain()
             if wait < inf:
                 self._agenda.after(wait, self._start, device, round, rank=Rank.START)
+            return
+        if self._fractions is not None:
+            self._do(self._fractions, device)
             return
         self._turns[device] = turn = self._round if self._barrier.fresh else self._turns[device] + 1
         training = Arrival(device, turn, self._version, now, now)
@@ -206,7 +241,31 @@ class Course:
         if away:
             return
         seconds, arrives = self._world.attempt(device, turn, now)
+        self._ends(training, seconds, arrives)
+
+    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
+        """So many seconds from now its update arrives, or its device leaves."""
         self._agenda.after(seconds, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
+
+    def _do(self, fractions: Fractions, device: int) -> None:
+        """A device does what there is time for of its work, one client's after the other."""
+        now = at = self.now
+        for client, ready in fractions.jobs(device):
+            at = max(at, ready)
+            job = fractions.job(client, device, at)
+            if job is None:
+                return
+            training = self._busy[client] = Arrival(client, self._round, self._version, at, at, job)
+            self._begun.append((client, self._round))
+            self._jobs.append(job)
+            # A draw of its own for another's task, as for a backup.
+            turn, task = (self._round, None) if client == device else (-self._round, client)
+            seconds, arrives = self._world.attempt(device, turn, at, task, job.share)
+            at += seconds
+            self._ends(training, at - now, arrives)
+            if not arrives:
+                return
+            fractions.note(job, seconds)
 
     def _arrive(self, training: Arrival) -> None:
         device = training.device
@@ -217,8 +276,10 @@ class Course:
         self._spans.append(Span(device, training.began, self.now, "lost" if lost else "arrived"))
         if lost:
             self._lost.append((device, training.turn))
+            self._vain()
         else:
-            self._take(Arrival(device, training.turn, training.version, training.began, self.now))
+            arrived = Arrival(device, training.turn, training.version, training.began, self.now, training.job)
+            self._take(arrived)
             if len(self._waiting) >= self._enough and self._barrier.covered(one.device for one in self._waiting):
                 self._release()
             elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
@@ -243,8 +304,14 @@ class Course:
 
     def _take(self, arrival: Arrival) -> None:
         """Put an update to those of the next aggregate, or hold it for a later one."""
+        self._in_vain = 0
         second = self._barrier.once and any(one.device == arrival.device for one in self._waiting)
         (self._held if second else self._waiting).append(arrival)
+        if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
+                "aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
+            )
 
     def _leave(self, training: Arrival) -> None:
         """A device is gone, and its work with it."""
@@ -253,9 +320,20 @@ class Course:
             return
         del self._busy[device]
         self._interrupted.append((device, training.turn))
+        self._vain()
         self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
             self._enter(self._places.left(device))
+
+    def _vain(self) -> None:
+        """Something came to nothing: the network lost an update, or a device left or waits."""
+        self._in_vain += 1
+        if self._in_vain > self._patience:
+            raise StalledError(
+                f"after {self.now:g} simulated seconds no update comes any more: {len(self._lost)} trainings since the last "
+                f"aggregate were lost on their way, and the devices of {len(self._interrupted)} left before they were done. "
+                "Let devices be there for longer (network.there), or lower network.compute, network.link or its loss."
+            )
 
     def _close(self, round: int, why: str | None = None) -> None:
         """The deadline of a round, or its end for another reason."""
@@ -279,68 +357,15 @@ class Course:
                 interrupted=tuple(self._interrupted),
                 abandoned=abandoned,
                 spans=tuple(self._spans),
+                jobs=tuple(self._jobs),
             )
         )
         self._version += abandoned is None
+        self._in_vain = 0
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
+        self._jobs = []
         held, self._held = self._held, []
         for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one
             self._take(arrival)
         if self._barrier.fresh:
             self._open()
-
-
-class _Places:
-    """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle."""
-
-    def __init__(self, idle: Iterable[int], rng: Rng) -> None:
-        self._idle, self._draw = sorted(idle), rng.numpy()
-        self._drawn: list[float] = []
-
-    def sent(self, device: int) -> tuple[int, ...]:
-        """Who starts after this device has sent."""
-        return (self.left(device),)
-
-    def left(self, device: int) -> int:
-        """Who starts after this device has left."""
-        if not self._drawn:
-            self._drawn = self._draw.random(_BLOCK).tolist()
-        idle = self._idle
-        idle.append(device)
-        chosen = int(self._drawn.pop() * len(idle))
-        idle[chosen], idle[-1] = idle[-1], idle[chosen]
-        return idle.pop()
-
-
-class _Steps:
-    """All devices are at work: each goes on by itself, unless it is too far ahead of the slowest."""
-
-    def __init__(self, barrier: Barrier, devices: int) -> None:
-        self._barrier = barrier
-        self._done = [0] * devices
-        #: number of trainings -> how many devices have done so many, and which of them wait for the slowest.
-        self._count = {0: devices}
-        self._parked: dict[int, list[int]] = {}
-        self._slowest = 0
-
-    def sent(self, device: int) -> list[int]:
-        """Who starts after this device has sent."""
-        self._done[device] = done = self._done[device] + 1
-        self._count[done] = self._count.get(done, 0) + 1
-        self._count[done - 1] -= 1
-        go: list[int] = []
-        if not self._count[done - 1]:
-            del self._count[done - 1]
-            if done - 1 == self._slowest:  # this device was the slowest, and alone
-                self._slowest = done
-                free = [one for one in self._parked if self._barrier.may_start(one, done)]
-                go = [waiting for one in free for waiting in self._parked.pop(one)]
-        if self._barrier.may_start(done, self._slowest):
-            go.append(device)
-        else:
-            self._parked.setdefault(done, []).append(device)
-        return go
-
-    def left(self, device: int) -> int:
-        """Who starts after this device has left: itself, for it has not done this training."""
-        return device

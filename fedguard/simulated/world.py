@@ -11,7 +11,22 @@ from numpy.typing import NDArray
 
 from fedguard.contracts.network import Network
 from fedguard.rng import Rng
-from fedguard.simulated.draws import Draws, normal, uniform
+from fedguard.simulated.draws import Draws, exponential, normal, uniform
+
+
+def least_seconds(
+    network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
+) -> list[float]:
+    """What each device takes at least from its pull of the model to the arrival of its update, whatever is drawn.
+
+    Where a law draws factors that may come near to 0, nothing is left of what they multiply. Arguments as of `World`.
+    """
+    speeds, link = network.compute, network.link
+    drawn = speeds.spread > 0 or speeds.jitter != 0
+    transfer = 0.0 if link.spread else sum(size / bandwidth for bandwidth in (link.up, link.down) if bandwidth)
+    paces = [min(network.malicious_pace, 1.0) if device in quick else 1.0 for device in range(len(work))]
+    computing = [0.0 if drawn else speeds.seconds * one * pace for one, pace in zip(work, paces, strict=True)]
+    return [2 * link.latency + transfer + seconds for seconds in computing]
 
 
 @dataclass
@@ -56,14 +71,14 @@ class World:
         if speeds.slow.lasting:
             compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
         compute[sorted(quick)] *= network.malicious_pace
-        self._work = np.asarray(work, np.float64).tolist()
+        self._work: list[float] = np.asarray(work, np.float64).tolist()
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
         self._pace: list[float] = (compute * speeds.seconds).tolist()
         self._up = self._message(link.up, bandwidth)
         self._down = self._message(link.down, bandwidth)
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
         self._presence = network.there.start(devices, rng.child("there"))
-        self._jitter = Draws(rng.child("jitter"), normal)
+        self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
         self._slow = Draws(rng.child("slow"), uniform)
         self._loss = Draws(rng.child("loss"), uniform)
 
@@ -87,7 +102,9 @@ class World:
     def _computing(self, device: int, turn: int, task: int | None = None) -> float:
         speeds = self.network.compute
         seconds: float = self._compute[device] if task is None else self._pace[device] * self._work[task]
-        if speeds.jitter:
+        if speeds.jitter == "exponential":
+            seconds *= self._jitter(device, turn)
+        elif speeds.jitter:
             seconds *= exp(speeds.jitter * self._jitter(device, turn))
         if self._passing and self._slow(device, turn) < self._passing:
             seconds *= speeds.slow.factor
@@ -122,13 +139,35 @@ class World:
         """Seconds until a device that is there ``now`` leaves, if that is in the next ``seconds``; None if it stays."""
         return self._presence.leaves(device, now, seconds)
 
-    def attempt(self, device: int, turn: int, now: float, task: int | None = None) -> tuple[float, bool]:
+    def work(self, device: int) -> float:
+        """Examples that a whole training of a device's own passes over."""
+        return self._work[device]
+
+    def messages(self, device: int) -> float:
+        """Seconds that a model to a device and an update from it take together."""
+        return self._down[device] + self._up[device]
+
+    def transfer(self, source: int, device: int, size: int) -> float:
+        """Seconds that so many bytes take from one device to another, by a server."""
+        latency, scale = self.network.link.latency, size / self.size
+        return 2 * latency + (self._up[source] + self._down[device] - 2 * latency) * scale
+
+    def carry(self, size: int) -> None:
+        """So many bytes travel from one device to another."""
+        self.spent.bytes_up += size
+        self.spent.bytes_down += size
+        self.spent.joules += 2 * self.network.link.joules * size
+
+    def attempt(
+        self, device: int, turn: int, now: float, task: int | None = None, share: float = 1.0
+    ) -> tuple[float, bool]:
         """Seconds from a device's pull of the model until its update has arrived, and True; or until it leaves, and False.
 
         Args:
             task: the device whose task it is; None for its own.
+            share: of the task that it does.
         """
-        down, computing, up = self._down[device], self._computing(device, turn, task), self._up[device]
+        down, computing, up = self._down[device], self._computing(device, turn, task) * share, self._up[device]
         left = self._presence.leaves(device, now, down + computing + up)
         self.download(device)
         if left is None:

@@ -10,6 +10,7 @@ from fedguard.bench.gate.judge import judge
 from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
 from fedguard.bench.gate.verdict import Verdict
 from fedguard.config.schema import GateSection
+from fedguard.metrics.stats import AtLeast
 
 SEEDS, FRESH = (0, 1, 2), tuple(range(20_000, 20_008))
 
@@ -19,6 +20,8 @@ Figures = Mapping[str, Sequence[float]]
 
 def cell(figures: Figures, seeds: Sequence[int] = SEEDS, **more: Any) -> Measured:
     values = {figure: dict(zip(seeds, found, strict=True)) for figure, found in figures.items()}
+    never = {figure: tuple(seed for seed in by if isinstance(by[seed], AtLeast)) for figure, by in values.items()}
+    more = {"never": {figure: found for figure, found in never.items() if found}, **more}
     config = {"task": {"data": {"name": "digits"}}, "training": {"lr": 0.1, "rounds": 3}}
     return Measured(**{"config": config, "status": "ok", "data": "d1", "values": values, **more})
 

@@ -39,6 +39,10 @@ IN_TIME = ("tests/systems/test_rules_in_time.py",)
 BUFFERS = ("tests/systems/test_basgd.py",)
 LIES = ("tests/systems/test_lies.py",)
 PRIVATE_IN_TIME = ("tests/systems/test_privacy_in_time.py",)
+PROXIES = ("tests/test_tuned_on_proxy.py",)
+OWLS = ("tests/simulated/test_night_owls.py",)
+EVERYBODYS = ("tests/data/test_shared_examples.py",)
+SHARES = ("tests/systems/test_decaf.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
@@ -141,6 +145,83 @@ FAULTS = (
         "return max(0, self.setup.told - len(dropped))",
         "return each.told",
         *BUFFERS,
+    ),
+    _row(
+        "a regret that has seen what it is judged by",
+        "fedguard/bench/tuning/proxy.py",
+        "fsum(values) - values[seed]",
+        "fsum(values)",
+        *PROXIES,
+    ),
+    _row(
+        "a proxy that is reported on, too",
+        "fedguard/bench/tuning/tune.py",
+        "            tuning = on_proxy(tuning, proxy)\n",
+        "            document = tuning = on_proxy(tuning, proxy)\n",
+        *PROXIES,
+    ),
+    _row(
+        "owls that come with the others",
+        "fedguard/simulated/availability/day_and_night.py",
+        "+= _DAY / 2",
+        "+= _DAY",
+        *OWLS,
+    ),
+    _row(
+        "classes in no order",
+        "fedguard/tasks/partitions/label_ordered.py",
+        'rest[np.argsort(labels[rest], kind="stable")]',
+        "rest",
+        *OWLS,
+    ),
+    _row(
+        "public examples that somebody owns, too",
+        "fedguard/tasks/classification.py",
+        "dataset.train[order[root_examples + public :]]",
+        "dataset.train[order[root_examples:]]",
+        *EVERYBODYS,
+    ),
+    _row(
+        "public examples that are no part of a cell",
+        "fedguard/config/cells.py",
+        '**({"shared": config.task.shared} if config.task.shared else {}),',
+        "",
+        *EVERYBODYS,
+    ),
+    _row(
+        "a share of the work without the time of messages",
+        "fedguard/simulated/fractions.py",
+        "left - self._world.messages(device) - _SPARE",
+        "left - _SPARE",
+        *SHARES,
+    ),
+    _row(
+        "a rate that is hoped for",
+        "fedguard/simulated/fractions.py",
+        "return max(self._paces[device], default=None)",
+        "return min(self._paces[device], default=None)",
+        *SHARES,
+    ),
+    _row(
+        "examples that move to whoever is asked first",
+        "fedguard/simulated/fractions.py",
+        "max(found, key=lambda one: one[0], default",
+        "max(found, key=lambda one: -one[1], default",
+        *SHARES,
+    ),
+    _row(
+        "work that moved to a malicious device and is honest still",
+        "fedguard/architectures/systems/event_run.py",
+        "honest = [one for one in arrivals if one.by not in acting]\n        malicious = [one for one in arrivals if one.by in acting]",
+        "honest = [one for one in arrivals if one.device not in acting]\n        malicious = [one for one in arrivals if one.device in acting]",
+        *SHARES,
+    ),
+    _row(
+        "claims of whole trainings for shares of them",
+        "fedguard/contracts/masking.py",
+        "[push.share for push in wire.pushes]",
+        "[1.0 for push in wire.pushes]",
+        *SHARES,
     ),
     _row(
         "a lie told before the liar acts",
@@ -455,21 +536,21 @@ FAULTS = (
     ),
     _row(
         "devices that wait for the slowest and are forgotten",
-        "fedguard/simulated/course.py",
+        "fedguard/simulated/places.py",
         "go = [waiting for one in free for waiting in self._parked.pop(one)]",
         "go = [self._parked.pop(one)[0] for one in free]",
         *COURSE,
     ),
     _row(
         "a free place for the lowest number",
-        "fedguard/simulated/course.py",
+        "fedguard/simulated/places.py",
         "chosen = int(self._drawn.pop() * len(idle))",
         "chosen = idle.index(min(idle))",
         *COURSE,
     ),
     _row(
         "interrupted trainings that count as done",
-        "fedguard/simulated/course.py",
+        "fedguard/simulated/places.py",
         '        """Who starts after this device has left: itself, for it has not done this training."""\n        return device',
         "        return (self.sent(device) or [device])[0]",
         *COURSE,

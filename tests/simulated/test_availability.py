@@ -308,7 +308,7 @@ def test_a_law_may_be_swept_where_nothing_else_is_said_of_the_network(tmp_path):
     ("further", "message"),
     [
         ("network: {there: on_of}", "network.there: unknown availability 'on_of'. Did you mean 'on_off'?"),
-        ("network: {there: {name: on_off, on: 0}}", "network.there: on_off: on: expected more than 0; got 0.0."),
+        ("network: {there: {name: on_off, on: 0}}", "network.there: on_off: on: expected at least 0.001; got 0.0."),
         ("matrix: {network.there: [always, on_off(away=3)]}", "network.there[1]: unknown parameter of on_off 'away'."),
         ("network: {there: {name: trace, file: none.csv}}", "network.there: none.csv: no such file."),
         ("network: {their: always}", "unknown key 'their'. Did you mean 'there'?"),

@@ -35,7 +35,7 @@ def releases(system: str, attack: str, malicious: int, rounds: int = 12, seed: i
     chosen = lambda round: made.architecture.chosen(setup, round)  # noqa: E731
     simulated = world(setup, setup.task.initial_model(setup.rng.child("model")))
     barrier = made.architecture.barrier(setup.participation)
-    course = Course(simulated, barrier, 60, chosen, setup.rng.child("course"), lies_of(setup))
+    course = Course(simulated, barrier, 60, chosen, setup.rng.child("course"), lies=lies_of(setup))
     return setup, list(islice(course.releases(), rounds))
 
 
@@ -84,7 +84,7 @@ def test_who_is_not_there_says_that_it_is_and_takes_a_place():
 
     def first(lies: Lies):
         simulated = devices(replace(SECOND, there=away), 4)
-        return next(Course(simulated, barrier, 4, lambda round: range(4), Rng(0), lies).releases())
+        return next(Course(simulated, barrier, 4, lambda round: range(4), Rng(0), lies=lies).releases())
 
     liar = first(Lies(acting=lambda round: {2} if round == 1 else set(), checks_in=lambda told: told, reports=False))
     assert {device for device, _ in liar.begun} == {0, 1, 2} and [device for device, _ in liar.late] == [2]
@@ -112,7 +112,7 @@ def test_over_selection_is_the_defense_against_who_never_reports():
     ]
 
 
-@pytest.mark.parametrize("system", ["server", "parameter_server", "mapreduce", "fate", *ALONE])
+@pytest.mark.parametrize("system", ["server", "parameter_server", "mapreduce", "fate", "decaf", *ALONE])
 def test_where_nobody_asks_the_lie_is_refused(system):
     one = {"clients": {"malicious": 1}}
     (reason,) = cell(system, attack="no_show", **one).verdict.reasons

@@ -14,7 +14,7 @@ from tests.systems.scenes import cell, reports, settings
 EVENTUAL = "parameter_server(consistency='eventual')"
 BOUNDED = "parameter_server(consistency='bounded')"
 ALONE = ("fedasync", "fedbuff", "basgd", EVENTUAL, BOUNDED)
-TOGETHER = ("parameter_server", "google", "mapreduce", "fate")
+TOGETHER = ("parameter_server", "google", "decaf", "mapreduce", "fate")
 
 MASKED = {"protocol": {"secure_aggregation": "full"}}
 NOISE = {
@@ -38,6 +38,7 @@ REFUSED = [
     *((system, MASKED, "each counts by itself", "Switch secure_aggregation off, or use fedbuff or server.") for system in ("fedasync", EVENTUAL, BOUNDED)),
     ("fedbuff(buffer=7)", MASKED, "7 updates of 6 clients never meet in one", "Lower buffer, or switch secure_aggregation off."),
     ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
+    ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": {"groups": 2}}}, "2 groups of 5 clients have 2", "take at most 1 groups"),
     ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
     ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
     ("mapreduce(backup=0.2)", {"attack": "ipm", "clients": {"malicious": 1}}, "would answer for an honest client", "Leave out backup, or the attack."),
@@ -46,6 +47,7 @@ REFUSED = [
     *((system, AT_SERVER, "a server that adds noise clips each update", "Use privacy: {kind: record}") for system in ("basgd", "mapreduce", "fate")),
     ("parameter_server(ranges=2)", AT_SERVER, "clips an update by its whole length", "Set ranges=1, or privacy: {kind: record}."),
     ("fate", NOISE, "reads each party's number of examples, which no noise hides", "Use server."),
+    ("decaf", NOISE, "tells of them", "Use google, which has a deadline, too."),
     ("mapreduce(backup=0.2)", NOISE, "what is hidden lies with two", "Leave out backup, or privacy."),
     ("fedbuff(buffer=5)", {"protocol": {**MASKED["protocol"], "privacy": {"kind": "distributed", "noise_multiplier": 2.0, "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often", "Set privacy.noise_multiplier"),
     *(
@@ -115,7 +117,7 @@ def test_it_is_refused_for_the_systems_sake(changes):
         ("google(selection=0)", "selection: expected more than 0"),
         ("google(least=0)", "least: expected a number in (0, 1]"),
         ("basgd(buffers=0)", "buffers: expected at least 1; got 0."),
-        ("fedbuff(buffer=0)", "buffer: expected at least 1; got 0."),
+        ("fedbuff(buffer=0)", "buffer: expected a number in [1, 100000]; got 0."),
         ("mapreduce(backup=0)", "backup: expected a number in (0, 1]"),
         ("mapreduce(combiners=0)", "combiners: expected at least 1; got 0."),
         ("fate(bits=25)", "bits: expected a number in [2, 24]; got 25."),

@@ -22,9 +22,19 @@ from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.wire import leave
 from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.simulated.course import Arrival, Course, Release
+from fedguard.simulated.world import World
 
 if TYPE_CHECKING:
     from fedguard.architectures.systems.event_server import EventServer
+
+
+def course_of(system: EventServer, setup: Setup, world: World) -> Course:
+    """Who trains when, in this world."""
+    barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
+    chosen = partial(system.chosen, setup)
+    fractions = system.fractions(setup, world)
+    devices, rng = setup.participation.total, setup.rng.child("course")
+    return Course(world, barrier, devices, chosen, rng, fractions, lies_of(setup))
 
 
 class EventRun:
@@ -40,7 +50,7 @@ class EventRun:
         self._trainings = Trainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._states: tuple[State, ...] = ()
-        self._barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
+        self._barrier = system.barrier(setup.participation)
         self._world = world(setup, self._model)
         self._private = setup.protocol.privacy.at_server(setup.federation)
         self._noise = self._private.start() if self._private else None
@@ -53,9 +63,7 @@ class EventRun:
     def reports(self) -> Iterator[RoundReport]:
         """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
         setup, clients = self._setup, self._setup.participation
-        chosen, rng = partial(self._system.chosen, setup), setup.rng.child("course")
-        course = Course(self._world, self._barrier, clients.total, chosen, rng, lies_of(setup))
-        releases, numbers = course.releases(), count(1)
+        releases, numbers = course_of(self._system, setup, self._world).releases(), count(1)
         for round in range(1, setup.training.rounds + 1):
             parts: list[RoundReport] = []
             held, last = 0, False
@@ -75,7 +83,8 @@ class EventRun:
             last: whether it is the last of its round.
         """
         setup, system, model = self._setup, self._system, self._model
-        self._trainings.begin(release.begun, model)
+        began = dict(zip(release.begun, release.jobs, strict=True)) if release.jobs else {}
+        self._trainings.begin(release.begun, model, {key: job.share for key, job in began.items() if job.share < 1})
         self._trainings.drop((*release.late, *release.interrupted))
         acting = setup.acting(round)
         remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
@@ -144,8 +153,8 @@ class EventRun:
         """What arrived, with the malicious clients' rows together."""
         setup, model, clients = self._setup, self._model, self._clients
         arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
-        honest = [one for one in arrivals if one.device not in acting]
-        malicious = [one for one in arrivals if one.device in acting]
+        honest = [one for one in arrivals if one.by not in acting]
+        malicious = [one for one in arrivals if one.by in acting]
         if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
             honest, malicious = malicious, []
         pushes = {one: self._push(one, release) for one in arrivals}
@@ -158,7 +167,7 @@ class EventRun:
         rows = torch.empty(len(honest) + len(malicious), len(model))
         devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
         sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
-        self._train(honest, acting, sides.honest_rows)
+        self._train(honest, {*acting, *sides.malicious}, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)
@@ -173,7 +182,8 @@ class EventRun:
 
     def _push(self, one: Arrival, release: Release) -> Push:
         age = release.version - one.version
-        return Push(age, one.at, self._system.weight(age), self._trainings.start((one.device, one.turn)))
+        start, claimed = self._trainings.start((one.device, one.turn)), one.job.claimed if one.job else 1.0
+        return Push(age, one.at, self._system.weight(age), start, claimed)
 
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
@@ -192,7 +202,8 @@ class EventRun:
         if sides.honest:
             self._clients.craft(self._model, number, sides, known, measure=due)
             return
-        others, all_of_them = tuple(sorted(self._last)), tuple(sorted(acting))
+        all_of_them = tuple(sorted({*acting, *sides.malicious}))
+        others = tuple(sorted(self._last.keys() - all_of_them))
         cut = len(others)
         rows = torch.empty(cut + len(all_of_them), len(self._model))
         rows[:cut] = torch.stack([self._last[client] for client in others])

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun
+from fedguard.architectures.systems.event_run import EventRun, course_of
+from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
     Combination,
@@ -24,9 +26,11 @@ from fedguard.contracts import (
     Sight,
     State,
 )
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, PreconditionError, StalledError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.fractions import Fractions
+from fedguard.simulated.world import World
 
 
 class EventServer(Architecture):
@@ -79,6 +83,10 @@ class EventServer(Architecture):
     def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
         """What the server takes for updates of ``model``: float32 ``[n, d]``, of updates of ``starts``, ``[n, d]`` both."""
         return updates
+
+    def fractions(self, setup: Setup, world: World) -> Fractions | None:
+        """Who trains whose examples and what share of them; None where each trains all of its own."""
+        return None
 
     def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """What malicious clients who see all honest updates know of the states of the rule."""
@@ -163,6 +171,25 @@ class EventServer(Architecture):
             except ConfigError as error:
                 late = " Here delta counts who may be late, too: raise least." if barrier.deadline else ""
                 yield f"a session of secure aggregation under {self.name}: {error}{late}"
+
+    def check(self, setup: Setup) -> None:
+        """Rounds that end too early for any device would all be abandoned; and for some aggregates one would wait for ever."""
+        barrier = self.barrier(setup.participation)
+        least = sorted(least_of(setup))
+        if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
+            try:
+                next(course_of(self, setup, world(setup, torch.empty(setup.task.dim))).releases())
+            except StalledError as error:
+                raise PreconditionError(f"under {self.name} {error}") from None
+        if barrier.deadline is None:
+            return
+        seconds = least[barrier.least - 1]
+        if seconds > barrier.deadline * (1 + 1e-9):
+            raise PreconditionError(
+                f"each round of {self.name} would be abandoned: it ends after {barrier.deadline:g} s, and needs "
+                f"{barrier.least} updates by then, which take {seconds:.3g} s at least. Raise the window, or lower "
+                "network.compute or network.link."
+            )
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         return EventRun(self, setup).reports()

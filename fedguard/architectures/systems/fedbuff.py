@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from annotated_types import Interval
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Federation, Participation, PositiveInt
+from fedguard.contracts import Federation, Participation
 from fedguard.simulated.barriers import Barrier, buffered
 
 
@@ -28,7 +31,7 @@ class FedBuff(EventServer):
     name = "fedbuff"
     source = "Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022"
 
-    buffer: PositiveInt = 10
+    buffer: Annotated[int, Interval(ge=1, le=100_000)] = 10
     scaled: bool = True
 
     @property

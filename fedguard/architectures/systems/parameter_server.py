@@ -72,6 +72,13 @@ class ParameterServer(EventServer):
                 "Set ranges=1."
             )
 
+    def check(self, setup: Setup) -> None:
+        super().check(setup)
+        if self.ranges > setup.task.dim:
+            raise PreconditionError(
+                f"{self.ranges:,} servers cannot have a range each of a model of {setup.task.dim:,} coordinates. Lower ranges."
+            )
+
     def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """The copy that malicious clients have is of one rule on all coordinates, which remembers nothing of the ranges."""
         return states if self.ranges == 1 else ()

@@ -37,6 +37,20 @@ class Contribution:
     malicious: frozenset[int]
     rounds: tuple[Shares, ...]
 
+    @property
+    def errors(self) -> dict[int, float]:
+        """By client, the standard error over the orders that were drawn, which each round draws anew."""
+        squares = dict.fromkeys(self.shares, 0.0)
+        for found in self.rounds:
+            for client, error in found.errors.items():
+                squares[client] += error * error
+        return {client: square**0.5 for client, square in squares.items()}
+
+    @property
+    def evaluations(self) -> int:
+        """How many coalitions were valued."""
+        return sum(found.evaluations for found in self.rounds)
+
 
 def contribution(
     cell: Cell,
@@ -46,6 +60,7 @@ def contribution(
     permutations: int = 20,
     tolerance: float = 0.0,
     bench: Workbench | None = None,
+    after: Callable[[int], None] = lambda round: None,
 ) -> Contribution:
     """Who contributed what in a training of ``cell``, by what the test examples say.
 
@@ -57,6 +72,7 @@ def contribution(
     Args:
         measure: U: the accuracy in [0, 1], or minus the loss in nats.
         permutations, tolerance: of each round, see `fedguard.metrics.shapley.shapley`.
+        after: called with the number of each round when it has been valued.
 
     Raises:
         ConfigError: a cell that is refused, whose server sees no single updates, or whose model is not moved by the aggregate
@@ -79,6 +95,7 @@ def contribution(
             rounds.append(found)
             for client, share in found.shares.items():
                 shares[client] += share
+        after(report.round)
     return Contribution(shares, utility(last) - utility(first), malicious, tuple(rounds))
 
 

@@ -22,6 +22,7 @@ from fedguard.bench.results.differences import differences
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import AtLeast
 
 #: Where the seeds begin that confirm a drop: after those of tuning, and before those on which worst cases are chosen.
 FIRST_SEED = 20_000
@@ -157,13 +158,19 @@ def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
         lines += [f"{count} positions {word}"] if count else []
     if old.gate != new.gate:
         lines.append(f"thresholds: {'; '.join(differences(old.gate.model_dump(), new.gate.model_dump(), 'gate'))}")
-    common = [(old.cells[key].values, new.cells[key].values) for key in old.cells.keys() & new.cells.keys()]
-    for figure in sorted({figure for pair in common for figure in pair[0].keys() & pair[1].keys()}):
-        pairs = [(one[figure], two[figure]) for one, two in common if figure in one and figure in two]
+    common = [(old.cells[key], new.cells[key]) for key in old.cells.keys() & new.cells.keys()]
+    for figure in sorted({figure for one, two in common for figure in one.values.keys() & two.values.keys()}):
+        pairs = [(one.of(figure), two.of(figure)) for one, two in common if one.of(figure) and two.of(figure)]
         means = [[_mean(list(one[side].values())) for one in pairs] for side in (0, 1)]
         differ = sum(one != two for one, two in pairs)
         if differ:
-            was, now = (FIGURES[figure].quantity(_mean(side)) for side in means)
+            least = [
+                any(isinstance(value, AtLeast) for one in pairs for value in one[side].values()) for side in (0, 1)
+            ]
+            was, now = (
+                f"{'more than ' if more else ''}{FIGURES[figure].quantity(_mean(side))}"
+                for side, more in zip(means, least, strict=True)
+            )
             title = FIGURES[figure].title
             lines.append(f"{title}: {was} before, {now} now, on average; {differ} of {len(pairs)} cells differ")
     return tuple(lines)
@@ -175,7 +182,8 @@ def _with(cell: Measured, more: Measured | None) -> Measured:
         return cell
     figures = {*cell.values, *more.values}
     values = {one: {**cell.values.get(one, {}), **more.values.get(one, {})} for one in figures}
-    return cell.model_copy(update={"values": values})
+    never = {one: (*cell.never.get(one, ()), *more.never.get(one, ())) for one in {*cell.never, *more.never}}
+    return cell.model_copy(update={"values": values, "never": never})
 
 
 def _require_complete(run: Snapshot | None) -> None:

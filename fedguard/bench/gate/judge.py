@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.comparable import incompatible, loosened, newcomers, other_data, unlike, warnings
 from fedguard.bench.gate.lone import told
-from fedguard.bench.gate.reasoning import bound, said
+from fedguard.bench.gate.pair import Pair, known_mean
+from fedguard.bench.gate.reasoning import bound, reached, said
 from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
-from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, mean, screened, shared
+from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, screened, shared
 from fedguard.bench.gate.verdict import Broad, Judgement, Verdict, Word
 from fedguard.bench.gate.watch import Watched, watched
 from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import censored
 
 #: Runs cells (by their hashes) on seeds, with the code that is installed.
 Confirm = Callable[[Sequence[str], Sequence[int]], Snapshot]
@@ -68,39 +70,6 @@ def judge(
     )
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One figure of one cell, on the seeds that both runs have."""
-
-    position: Position
-    watch: Watched
-    seeds: tuple[int, ...]
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-
-    @property
-    def drops(self) -> tuple[float, ...]:
-        return tuple(self.watch.drop(*pair) for pair in zip(self.before, self.after, strict=True))
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.position.cell, self.watch.figure
-
-    def judgement(self, verdict: Word, why: str, **more: Any) -> Judgement:
-        """A verdict, with what is known of this pair."""
-        known: dict[str, Any] = {
-            "before": mean(self.before) if self.before else None,
-            "after": mean(self.after) if self.after else None,
-            "drop": mean(self.drops) if self.before else None,
-            "margin": self.watch.margin,
-            "seeds": self.seeds,
-        }
-        cell, figure = self.key
-        return Judgement(
-            swept=self.position.swept, cell=cell, figure=figure, verdict=verdict, why=why, **{**known, **more}
-        )
-
-
 class Comparison:
     """A run beside its baseline, position by position."""
 
@@ -134,6 +103,8 @@ class Comparison:
                 )
             elif word is None:
                 flagged.append(pair)
+            elif word == "inconclusive":
+                found[pair.key] = pair.judgement(word, f"{said(pair)}: nothing is known of any seed.")
             else:
                 found[pair.key] = pair.judgement(word, f"{said(pair)}.", detectable=self._detectable(pair, pair.drops))
         found |= self._confirmed(flagged, confirm)
@@ -145,7 +116,7 @@ class Comparison:
         """One for each figure that is measured."""
         drops: dict[str, list[Sequence[float]]] = {}
         for pair in self.pairs:
-            if pair.watch.figure != "epsilon" and pair.seeds == self.seeds:
+            if pair.watch.figure != "epsilon" and pair.seeds == self.seeds and not pair.censored:
                 drops.setdefault(pair.watch.figure, []).append(pair.drops)
         margins = {watch.figure: watch.margin for watch in self.watched}
         found = []
@@ -189,8 +160,7 @@ class Comparison:
     def _pair(
         self, position: Position, watch: Watched, before: Measured, after: Measured | None, why: str | None
     ) -> Pair | None:
-        old = before.values.get(watch.figure, {})
-        new = after.values.get(watch.figure, {}) if after else {}
+        old, new = before.of(watch.figure), after.of(watch.figure) if after else {}
         seeds = tuple(seed for seed in self.seeds if seed in old)
         kept = tuple(seed for seed in seeds if seed in new)
         if why is None and seeds and kept == seeds:
@@ -207,7 +177,7 @@ class Comparison:
         broken = bound(watch, tuple(new.values()))  # bounds hold for what cannot be compared as well
         word: Word = "regressed" if broken else "missing"
         why = f"{broken.removesuffix('.')}; {why}" if broken else why
-        means = {name: mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
+        means = {name: known_mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
         self.lacking.append(lacking.judgement(word, why, **means))
         return None
 
@@ -234,22 +204,26 @@ class Comparison:
         before = self._before(pair)
         if before is None or len(self.fresh_seeds) < 2:
             return "the baseline has no values on fresh seeds to confirm it: `fedguard baseline save` makes them."
-        after = _on(self.fresh_seeds, ran.values.get(pair.watch.figure, {})) if ran else None
+        after = _on(self.fresh_seeds, ran.of(pair.watch.figure)) if ran else None
         if ran is None or after is None:
             return f"the fresh seeds did not run: {(ran.reason if ran else None) or 'they lack this figure.'}"
         if other_data(ran, self.base.cells[pair.key[0]]):
             return "the fresh seeds ran on other data than the baseline."
-        return Pair(pair.position, pair.watch, self.fresh_seeds, before, after)
+        found = Pair(pair.position, pair.watch, self.fresh_seeds, before, after)
+        return found if found.drops else "no fresh seed reaches the target, before or now: nothing is known."
 
     def _second(self, first: Pair, fresh: Pair, one: Confirmed) -> Judgement:
-        figure, count = first.watch.figure, len(fresh.seeds)
+        figure, count = first.watch.figure, len(fresh.drops)
         ending = {
             "regressed": f"confirmed, p = {one.p_value:.2g}.",
             "inconclusive": f"p = {one.p_value:.2g} is not below {self.gate.alpha:g}: more fresh seeds would tell, by "
             "gate.confirm and a baseline with as many.",
             "pass": "not confirmed.",
         }[one.verdict]
-        why = f"{said(first)}; by {FIGURES[figure].difference(one.drop)} on {count} fresh seeds: {ending}"
+        again = f"by {FIGURES[figure].difference(one.drop)} on {count} fresh seeds"
+        if fresh.censored:
+            again = f"with fresh seeds {reached(fresh)}"
+        why = f"{said(first)}; {again}: {ending}"
         return fresh.judgement(
             one.verdict,
             why,
@@ -262,15 +236,17 @@ class Comparison:
     def _drops(self, pair: Pair) -> dict[int, float]:
         """By seed, the fresh ones included."""
         both = (pair, self.again[pair.key]) if pair.key in self.again else (pair,)
-        return {seed: drop for one in both for seed, drop in zip(one.seeds, one.drops, strict=True)}
+        return {seed: drop for one in both for seed, drop in one.by_seed.items()}
 
     def _before(self, pair: Pair) -> tuple[float, ...] | None:
-        return _on(self.fresh_seeds, self.base.cells[pair.key[0]].values[pair.watch.figure])
+        return _on(self.fresh_seeds, self.base.cells[pair.key[0]].of(pair.watch.figure))
 
     def _detectable(self, pair: Pair, drops: Sequence[float]) -> float | None:
         """From the spread of the drops; where all are equal, from that of the figure itself, as if pairs were independent."""
+        values = list(self.base.cells[pair.key[0]].of(pair.watch.figure).values())
+        if pair.censored or censored(values) or not all(map(math.isfinite, drops)):
+            return None
         spread = statistics.stdev(drops) if len(drops) > 1 else 0.0
-        values = list(self.base.cells[pair.key[0]].values[pair.watch.figure].values())
         if spread == 0:
             if len(values) < 2:
                 return None
@@ -281,12 +257,12 @@ class Comparison:
         """Floors and ceilings hold for what the baseline does not know as well."""
         for position in newcomers(self.run, self.base):
             for watch in self.watched:
-                values = tuple(self.run.cells[position.cell].values.get(watch.figure, {}).values())
+                values = tuple(self.run.cells[position.cell].of(watch.figure).values())
                 broken = bound(watch, values)
                 if broken:
                     pair = Pair(position, watch, (), (), ())
                     yield pair.judgement(
-                        "regressed", f"new in the run: {broken}", after=mean(values), seeds=self.run.seeds
+                        "regressed", f"new in the run: {broken}", after=known_mean(values), seeds=self.run.seeds
                     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -23,13 +24,15 @@ def told(one: Judgement, drops: Mapping[int, float], forbidden: bool) -> Judgeme
     if not drops or one.figure == "epsilon":  # an epsilon is computed: no seed is to blame
         return one
     seed = max(drops, key=drops.__getitem__)
-    found = replace(one, worst_seed=seed, worst_seed_drop=drops[seed])
+    found = replace(one, worst_seed=seed, worst_seed_drop=drops[seed] if math.isfinite(drops[seed]) else None)
     limit = MARGINS_OF_ONE * max(one.margin or 0.0, usual_margin(one.figure))
     ruined = [drop for drop in drops.values() if drop > limit]
     if not ruined or one.verdict in ("regressed", "missing"):
         return found
     many = "one seed" if len(ruined) == 1 else f"{len(ruined)} of {len(drops)} seeds"
     size = f"lost {'' if len(ruined) == 1 else 'up to '}{FIGURES[one.figure].difference(drops[seed])} (seed {seed})"
+    if drops[seed] == math.inf:
+        size = f"never {'gets' if len(ruined) == 1 else 'get'} to the target, or far later (seed {seed})"
     proof = "not confirmed on fresh ones" if one.confirmed_on else "while the mean stayed within its margin"
     said = f"{many} {size}, {proof}"
     if forbidden:

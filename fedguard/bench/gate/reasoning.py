@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from fedguard.bench.gate.pair import Pair
 from fedguard.bench.gate.stages import mean
 from fedguard.bench.gate.watch import Watched
 from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import AtLeast, censored
 
 
-class _Pair(Protocol):
-    """What is compared; see `fedguard.bench.gate.judge.Pair`."""
-
-    @property
-    def watch(self) -> Watched: ...
-    @property
-    def drops(self) -> Sequence[float]: ...
-
-
-def said(pair: _Pair) -> str:
+def said(pair: Pair) -> str:
     """What the suite's own seeds show, without a full stop."""
+    if pair.censored:
+        return f"{reached(pair)}, margin {FIGURES[pair.watch.figure].difference(pair.watch.margin)}"
     known, drop = FIGURES[pair.watch.figure], mean(pair.drops)
     seeds = f"{len(pair.drops)} seeds" if len(pair.drops) > 1 else "one seed"
     if not any(pair.drops):
@@ -29,11 +23,20 @@ def said(pair: _Pair) -> str:
     return f"{'worse' if drop > 0 else 'better'} by {size} on {seeds}, margin {margin}"
 
 
+def reached(pair: Pair) -> str:
+    """On how many seeds a target was reached in each of the two runs."""
+    before, after = (sum(not isinstance(one, AtLeast) for one in side) for side in (pair.before, pair.after))
+    return f"the target was reached on {before} of {len(pair.before)} seeds, and is on {after} now"
+
+
 def bound(watch: Watched, values: Sequence[float]) -> str | None:
     """Which absolute bound the mean of ``values`` breaks, if it does."""
     if not values:
         return None
     known, found = FIGURES[watch.figure], mean(values)
+    if watch.ceiling is not None and censored(values):
+        never = sum(isinstance(one, AtLeast) for one in values)
+        return f"{never} of {len(values)} seeds never get there, where the ceiling is {known.quantity(watch.ceiling)}."
     if watch.floor is not None and found < watch.floor:
         return f"the mean of {known.quantity(found)} is below the floor of {known.quantity(watch.floor)}."
     if watch.ceiling is not None and found > watch.ceiling:

@@ -26,12 +26,13 @@ def terminal(baseline: Baseline) -> RenderableType:
         if cell.status != "ok":
             table.add_row(Text(position.words), Text(cell.status))
         for watch in watching:
-            values = list(cell.values.get(watch.figure, {}).values())
+            values = list(cell.of(watch.figure).values())
             if values:
                 known = FIGURES[watch.figure]
                 found = known.estimate(values)
                 half = known.interval(found)
-                fields = (known.title, FIGURES[watch.figure].quantity(found.mean), half, str(found.seeds))
+                bound = ">" if found.censored else ""
+                fields = (known.title, f"{bound}{known.quantity(found.mean)}", half, str(found.seeds))
                 table.add_row(
                     Text(position.words), *map(Text, (*fields, FIGURES[watch.figure].difference(watch.margin)))
                 )

@@ -14,6 +14,7 @@ from fedguard.bench.running.code import code_of
 from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.config.schema import GateSection
 from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import AtLeast
 
 #: What of an environment may move figures a little: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
@@ -33,6 +34,7 @@ class Measured(Part):
         status: ``ok``, or the worst of its trials' ``refused``, ``failed`` and ``missing``; reason: of the first of these.
         data: the digest of its data set; None where no trial has a record.
         values: each figure that it has, by seed.
+        never: of what it takes to a target, the seeds that never reached it; their values are lower bounds.
     """
 
     config: dict[str, Any]
@@ -40,6 +42,12 @@ class Measured(Part):
     reason: str | None = None
     data: str | None = None
     values: dict[str, dict[int, float]] = {}
+    never: dict[str, tuple[int, ...]] = {}
+
+    def of(self, figure: str) -> dict[int, float]:
+        """A figure by seed, `AtLeast` its value where that is a lower bound; empty where it has none."""
+        never = self.never.get(figure, ())
+        return {seed: AtLeast(value) if seed in never else value for seed, value in self.values.get(figure, {}).items()}
 
 
 class Position(Part):
@@ -86,7 +94,8 @@ class Snapshot(Part):
     def of(cls, run: Run, laid_out: Plan) -> Snapshot:
         """The snapshot of a run, whose plan is `plan_of` it."""
         rows: dict[str, list[dict[str, Any]]] = {}
-        for row in run.rows():
+        asked = tuple(laid_out.suite.gate.metrics)
+        for row in run.rows(*asked):
             rows.setdefault(row["cell"], []).append(row)
         cells = {cell.id: cell for _, cell in laid_out.positions}
         made = [record["environment"] for record in run.records.values()]
@@ -100,7 +109,7 @@ class Snapshot(Part):
             gate=laid_out.suite.gate,
             seeds=tuple(run.seeds),
             positions=tuple(Position(swept=swept, cell=cell.id) for swept, cell in laid_out.positions),
-            cells={key: _measured(run, cell, rows.get(key, [])) for key, cell in cells.items()},
+            cells={key: _measured(run, cell, rows.get(key, []), asked) for key, cell in cells.items()},
         )
 
 
@@ -141,20 +150,23 @@ def _installed(cell: Cell) -> dict[str, str]:
     return {module: digest for one in (cell, *cell.members) for module, digest in code_of(one).items()}
 
 
-def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]]) -> Measured:
+def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]], asked: Iterable[str]) -> Measured:
     rows = list(rows) or [{"status": "missing", "reason": "not run as it is laid out now"}]
     bad = next((row for status in _WORST for row in rows if row["status"] == status), None)
     records = [run.records[cell.id, seed] for seed in run.seeds if (cell.id, seed) in run.records]
     data = _all(record["environment"].get("data") for record in records)
-    values = {
-        figure: {row["seed"]: float(row[figure]) for row in rows if row.get(figure) is not None} for figure in FIGURES
+    figures = dict.fromkeys((*FIGURES, *asked))
+    values = {figure: {row["seed"]: row[figure] for row in rows if row.get(figure) is not None} for figure in figures}
+    never = {
+        figure: tuple(seed for seed, value in by.items() if isinstance(value, AtLeast)) for figure, by in values.items()
     }
     return Measured(
         config=cell.canonical,
         status=bad["status"] if bad else "ok",
         reason=bad["reason"] if bad else None,
         data=", ".join(data) or None,
-        values={figure: found for figure, found in values.items() if found},
+        values={figure: {seed: float(value) for seed, value in by.items()} for figure, by in values.items() if by},
+        never={figure: seeds for figure, seeds in never.items() if seeds},
     )
 
 

@@ -44,8 +44,27 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
+def signs(drops: Sequence[float], margin: float) -> tuple[float, float]:
+    """The median drop, and p of the one-sided sign test that it is above the margin: for drops that may be infinite.
+
+    ``p = P(Bin(n, 1/2) >= k)`` where k of n drops are above the margin. Of an even number the median is the lower middle one.
+
+    Args:
+        drops: at least one, none of them NaN.
+    """
+    n, k = len(drops), sum(above(drop, margin) for drop in drops)
+    return sorted(drops)[(n - 1) // 2], sum(math.comb(n, i) for i in range(k, n + 1)) / 2**n
+
+
 def screened(drops: Sequence[float], margin: float) -> Word | None:
-    """What the suite's own seeds say: identical, improved or pass; None if it is flagged."""
+    """What the suite's own seeds say: identical, improved or pass; None if it is flagged.
+
+    Infinite drops are of seeds that reached a target in one of two runs alone. A single one that does so no more is flagged.
+    """
+    if not drops:
+        return "inconclusive"
+    if not all(map(math.isfinite, drops)):
+        return None if math.inf in drops else "improved" if max(drops) < -margin else "pass"
     if not any(drops):
         return "identical"
     if above(mean(drops), margin):
@@ -70,16 +89,24 @@ def confirmed(fresh: Mapping[Key, Sequence[float]], margins: Mapping[Key, float]
     """The second stage, for all that was flagged at once.
 
     Args:
-        fresh: the drops on fresh seeds, at least two for each.
+        fresh: the drops on fresh seeds, at least one for each; of one finite drop nothing can be proven.
     """
-    tests = {key: paired(drops) for key, drops in fresh.items()}
-    adjusted = holm([1.0 if test.p_above is None else test.p_above for test in tests.values()])
+    tests = {key: _tested(drops, margins[key]) for key, drops in fresh.items()}
+    adjusted = holm([p_value for _, p_value in tests.values()])
     found = {}
-    for (key, test), p_value in zip(tests.items(), adjusted, strict=True):
-        worse = above(test.mean, margins[key])
+    for (key, (drop, _)), p_value in zip(tests.items(), adjusted, strict=True):
+        worse = above(drop, margins[key])
         verdict: Word = "pass" if not worse else "regressed" if p_value < alpha else "inconclusive"
-        found[key] = Confirmed(verdict, test.mean, p_value)
+        found[key] = Confirmed(verdict, drop, p_value)
     return found
+
+
+def _tested(drops: Sequence[float], margin: float) -> tuple[float, float]:
+    """The mean drop with p of the t-test; the median one with that of the sign test where a drop is infinite."""
+    if not all(map(math.isfinite, drops)):
+        return signs(drops, margin)
+    test = paired(drops)
+    return test.mean, 1.0 if test.p_above is None else test.p_above
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedguard.bench.records.reading import said_of
 from fedguard.bench.records.schema.types import Time
 from fedguard.bench.results.places import label
-from fedguard.config.schema import METRICS
+from fedguard.config.schema import watchable
 
 #: From the best to the worst. ``missing`` is what cannot be judged: no record, a failed or refused cell, another configuration.
 Word = Literal["improved", "identical", "pass", "inconclusive", "regressed", "missing"]
@@ -33,7 +33,8 @@ class Judgement:
         why: one sentence, with its figures and units.
         before, after: means over the seeds that both have, in the units of `Run.rows` (shares in [0, 1]). After a second
             stage over its fresh seeds alone: the others were flagged for being low.
-        drop: by how much it is worse on average, in the same unit; below 0 it is better.
+        drop: by how much it is worse on average, in the same unit; below 0 it is better. These three are None where a seed
+            never reached a target.
         margin: by how much it may be.
         seeds: the seeds of the first stage; confirmed_on: the fresh seeds of the second, if it was called.
         p_value: of the fresh seeds, adjusted by Holm; None without a second stage.
@@ -176,9 +177,11 @@ class Verdict:
         except ValidationError as error:
             raise ValueError(f"not a verdict: {said_of(error)}") from None
         figures = {one.figure for one in found.judgements} | {one.figure for one in found.broad}
-        unknown = figures - set(METRICS)
-        if unknown:
-            raise ValueError(f"not a verdict: no figure is called {', '.join(sorted(unknown))}")
+        try:
+            for figure in sorted(figures):
+                watchable(figure)
+        except ValueError as error:
+            raise ValueError(f"not a verdict: {error}") from None
         if not all(isinstance(one.get("verdict"), str) for one in found.audits):
             raise ValueError("not a verdict: expected a verdict of each audit")
         if not all({"attack", "defense"} <= one.swept.keys() for one in found.judgements):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf, nan
 
 from fedguard.config.schema import GateMetric, GateSection
 from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.stats import AtLeast
 
 #: Below this share of its own size a change is one of rounding.
 ROUNDING = 1e-6
@@ -28,7 +30,14 @@ class Watched:
     ceiling: float | None = None
 
     def drop(self, before: float, after: float) -> float:
-        """By how much it is worse; differences of rounding count as none."""
+        """By how much it is worse; differences of rounding count as none.
+
+        Of what it takes to a target: infinity where it was reached before and never now, and less than anything the other way
+        round. NaN where neither ever reached it: nothing is known.
+        """
+        never = isinstance(before, AtLeast), isinstance(after, AtLeast)
+        if any(never):
+            return nan if all(never) else inf if never[1] else -inf
         drop = before - after if self.higher_is_better else after - before
         return 0.0 if abs(drop) <= ROUNDING * abs(before) and self.figure == "epsilon" else drop
 
@@ -54,8 +63,5 @@ def watched(gate: GateSection, figures: Iterable[str]) -> tuple[Watched, ...]:
 
 
 def usual_margin(figure: str) -> float:
-    """By how much a cell's mean may be worse where the suite does not say; a gate watches only figures that have one."""
-    margin = FIGURES[figure].margin
-    if margin is None:
-        raise ValueError(f"{figure}: no gate watches it")
-    return margin
+    """By how much a cell's mean may be worse where the suite does not say; 0 for figures of which it has to."""
+    return FIGURES[figure].margin or 0.0

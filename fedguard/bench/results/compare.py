@@ -11,7 +11,7 @@ from fedguard.bench.results.comparison import LEVEL, Apart, Comparison, Differen
 from fedguard.bench.results.differences import apart
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, figure_of
-from fedguard.metrics.stats import AtLeast, paired, student
+from fedguard.metrics.stats import censored, paired, student
 
 Place = tuple[tuple[str, str], ...]
 Row = Mapping[str, Any]
@@ -88,9 +88,9 @@ def _at(
     if not before or not after or (common and not seeds):
         lacks = "a" if not before else "b" if not after else "every common seed of a or b"
         return Apart(swept, figure, f"{lacks} has no such figure here")
-    censored = [side for side, values in zip("ab", (before, after), strict=True) if _censored(values)]
-    if censored:
-        return Apart(swept, figure, f"{' and '.join(censored)} did not get there on every seed")
+    late = [side for side, values in zip("ab", (before, after), strict=True) if censored(values.values())]
+    if late:
+        return Apart(swept, figure, f"{' and '.join(late)} did not get there on every seed")
     return Difference(
         swept=swept,
         figure=figure,
@@ -100,10 +100,6 @@ def _at(
         differences=tuple(after[seed] - before[seed] for seed in seeds),
         seeds=seeds,
     )
-
-
-def _censored(values: Mapping[int, float]) -> bool:
-    return any(isinstance(value, AtLeast) for value in values.values())
 
 
 def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str]) -> str:

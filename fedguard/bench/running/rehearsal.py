@@ -1,7 +1,8 @@
 """What only the data can tell: does this cell's task come together at all?
 
 A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
-weights or noise may not fit the ring, a delta may be no promise among so many examples. Each
+weights or noise may not fit the ring, a delta may be no promise among so many examples, a deadline may be too early for any
+device. Each
 distinct task is dealt once, each attack tampers with two examples, its trigger is put to the test set, and a client defends two
 examples, before anything runs. What does not come together is refused with the reason, like what the visibility check refuses.
 
@@ -72,6 +73,7 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         setup = set_up(cell, seed, task)
         setup.protocol.secure_aggregation.receiver(setup)
         started(setup)
+        cell.architecture.check(setup)
         _defend(setup, task)
         if cell.evasion is not None and task.dataset.characters:
             raise PreconditionError(f"{cell.evasion.name} {NO_TEXT}")

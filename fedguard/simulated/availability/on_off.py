@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, inf
+from typing import Annotated
 
-from fedguard.contracts import Availability, PositiveFloat, Presence
+from annotated_types import Ge
+
+from fedguard.contracts import Availability, Presence
 from fedguard.rng import Rng
 from fedguard.simulated.draws import Draws, exponential
 
@@ -25,8 +28,8 @@ class OnOff(Availability):
     name = "on_off"
     source = "Gilbert, Capacity of a Burst-Noise Channel, Bell System Technical Journal 1960 (two states)"
 
-    on: PositiveFloat = 600.0
-    off: PositiveFloat = 300.0
+    on: Annotated[float, Ge(0.001)] = 600.0
+    off: Annotated[float, Ge(0.001)] = 300.0
 
     def start(self, devices: int, rng: Rng) -> Presence:
         return _OnOff(self, rng)

@@ -16,6 +16,13 @@ from fedguard.contracts import Availability, Presence
 from fedguard.errors import ConfigError, brief, oneline
 from fedguard.rng import Rng
 
+#: A trace has so many bytes at most, which is some three million rows.
+MOST_BYTES = 64 << 20
+#: Seconds that a stretch takes at least: simulated time is rounded.
+LEAST = 0.001
+#: Of the number of a device, at most.
+_DIGITS = 18
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Availability):
@@ -23,7 +30,8 @@ class Trace(Availability):
 
     It holds comma-separated values under the header ``device,start,end``. Each row is one stretch of time in seconds. Devices
     are numbered from 0; those beyond the federation's are left out, and each of the federation's has a row. The stretches of
-    a device stand in order. From the last end in the file on all is repeated.
+    a device stand in order, and each takes a millisecond or more. From the last end in the file on all is repeated. A file
+    has 64 MiB at most, which is some three million rows.
 
     Args:
         file: the file, relative to where ``fedguard`` was started.
@@ -99,14 +107,21 @@ def _read(file: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
             raise ConfigError(
                 f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."
             )
-        return _parsed(path.read_bytes(), file)
+        with path.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(
+                f"{file}: expected at most {MOST_BYTES:,} bytes; got more. Leave out devices beyond clients.total, or cut it "
+                "short: it is repeated."
+            )
+        return _parsed(content, file)
     except (OSError, UnicodeDecodeError, RuntimeError, csv.Error) as error:
         raise ConfigError(f"{file}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
 
 
 @lru_cache(maxsize=4)
 def _parsed(content: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
-    rows = csv.reader(content.decode("utf-8").splitlines(), strict=True)
+    rows = csv.reader(content.decode("utf-8-sig").splitlines(), strict=True)
     header = next(rows, [])
     if header != ["device", "start", "end"]:
         raise ConfigError(
@@ -131,11 +146,13 @@ def _row(row: Sequence[str], where: str) -> tuple[int, float, float]:
     """Device, begin and end of a row."""
     if len(row) != 3:
         raise ConfigError(f"{where}: expected device,start,end; got {brief(','.join(row))}. Give three values.")
-    if not (row[0].isascii() and row[0].isdigit()):
+    if not (row[0].isascii() and row[0].isdigit() and len(row[0]) <= _DIGITS):
         raise ConfigError(f"{where}: expected the number of a device, from 0; got {brief(row[0])}. Number the devices.")
     begin, end = (_seconds(text, f"{where}: {name}") for text, name in zip(row[1:], ("start", "end"), strict=True))
     if end <= begin:
         raise ConfigError(f"{where}: expected an end after the start {begin:g}; got {end:g}. Swap or drop them.")
+    if end - begin < LEAST:
+        raise ConfigError(f"{where}: expected {LEAST:g} s or more; got {end - begin:g}. Drop what is over at once.")
     return int(row[0]), begin, end
 
 

@@ -110,6 +110,7 @@ class ThreatCard(TypedDict):
         root_data: the server's clean data; null if it has none.
         preparation: what prepares the examples, and what that rests on.
         partition: how the data are dealt.
+        shared: the share of the training examples that is public, with each client; absent without any.
         architecture: of parties that train in simulated time.
         algorithm: the federated algorithm.
         secure_aggregation: its mode.
@@ -147,6 +148,7 @@ class ThreatCard(TypedDict):
     root_data: Root | None
     preparation: NotRequired[dict[str, str]]
     partition: str
+    shared: NotRequired[Share]
     architecture: NotRequired[str]
     algorithm: str
     secure_aggregation: str

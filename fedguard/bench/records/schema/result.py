@@ -12,7 +12,7 @@ from fedguard.bench.records.schema.inference import Inference
 from fedguard.bench.records.schema.types import STRICT, Amount, Change, Count, Number, Share
 
 #: What a curve may be drawn over, and what of it; see `fedguard.bench.records.record.curve`.
-Axis = Literal["round", "updates", "seconds", "bytes_up"]
+Axis = Literal["round", "updates", "seconds", "bytes_up", "joules"]
 Measured = Literal["accuracy", "backdoor", "loss"]
 
 
@@ -23,14 +23,15 @@ class Curve(TypedDict):
         round: the rounds that were evaluated, from 1.
         accuracy, backdoor: of the test examples, and of those with the trigger.
         loss: in nats.
-        updates, seconds, bytes_up: at each evaluation, where there is simulated time: updates that had reached the server,
-            simulated seconds, and bytes that the devices had sent.
+        updates, seconds, bytes_up, joules: at each evaluation, where there is simulated time: updates that had reached the
+            server, simulated seconds, and bytes and joules that the devices had sent and spent.
     """
 
     round: list[Count]
     updates: NotRequired[list[Count]]
     seconds: NotRequired[list[Amount]]
     bytes_up: NotRequired[list[Count]]
+    joules: NotRequired[list[Amount]]
     accuracy: list[Share]
     backdoor: list[Share | None]
     loss: list[float | None]

@@ -1,0 +1,260 @@
+"""The pictures of `docs/architectures.md`: for each system the effect that it is known for, from light runs.
+
+python -m docs_tools.pictures               all of them, into docs/pictures/: a minute or two
+python -m docs_tools.pictures google        one of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import vl_convert
+
+import fedguard as fg
+from fedguard.app.charts.colours import COLOURS
+from fedguard.contracts import Network, Slow, Speeds
+from fedguard.rng import Rng
+from fedguard.simulated.barriers import bsp
+from fedguard.simulated.course import Course
+from fedguard.simulated.world import World
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "pictures"
+
+#: One device in ten takes five times as long.
+STRAGGLER = {"compute": {"seconds": 0.001, "slow": {"share": 0.1, "factor": 5}}, "link": {"latency": 0.05}}
+_HEIGHT, _WIDTH = 220, 300
+
+Points = pd.DataFrame
+
+
+def speed_up(store: Path, *shorter: str) -> Points:
+    """Workers, the law of their times, and how many times as fast as one of even times without communication."""
+    run = fg.run(ROOT / "examples" / "speed_up.yaml", store=store, jobs=1, settings=shorter)
+    found = pd.DataFrame(run.rows())
+    found["workers"] = found["clients.total"].astype(int)
+    found["times"] = ["exponential" if one == "exponential" else "equal" for one in found["network.compute.jitter"]]
+    each = found["simulated_seconds"] / next(iter(run.ran.values()))["result"]["rounds"]["total"]
+    alone = each[(found["workers"] == 1) & (found["times"] == "equal")].mean() - 0.5
+    found["speed-up"] = alone / each
+    means: Points = found.groupby(["workers", "times"], as_index=False)["speed-up"].mean()
+    c = 0.5 / alone
+    forms = [
+        {"workers": n, "times": times, "speed-up": n / (factor(n) + c * n)}
+        for times, factor in (("n / (1 + c n)", lambda n: 1.0), ("n / (H_n + c n)", _harmonic))
+        for n in sorted(set(means["workers"]))
+    ]
+    return pd.concat([means, pd.DataFrame(forms)], ignore_index=True)
+
+
+def google(store: Path, *shorter: str) -> Points:
+    """By over-selection: the share of rounds that are abandoned, and those that are not in a simulated minute."""
+    suite = {
+        "name": "google",
+        "clients": {"total": 60, "per_round": 20},
+        "training": {"rounds": 100, "local_steps": 1},
+        "network": {"compute": {"jitter": 0.5}, "link": {"loss": 0.1}},
+        "evaluation": {"every": 100},
+        "matrix": {
+            "architecture": [f"google(over={over}, window=1.0, least=0.95)" for over in (1.0, 1.1, 1.2, 1.3, 1.5)]
+        },
+    }
+    found = []
+    for over, record in _records(suite, store, shorter):
+        rounds, seconds = record["result"]["rounds"], record["result"]["time"]["seconds"]
+        place = {"over": float(over.partition("over=")[2].partition(",")[0])}
+        found.append({**place, "of": "rounds abandoned, %", "value": 100 * rounds["abandoned"] / rounds["total"]})
+        done = rounds["total"] - rounds["abandoned"]
+        found.append({**place, "of": "rounds done in a simulated minute", "value": 60 * done / seconds})
+    return pd.DataFrame(found)
+
+
+def parameter_server(store: Path, *shorter: str) -> Points:
+    """Test loss over simulated seconds for tau of 0, 4 and infinity, with slowness that lasts and that passes."""
+    found = []
+    for words, lasting in (("the same device is always slow", True), ("any training may be slow", False)):
+        slow = {**STRAGGLER["compute"]["slow"], "lasting": lasting}  # type: ignore[dict-item]
+        suite = {
+            "name": f"tau {lasting}".replace(" ", "_"),
+            "clients": {"total": 10},
+            "training": {"rounds": 60, "lr": 0.05, "batch_size": 32},
+            "network": {**STRAGGLER, "compute": {"seconds": 0.001, "slow": slow}},
+            "matrix": {
+                "architecture": [
+                    *(f"parameter_server(consistency='bounded', tau={tau})" for tau in (0, 4)),
+                    "parameter_server(consistency='eventual')",
+                ]
+            },
+        }
+        for system, record in _records(suite, store, shorter):
+            tau = "infinity" if "eventual" in system else system.partition("tau=")[2].rstrip(")")
+            curve = record["result"]["curve"]
+            found += [
+                {"tau": tau, "slowness": words, "seconds": seconds, "loss": loss}
+                for seconds, loss in zip(curve["seconds"], curve["loss"], strict=True)
+                if seconds <= 25
+            ]
+    return pd.DataFrame(found)
+
+
+def staleness(store: Path, *shorter: str) -> Points:
+    """Of the updates of FedAsync and of FedBuff: how many models old each was."""
+    suite = {
+        "name": "staleness",
+        "clients": {"total": 20},
+        "training": {"rounds": 40, "local_steps": 1},
+        "network": {**STRAGGLER, "compute": {**STRAGGLER["compute"], "jitter": 0.3}},
+        "evaluation": {"every": 40},
+        "matrix": {"architecture": ["fedasync", "fedbuff(buffer=5)"]},
+    }
+    found = []
+    for system, record in _records(suite, store, shorter):
+        counts = record["result"]["time"]["staleness"]["counts"]
+        found += [
+            {"system": system, "staleness": age, "share": 100 * count / sum(counts)} for age, count in enumerate(counts)
+        ]
+    return pd.DataFrame(found)
+
+
+def mapreduce(_: Path, rounds: int = 1000) -> Points:
+    """Mean seconds of a round of twenty tasks by the number of copies, any task being five times slower by a chance."""
+    found = []
+    for chance in (0.05, 0.15):
+        network = Network(compute=Speeds(seconds=1.0, slow=Slow(share=chance, factor=5.0, lasting=False)))
+        for copies in range(7):
+            world = World(network, [1.0] * 20, 1000, Rng(0).child("network"))
+            course = Course(world, replace(bsp(20), backups=copies), 20, lambda round: range(20), Rng(0))
+            *_, last = islice(course.releases(), rounds)
+            found.append({"chance to be slow": f"{chance:.0%}", "copies": copies, "seconds": last.at / rounds})
+    return pd.DataFrame(found)
+
+
+def basgd(store: Path, *shorter: str) -> Points:
+    """Accuracy by round where two of ten clients answer at once, with the reverse of what they should send."""
+    suite = {
+        "name": "flood",
+        "clients": {"total": 10, "malicious": 2},
+        "training": {"rounds": 30, "algorithm": "fedsgd", "lr": 0.5},
+        "network": {"compute": {"spread": 0.5}, "link": {"latency": 0.01}, "malicious_pace": 0.0},
+        "matrix": {
+            "architecture": ["fedbuff(buffer=5)", "basgd(buffers=5)"],
+            "attack": ["sign_flip(scale=5)"],
+            "defense": ["mean", "median"],
+        },
+    }
+    found = []
+    for place, record in _records(suite, store, shorter, "architecture", "defense"):
+        curve = record["result"]["curve"]
+        found += [
+            {"system": place, "round": round, "accuracy": 100 * accuracy}
+            for round, accuracy in zip(curve["round"], curve["accuracy"], strict=True)
+        ]
+    return pd.DataFrame(found)
+
+
+def _records(
+    suite: Mapping[str, Any], store: Path, shorter: Sequence[str], *keys: str
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The records of a suite with one seed, each with the values of some swept keys, by default of the architecture."""
+    run = fg.run({"seeds": 1, **suite}, store=store, jobs=1, settings=list(shorter))
+    return [
+        (", ".join(position["swept"][key] for key in keys or ("architecture",)), run.ran[position["cell"], 0])
+        for position in run.manifest["positions"]
+    ]
+
+
+def _harmonic(n: int) -> float:
+    return sum(1 / k for k in range(1, n + 1))
+
+
+def _lines(points: Points, x: str, y: str, colour: str, title: str) -> alt.Chart:
+    return (
+        alt.Chart(points)
+        .mark_line()
+        .encode(
+            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False)),
+            y=alt.Y(f"{y}:Q", title=title, scale=alt.Scale(zero=y != "loss")),
+            color=alt.Color(f"{colour}:N", sort=None, scale=alt.Scale(range=COLOURS)),
+        )
+        .properties(width=2 * _WIDTH, height=_HEIGHT)
+    )
+
+
+def _beside_forms(points: Points) -> alt.TopLevelMixin:
+    """Points for what was measured, lines for the closed forms; both axes are logarithmic."""
+    log = alt.Scale(type="log", nice=False)
+    base = alt.Chart(points).encode(x=alt.X("workers:Q", scale=log), y=alt.Y("speed-up:Q", scale=log))
+    formula = alt.FieldOneOfPredicate(field="times", oneOf=["equal", "exponential"])
+    named = alt.Color("times:N", sort=None, scale=alt.Scale(range=COLOURS))
+    measured = base.transform_filter(formula).mark_point(size=70, filled=True, opacity=1).encode(color=named)
+    lines = base.transform_filter(~formula).mark_line(opacity=0.7).encode(color=named)
+    return (lines + measured).properties(width=2 * _WIDTH, height=_HEIGHT)
+
+
+def _panels(chart: alt.Chart, by: str) -> alt.TopLevelMixin:
+    return chart.properties(width=_WIDTH).facet(column=alt.Column(f"{by}:N", title=None, sort=None))
+
+
+def _bars(points: Points) -> alt.TopLevelMixin:
+    chart = alt.Chart(points).mark_bar().encode(
+        x=alt.X("over:N", title="devices asked for each one needed", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("value:Q", title=None), color=alt.value(COLOURS[0]),
+    )  # fmt: skip
+    return _panels(chart.properties(height=_HEIGHT), "of").resolve_scale(y="independent")
+
+
+def _ages(points: Points) -> alt.TopLevelMixin:
+    chart = alt.Chart(points).mark_bar().encode(
+        x=alt.X("staleness:O", title="staleness: models since", axis=alt.Axis(values=[*range(0, 100, 5)], labelAngle=0)),
+        y=alt.Y("share:Q", title="% of the updates"), color=alt.value(COLOURS[0]),
+    )  # fmt: skip
+    return _panels(chart.properties(height=_HEIGHT), "system")
+
+
+#: How each picture is measured and drawn.
+PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevelMixin]]] = {
+    "speed_up": (speed_up, _beside_forms),
+    "google": (google, _bars),
+    "parameter_server": (
+        parameter_server,
+        lambda points: _panels(_lines(points, "seconds", "loss", "tau", "test loss"), "slowness"),
+    ),
+    "staleness": (staleness, _ages),
+    "mapreduce": (
+        mapreduce,
+        lambda points: _lines(points, "copies", "seconds", "chance to be slow", "seconds of a round"),
+    ),
+    "basgd": (basgd, lambda points: _lines(points, "round", "accuracy", "system", "test accuracy in %")),
+}
+
+
+def drawn(name: str, store: Path) -> str:
+    """A picture as SVG, on a white ground."""
+    measured, chart = PICTURES[name]
+    return vl_convert.vegalite_to_svg({**chart(measured(store)).to_dict(), "background": "white"})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m docs_tools.pictures", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PICTURES)} (default: all)")
+    asked = parser.parse_args(arguments).names
+    if unknown := [name for name in asked if name not in PICTURES]:
+        parser.error(f"expected some of {', '.join(PICTURES)}; got {', '.join(unknown)}")
+    FOLDER.mkdir(exist_ok=True)
+    for name in asked or PICTURES:
+        with tempfile.TemporaryDirectory() as store:
+            (FOLDER / f"{name}.svg").write_text(drawn(name, Path(store)), encoding="utf-8")
+        sys.stdout.write(f"{FOLDER / name}.svg\n")
+
+
+if __name__ == "__main__":
+    main()

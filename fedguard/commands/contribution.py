@@ -1,0 +1,78 @@
+"""`fedguard contribution`: what each client of a training was worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from fedguard.commands.options import RunName, Store, console, opened, print_json
+
+
+def contribution(
+    run: RunName,
+    cell: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CELL",
+            help="Of the run, as in 'sign_flip against median', or a part that names one. Needed of several.",
+        ),
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="Repeatable. Default: those of the run.")] = None,
+    orders: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Orders of the clients that each round draws: four times as many halve the intervals."
+        ),
+    ] = 20,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            min=0, max=0.99, help="In an order, leave out the rest as soon as so much of the gain is missing."
+        ),
+    ] = 0.0,
+    measure: Annotated[
+        Literal["accuracy", "loss"], typer.Option(help="What a model is worth: of the test examples.")
+    ] = "accuracy",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The shares as JSON: accuracy in [0, 1], or loss in nats.")
+    ] = False,
+    store: Store = Path("runs"),
+) -> None:
+    """Say what each client contributed to a training, the malicious ones too: Shapley values of its rounds.
+
+    The cell is trained once more. Each round asks what its clients would have been worth without each other: in an order
+    that is drawn, each is given what the model gains when its update joins those before it, by the rule of the cell. The
+    mean over orders is its share; the shares of all rounds add up to what the model gained. Who takes away has a share
+    below 0.
+
+    It takes a server that sees single updates: architecture server, no masks, no noise of a trusted server, no server
+    momentum. A round values at most orders x clients models, each on all test examples.
+
+    Exit code 0, or 2 where the cell cannot be valued, with the reason.
+    """
+    from fedguard.bench.audits.contributed import Contributions, cell_named
+    from fedguard.bench.audits.contribution import contribution as valued
+    from fedguard.bench.gate.snapshot import plan_of
+
+    plan = plan_of(opened(run, store))
+    label, found = cell_named(plan, cell)
+    progress = Console(stderr=True)  # beside the result, which may be JSON
+    shares = {}
+    with progress.status(label) as status:
+        for one in dict.fromkeys(seed or plan.suite.seeds):
+
+            def after(round: int, one: int = one) -> None:
+                if progress.is_terminal:
+                    status.update(f"{label}, seed {one}: round {round} of {found.training.rounds}")
+
+            shares[one] = valued(found, one, measure=measure, permutations=orders, tolerance=tolerance, after=after)
+            if not progress.is_terminal:
+                typer.echo(f"{label}: seed {one} valued", err=True)
+    told = Contributions(label, measure, orders, shares)
+    if as_json:
+        print_json(told.as_dict())
+    else:
+        console.print(told, highlight=False)

@@ -1,0 +1,67 @@
+"""Who goes on where devices do not start together: places for fewer than there are, or all of them in bounded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedguard.rng import Rng
+from fedguard.simulated.barriers import Barrier
+
+#: Draws of places that are made at once.
+_BLOCK = 1024
+
+
+class Places:
+    """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle."""
+
+    def __init__(self, idle: Iterable[int], rng: Rng) -> None:
+        self._idle, self._draw = sorted(idle), rng.numpy()
+        self._drawn: list[float] = []
+
+    def sent(self, device: int) -> tuple[int, ...]:
+        """Who starts after this device has sent."""
+        return (self.left(device),)
+
+    def left(self, device: int) -> int:
+        """Who starts after this device has left."""
+        if not self._drawn:
+            self._drawn = self._draw.random(_BLOCK).tolist()
+        idle = self._idle
+        idle.append(device)
+        chosen = int(self._drawn.pop() * len(idle))
+        idle[chosen], idle[-1] = idle[-1], idle[chosen]
+        return idle.pop()
+
+
+class Steps:
+    """All devices are at work: each goes on by itself, unless it is too far ahead of the slowest."""
+
+    def __init__(self, barrier: Barrier, devices: int) -> None:
+        self._barrier = barrier
+        self._done = [0] * devices
+        #: number of trainings -> how many devices have done so many, and which of them wait for the slowest.
+        self._count = {0: devices}
+        self._parked: dict[int, list[int]] = {}
+        self._slowest = 0
+
+    def sent(self, device: int) -> list[int]:
+        """Who starts after this device has sent."""
+        self._done[device] = done = self._done[device] + 1
+        self._count[done] = self._count.get(done, 0) + 1
+        self._count[done - 1] -= 1
+        go: list[int] = []
+        if not self._count[done - 1]:
+            del self._count[done - 1]
+            if done - 1 == self._slowest:  # this device was the slowest, and alone
+                self._slowest = done
+                free = [one for one in self._parked if self._barrier.may_start(one, done)]
+                go = [waiting for one in free for waiting in self._parked.pop(one)]
+        if self._barrier.may_start(done, self._slowest):
+            go.append(device)
+        else:
+            self._parked.setdefault(done, []).append(device)
+        return go
+
+    def left(self, device: int) -> int:
+        """Who starts after this device has left: itself, for it has not done this training."""
+        return device

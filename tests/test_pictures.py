@@ -1,0 +1,79 @@
+"""The pictures of the page on architectures: each is there, is shown, and shows the effect that stands beside it."""
+
+from __future__ import annotations
+
+import re
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+pytest.importorskip("altair")
+
+from docs_tools import pictures
+
+PAGE = (pictures.ROOT / "docs" / "architectures.md").read_text()
+
+
+def test_each_picture_is_shown_and_made_by_the_command_of_the_page():
+    assert set(re.findall(r"!\[[^\]]{40,}\]\(pictures/(\w+)\.svg\)", PAGE)) == set(pictures.PICTURES)
+    assert {path.stem for path in pictures.FOLDER.iterdir()} == set(pictures.PICTURES)
+    assert "python -m docs_tools.pictures" in PAGE
+    for path in pictures.FOLDER.iterdir():
+        text = path.read_text()
+        assert fromstring(text).tag.endswith("svg") and "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_a_picture_that_is_none_is_named(capsys):
+    with pytest.raises(SystemExit) as caught:
+        pictures.main(["mapreduce", "none"])
+    assert caught.value.code == 2
+    assert "got none" in capsys.readouterr().err
+
+
+def test_copies_shorten_rounds_and_are_drawn(tmp_path, monkeypatch):
+    points = pictures.mapreduce(tmp_path, rounds=100)
+    by = {(one["chance to be slow"], one["copies"]): one["seconds"] for one in points.to_dict("records")}
+    assert by["5%", 4] < by["5%", 0] - 1 and by["15%", 4] < by["15%", 0] - 0.7
+    monkeypatch.setitem(pictures.PICTURES, "mapreduce", (lambda store: points, pictures.PICTURES["mapreduce"][1]))
+    assert pictures.drawn("mapreduce", tmp_path).startswith("<svg")
+
+
+def test_fedasync_sees_older_updates_than_a_buffer(tmp_path):
+    points = pictures.staleness(tmp_path, "training.rounds=5", "evaluation.every=5")
+    mean = {
+        system: sum(one["staleness"] * one["share"] / 100 for one in part.to_dict("records"))
+        for system, part in points.groupby("system")
+    }
+    assert mean["fedasync"] > 3 * mean["fedbuff(buffer=5)"]
+    assert points.groupby("system")["share"].sum().round(6).tolist() == [100.0, 100.0]
+
+
+@pytest.mark.slow
+def test_the_speed_up_lies_on_its_closed_forms(tmp_path):
+    points = pictures.speed_up(tmp_path).pivot_table(index="workers", columns="times", values="speed-up")
+    assert (points["equal"] / points["n / (1 + c n)"] - 1).abs().max() < 0.02
+    assert (points["exponential"] / points["n / (H_n + c n)"] - 1).abs().max() < 0.2
+
+
+@pytest.mark.slow
+def test_over_selection_saves_rounds(tmp_path):
+    points = pictures.google(tmp_path).pivot_table(index="over", columns="of", values="value")
+    assert points["rounds abandoned, %"].tolist() == sorted(points["rounds abandoned, %"], reverse=True)
+    assert points["rounds abandoned, %"][1.0] > 40 and points["rounds abandoned, %"][1.5] == 0
+    assert points["rounds done in a simulated minute"][1.3] > 10 * points["rounds done in a simulated minute"][1.0]
+
+
+@pytest.mark.slow
+def test_bounded_delay_helps_against_passing_slowness_alone(tmp_path):
+    points = pictures.parameter_server(tmp_path)
+    ten = points[points["seconds"].between(8, 12)].groupby(["slowness", "tau"])["loss"].mean()
+    lasting, passing = ten["the same device is always slow"], ten["any training may be slow"]
+    assert abs(lasting["4"] - lasting["0"]) < 0.15 < lasting["0"] - lasting["infinity"]
+    assert abs(passing["4"] - passing["infinity"]) < 0.1 < passing["0"] - passing["4"]
+
+
+@pytest.mark.slow
+def test_a_flood_fills_a_buffer_and_not_buffers(tmp_path):
+    last = pictures.basgd(tmp_path).groupby("system")["accuracy"].apply(lambda one: one.tail(5).mean())
+    assert last["basgd(buffers=5), median"] > last["fedbuff(buffer=5), median"] + 20
+    assert last["basgd(buffers=5), mean"] < 20
