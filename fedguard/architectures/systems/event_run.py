@@ -112,8 +112,7 @@ class EventRun:
         """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
         if self._private is None or self._noise is None:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
-        setup, system = self._setup, self._system
-        rng = setup.rng.child("privacy", number)
+        setup, system, rng = self._setup, self._system, self._setup.rng.child("privacy", number)
         weights = torch.tensor([push.scale for push in received.truth.pushes])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
