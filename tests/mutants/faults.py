@@ -465,15 +465,15 @@ FAULTS = (
     _row(
         "one jitter for all trainings of a device",
         "fedguard/simulated/world.py",
-        "speeds.jitter * self._jitter(device, turn)",
-        "speeds.jitter * self._jitter(device, 1)",
+        "drawn = self._jitter(device, turn)",
+        "drawn = self._jitter(device, 1)",
         *WORLD,
     ),
     _row(
         "jitter that all devices share",
         "fedguard/simulated/world.py",
-        "speeds.jitter * self._jitter(device, turn)",
-        "speeds.jitter * self._jitter(0, turn)",
+        "drawn = self._jitter(device, turn)",
+        "drawn = self._jitter(0, turn)",
         *WORLD,
     ),
     _row(

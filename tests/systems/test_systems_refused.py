@@ -47,6 +47,7 @@ REFUSED = [
     *((system, AT_SERVER, "a server that adds noise clips each update", "Use privacy: {kind: record}") for system in ("basgd", "mapreduce", "fate")),
     ("parameter_server(ranges=2)", AT_SERVER, "clips an update by its whole length", "Set ranges=1, or privacy: {kind: record}."),
     ("fate", NOISE, "reads each party's number of examples, which no noise hides", "Use server."),
+    ("decaf", NOISE, "the trusted set would be the unit", "Leave out privacy, or use google."),
     ("mapreduce(backup=0.2)", NOISE, "what is hidden lies with two", "Leave out backup, or privacy."),
     ("fedbuff(buffer=5)", {"protocol": {**MASKED["protocol"], "privacy": {"kind": "distributed", "noise_multiplier": 2.0, "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often", "Set privacy.noise_multiplier"),
     *(
