@@ -16,7 +16,7 @@ class OverstatedRate(PoisonAttack):
     $b = -scale * mu$, mu the mean of the benign sample. Under `decaf` a device tells how many examples a second it trains. One
     that tells ``factor`` times as many claims to have trained on more of them, for which `weighted_mean` gives it more
     weight; and it gets the examples of slow devices of its trusted set, whose updates it then crafts, too. Elsewhere nobody
-    asks, and it is a sign flip. With a factor below 1 it is dropped, or gives its own examples away.
+    asks. With a factor below 1 it is dropped, or gives its own examples away.
 
     Args:
         factor: how many times as many as it trains.

@@ -307,6 +307,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+def test_elsewhere_nobody_asks_how_quick_a_device_is():
+    given: dict[str, Any] = {"clients": {"malicious": 1}, "attack": "overstated_rate"}
+    assert not cell("decaf", **given).verdict.reasons
+    for system in ("server", "google", "fedbuff"):
+        (why,) = cell(system, **given).verdict.reasons
+        assert why.startswith("overstated_rate lies about how quick its devices are") and why.endswith("Use decaf.")
+
+
 @pytest.mark.parametrize(("system", "settings", "why"), REFUSED)
 def test_what_is_refused(system, settings, why):
     assert why in " ".join(cell(system, **settings).verdict.reasons)

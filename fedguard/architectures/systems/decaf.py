@@ -43,6 +43,8 @@ class DeCaf(EventServer):
         "DeCaf, in overviews of decentralised training: deadlines, fractions, trusted sets; predictions as told here"
     )
 
+    believes = frozenset({"claim_rate", "claim_availability"})
+
     deadline: PositiveFloat = 10.0
     least: Share = 0.1
     trusted: PositiveInt = 1
