@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -82,7 +83,7 @@ def moved_event(noise_multiplier: float, shift: float, assumptions: tuple[str, .
         noise_multiplier: z, standard deviation over the clip of the noise on each sum.
         shift: D, more than 0.
     """
-    return gaussian_event(
+    one = gaussian_event(
         noise_multiplier=noise_multiplier / shift,
         sample_rate=1.0,
         steps=1,
@@ -92,7 +93,8 @@ def moved_event(noise_multiplier: float, shift: float, assumptions: tuple[str, .
         assumptions=(
             *assumptions,
             PUBLIC_TIMES,
-            f"a client moves all sums together by at most {shift:.6g} C, against noise of {noise_multiplier:.6g} C on each: "
-            "its updates in one sum add up by their weights",
+            f"updates are cut to a length of C, and a client moves all sums together by at most {shift:.6g} C, against noise "
+            f"of {noise_multiplier:.6g} C on each: its updates in one sum add up by their weights",
         ),
     )
+    return replace(one, assumptions=one.assumptions[1:])  # the first speaks of a single sum

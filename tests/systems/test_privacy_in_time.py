@@ -118,6 +118,8 @@ def test_the_worst_client_is_counted_as_by_hand(system, scale):
     assert found["ledger"]["epsilon"]["most"] == found["epsilon"] > found["ledger"]["epsilon"]["median"]
     assert (found["unit"], found["sampling"], found["bound"]) == ("client", "none", True)
     assert any("no sampling of clients is counted on" in text for text in found["assumptions"])
+    (said,) = [text for text in found["assumptions"] if "deviation" in text or "against noise" in text]
+    assert f"at most {math.sqrt(max(moved)):.6g} C, against noise of 2 C on each" in said
     twice = any(len({one.device for one in release.arrivals}) < len(release.arrivals) for release in releases)
     assert twice == ("fedbuff" in system)  # the case that is easily counted wrong has come
 
