@@ -112,7 +112,7 @@ def test_over_selection_is_the_defense_against_who_never_reports():
     ]
 
 
-@pytest.mark.parametrize("system", ["server", "parameter_server", "mapreduce", "fate", *ALONE])
+@pytest.mark.parametrize("system", ["server", "parameter_server", "mapreduce", "fate", "decaf", *ALONE])
 def test_where_nobody_asks_the_lie_is_refused(system):
     one = {"clients": {"malicious": 1}}
     (reason,) = cell(system, attack="no_show", **one).verdict.reasons
