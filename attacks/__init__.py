@@ -28,6 +28,9 @@ CATALOGUE = {
     "one_range": "fedguard.attacks.poisoning.one_range:OneRange",
     "held_back": "fedguard.attacks.poisoning.held_back:HeldBack",
     "inflated_samples": "fedguard.attacks.poisoning.inflated_samples:InflatedSamples",
+    "overstated_rate": "fedguard.attacks.poisoning.overstated_rate:OverstatedRate",
+    "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
+    "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",
     "random_update": "fedguard.attacks.poisoning.random_update:RandomUpdate",
@@ -98,6 +101,12 @@ INFERENCE = {
     "nasr_passive": "fedguard.attacks.inference.membership.nasr_passive:NasrPassive",
     "nasr_active": "fedguard.attacks.inference.membership.nasr_active:NasrActive",
     "property_inference": "fedguard.attacks.inference.property_inference:PropertyInference",
+}
+
+#: Attacks on trained models, through their inputs.
+EVASION = {
+    "fgsm": "fedguard.attacks.evasion.fgsm:FGSM",
+    "pgd": "fedguard.attacks.evasion.pgd:PGD",
 }
 
 #: Attacks on secure aggregation itself.

@@ -50,6 +50,7 @@ CATALOGUE = {
     "clip": "fedguard.defenses.mixing.clip:Clip",
     "arc": "fedguard.defenses.mixing.arc:ARC",
     "adaptive_clipping": "fedguard.defenses.mixing.adaptive_clipping:AdaptiveClipping",
+    "staleness_clipping": "fedguard.defenses.mixing.staleness_clipping:StalenessClipping",
     "client_clipping": "fedguard.defenses.clients.client_clipping:ClientClipping",
     "pruning": "fedguard.defenses.clients.pruning:Pruning",
     "sign": "fedguard.defenses.clients.sign:Sign",

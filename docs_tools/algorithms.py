@@ -63,6 +63,12 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "What is added to hide clients or their examples. In a suite they stand under `protocol.privacy`, as "
         "`{kind: record, epsilon: 3}`. What each proves: [differential privacy](../differential_privacy.md).",
     ),
+    "evasions": (
+        "Attacks at test time",
+        ("evasion",),
+        "Inputs that are changed a little, so that a trained model errs. In a suite one of them stands under "
+        "`evaluation.evasion`: [evasion](../evasion.md).",
+    ),
     "availabilities": (
         "When devices are there",
         ("availability",),
@@ -80,7 +86,7 @@ _TITLES = {
     "attack": "Attacks", "trigger": "Triggers of backdoors", "inference": "Attacks", "protocol": "Attacks",
     "defense": "Defenses", "algorithm": "Algorithms", "masking": "Modes", "noise": "Kinds",
     "data": "Data", "partition": "Partitions", "model": "Models", "architecture": "Architectures",
-    "availability": "Laws",
+    "availability": "Laws", "evasion": "Attacks",
 }  # fmt: skip
 
 
@@ -156,6 +162,7 @@ def _in_a_suite(cls: type[Algorithm]) -> str:
         "model": "task.model",
         "algorithm": "training.algorithm",
         "availability": "network.there",
+        "evasion": "evaluation.evasion",
     }
     if issubclass(cls, Masking):
         setting = cls(**cls.example).setting

@@ -28,8 +28,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     atexit.register(folder.cleanup)
     package = Path(folder.name, "fedguard")
     package.mkdir()
-    for source in (*(_ROOT / "fedguard").iterdir(), *(_ROOT / name for name in ("attacks", "defenses", "app"))):
-        (package / source.name).symlink_to(source)
+    sources = [*(_ROOT / "fedguard").iterdir(), *(_ROOT / name for name in ("attacks", "defenses", "app"))]
+    for name, source in {source.name: source for source in sources}.items():
+        (package / name).symlink_to(source)
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [folder.name]
     return config
 

@@ -83,6 +83,8 @@ def _within(section: Section, name: str, hint: Any) -> list[Section]:
         return [Section(key, cls, cls.name) for _, cls in built_in("masking") if cls.fields()]
     if key == "network.there":
         return [Section(key, cls, f"name {cls.name}") for _, cls in built_in("availability") if cls.fields()]
+    if key == "evaluation.evasion":
+        return [Section(key, cls, f"name {cls.name}") for _, cls in built_in("evasion")]
     if key == "training.algorithm":
         return [Section("training", cls, cls.name) for _, cls in built_in("algorithm") if cls.fields()]
     forms = [_form(kind) for kind in found]

@@ -7,6 +7,7 @@ print(run.table())
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from fedguard.bench.running.code import forget_data
 from fedguard.bench.running.execute import execute
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.tuning.outcome import Tuning
+from fedguard.bench.tuning.proxy import regret as regrets
 from fedguard.bench.tuning.tune import Proposal, tuned_file
 from fedguard.config import Document, Plan, plan, read_document, read_suite
 from fedguard.config.layout import override
@@ -142,6 +144,8 @@ def tune(
     store: str | Path = "runs",
     jobs: int | None = None,
     settings: Sequence[str] = (),
+    proxy: Sequence[str] = (),
+    regret: bool = False,
     retry_failed: bool = False,
     listener: Listener | None = None,
 ) -> Tuning:
@@ -158,6 +162,8 @@ def tune(
         out: the tuned suite; by default ``<suite>.tuned.yaml`` beside a suite file, or in the working directory.
         force: write over an existing file.
         store, jobs, settings, retry_failed, listener: as for `run`.
+        proxy: ``"task.data=wine"`` and so on, put over the suite in the tuning alone, whose run is named ``<suite>-proxy``.
+        regret: tune on the suite's own data, too, and say what the choices on the proxy cost there.
 
     Raises:
         ConfigError: there is nothing to tune, nothing to hold out, a seed of the suite among the tuning seeds, or the
@@ -166,10 +172,23 @@ def tune(
     """
     document, laid_out = lay_out(suite, settings)
     file = tuned_file(document, laid_out.suite.name, out, force)
-    proposal = Proposal.of(document, laid_out, budget, attacks, seeds)
-    done = run(proposal.document, store=store, jobs=jobs, retry_failed=retry_failed, listener=listener)
-    tuning = proposal.judged(done, file)
-    proposal.write(tuning)
+    if regret and (not proxy or (seeds if isinstance(seeds, int) else len(seeds)) < 2):
+        raise ConfigError(
+            "regret: expected a proxy that it is of, and two tuning seeds or more. Set --proxy and --seeds."
+        )
+    proposals = [
+        Proposal.of(document, laid_out, budget, attacks, seeds, over) for over in ([proxy, ()] if regret else [proxy])
+    ]
+    tunings = [
+        proposal.judged(
+            run(proposal.document, store=store, jobs=jobs, retry_failed=retry_failed, listener=listener), file
+        )
+        for proposal in proposals
+    ]
+    tuning = tunings[0]
+    if regret:
+        tuning = dataclasses.replace(tuning, regret=regrets(*tunings), failed=sum(one.failed for one in tunings))
+    proposals[0].write(tuning)
     return tuning
 
 

@@ -8,11 +8,9 @@ which is taken already, is an error at once: never a result computed with the wr
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +27,7 @@ from fedguard.contracts import (
     Data,
     Defense,
     Ensemble,
+    EvasionAttack,
     FederatedAlgorithm,
     InferenceAttack,
     Masking,
@@ -40,6 +39,7 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.contracts.ranges import without_ranges
+from fedguard.contracts.specs import Spec, at, misread, split_pipeline, split_spec
 from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
 from fedguard.modules import imported
@@ -50,6 +50,7 @@ KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
     "attack": ((PoisonAttack, Ensemble), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
     "inference": ((InferenceAttack,), "fedguard.attacks:INFERENCE", "fedguard.inference"),
     "protocol": ((ProtocolAttack,), "fedguard.attacks:PROTOCOL", "fedguard.protocol_attacks"),
+    "evasion": ((EvasionAttack,), "fedguard.attacks:EVASION", "fedguard.evasions"),
     "trigger": ((Trigger,), "fedguard.attacks:TRIGGERS", "fedguard.triggers"),
     "defense": ((Defense,), "fedguard.defenses:CATALOGUE", "fedguard.defenses"),
     "data": ((Data,), "fedguard.tasks:DATA", "fedguard.data"),
@@ -61,11 +62,6 @@ KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
     "architecture": ((Architecture,), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),
     "availability": ((Availability,), "fedguard.simulated.availability:AVAILABILITIES", "fedguard.availabilities"),
 }
-
-#: What ``module:function`` stands for, by kind.
-OWN = {"data": "function", "model": "module"}
-
-Spec = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -179,11 +175,11 @@ class Registry:
         required = [field.name for field in cls.fields() if field.default is field.default_factory]  # MISSING both
         if missing := [parameter for parameter in required if parameter not in values]:
             told = f"{name}: expected {', '.join(missing)}, which {'have' if missing[1:] else 'has'} no default"
-            raise ConfigError(_at(where, f"{told}: {name}({', '.join(f'{one}=...' for one in missing)})."))
+            raise ConfigError(at(where, f"{told}: {name}({', '.join(f'{one}=...' for one in missing)})."))
         try:
             return cls(**values)
         except ConfigError as error:
-            raise ConfigError(_at(where, str(error))) from None
+            raise ConfigError(at(where, str(error))) from None
 
     def pipeline(self, spec: Spec | Sequence[Spec] | Pipeline, where: str = "") -> Pipeline:
         """A defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
@@ -191,17 +187,15 @@ class Registry:
             return spec
         if isinstance(spec, Mapping) and set(spec) == {"name"}:
             spec = str(spec["name"])
-        stages = (
-            _split_pipeline(spec, where) if isinstance(spec, str) else [spec] if isinstance(spec, Mapping) else spec
-        )
+        stages = split_pipeline(spec, where) if isinstance(spec, str) else [spec] if isinstance(spec, Mapping) else spec
         if not isinstance(stages, Sequence):
-            raise ConfigError(_at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {brief(spec)}."))
+            raise ConfigError(at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {brief(spec)}."))
         built = tuple(self.build("defense", stage, where) for stage in stages)
         try:
             pipeline = Pipeline(built)
             pipeline.rule  # noqa: B018  raises where the pipeline has no rule
         except ConfigError as error:
-            raise ConfigError(_at(where, str(error))) from None
+            raise ConfigError(at(where, str(error))) from None
         return pipeline
 
     def _value(self, owner: str, parameter: str, value: Any, hint: Any, where: str) -> Any:
@@ -211,7 +205,7 @@ class Registry:
             try:
                 return UserFunction(value, self.folder)
             except ConfigError as error:
-                raise ConfigError(_at(where, f"{owner}: {parameter}: {error}")) from None
+                raise ConfigError(at(where, f"{owner}: {parameter}: {error}")) from None
         try:
             made = TypeAdapter(without_ranges(hint), config={"allow_inf_nan": False}).validate_python(value)
             said = "Input should be a number" if any(misread(value, made)) else ""
@@ -221,7 +215,7 @@ class Registry:
             parameter = ".".join(map(str, (parameter, *first["loc"])))
             value = first["input"]
         if said:
-            raise ConfigError(_at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
+            raise ConfigError(at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
         return made
 
 
@@ -281,99 +275,6 @@ def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorit
     return found
 
 
-def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Words and booleans that pydantic has read as numbers, each with its key: ``lr: true`` is a mistake, not 1.
-
-    Args:
-        given: what stood in a file: mappings, lists and scalars.
-        made: the model, dataclass or value that was made of it.
-    """
-    if isinstance(given, Mapping):
-        for name, value in given.items():
-            yield from misread(
-                value, made.get(name) if isinstance(made, Mapping) else getattr(made, name, None), (*key, name)
-            )
-    elif isinstance(given, list | tuple) and isinstance(made, list | tuple) and len(given) == len(made):
-        for index, (value, below) in enumerate(zip(given, made, strict=True)):
-            yield from misread(value, below, (*key, index))
-    elif isinstance(given, bool | str) and isinstance(made, int | float) and not isinstance(made, bool):
-        yield key, given
-
-
-def _split_pipeline(text: str, where: str) -> list[Spec]:
-    """``"nnm >> trimmed_mean"`` as specs."""
-    stages: list[Spec] = []
-    node = _parse(text, where)
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift):
-        stages.insert(0, _call(node.right, text, where))
-        node = node.left
-    return [_call(node, text, where), *stages]
-
-
-def _parse(text: str, where: str) -> ast.expr:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except _NO_LITERAL:
-        raise _malformed(text, where) from None
-
-
-def _call(node: ast.expr, text: str, where: str) -> Spec:
-    """``alie`` or ``alie(z=1.5)`` as a spec; values are Python literals, and nothing is executed."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
-        raise _malformed(text, where)
-    spec: dict[str, Any] = {"name": node.func.id}
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            raise _malformed(text, where)
-        try:
-            spec[keyword.arg] = ast.literal_eval(keyword.value)
-        except _NO_LITERAL:
-            got = brief(ast.get_source_segment(text.strip(), keyword.value))
-            raise ConfigError(
-                _at(
-                    where,
-                    f"{node.func.id}: expected a number, a word in quotes or a list for {keyword.arg}; got {got}.",
-                )
-            ) from None
-    return spec
-
-
-#: What Python's parser raises on text that is none of its own, on malicious text too.
-_NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
-
-
-def _malformed(text: str, where: str) -> ConfigError:
-    return ConfigError(
-        _at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {brief(text)}.")
-    )
-
-
-def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
-    """The name and the given parameters of a spec. A mapping may say ``kind`` instead of ``name``.
-
-    ``openml:NAME`` is data of openml.org, ``module:function`` data or a model of the user's own.
-    """
-    if isinstance(spec, str) and kind in OWN and (of := re.fullmatch(r"\s*([\w.]+):(\S+)\s*", spec)):
-        if kind == "data" and of[1] == "openml":
-            return "openml", {"dataset": of[2]}
-        return OWN[kind], {"target": f"{of[1]}:{of[2]}"}
-    if isinstance(spec, str):
-        spec = _call(_parse(spec, where), spec, where)
-        if isinstance(spec, str):
-            return spec, {}
-    if not isinstance(spec, Mapping):
-        raise ConfigError(
-            _at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {brief(spec)}.")
-        )
-    rest = dict(spec)
-    name = rest.pop("name", None) or rest.pop("kind", None)
-    if not isinstance(name, str):
-        raise ConfigError(_at(where, f"expected a mapping with the `name` of a {kind}; got {brief(dict(spec))}."))
-    return name, rest
-
-
 def _resolve(target: str) -> Any:
     """The object behind ``"module:attribute"``."""
     module, _, attribute = target.partition(":")
@@ -381,10 +282,6 @@ def _resolve(target: str) -> Any:
     for part in attribute.split("."):
         found = getattr(found, part)
     return found
-
-
-def _at(where: str, message: str) -> str:
-    return f"{where}: {message}" if where else message
 
 
 def _oneline(error: BaseException) -> str:

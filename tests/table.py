@@ -93,6 +93,8 @@ DEFENSES = [
     Defense("arc >> mean", translation=False, mean_at_zero=True, hull=False),
     Defense("arc >> nnm >> trimmed_mean", translation=False, mean_at_zero=True, hull=False),
     Defense("adaptive_clipping >> mean", translation=False, scale=False, hull=False),
+    Defense("staleness_clipping >> mean", translation=False, hull=False),
+    Defense("staleness_clipping(bound=1, slope=1) >> median", translation=False, scale=False, hull=False),
     Defense("client_clipping(bound=1) >> trimmed_mean", mean_at_zero=True),  # the server's part of it
     Defense("pruning >> sign >> noise >> mean", mean_at_zero=True, resists=False),
     Defense("soteria >> ats >> grad_defense >> mean", mean_at_zero=True, resists=False),
@@ -165,6 +167,9 @@ ATTACKS = [
     Attack("held_back"),
     Attack("held_back", {"memory": 2}),
     Attack("inflated_samples"),
+    Attack("overstated_rate"),
+    Attack("early_check_in"),
+    Attack("no_show"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),

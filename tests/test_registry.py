@@ -252,4 +252,5 @@ def test_kinds_cover_every_table():
         "noise",
         "architecture",
         "availability",
+        "evasion",
     }

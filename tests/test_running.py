@@ -19,7 +19,7 @@ from fedguard.api import lay_out
 from fedguard.bench.records.record import from_text, reproducible, to_text
 from fedguard.bench.records.store import RunFolder, set_aside
 from fedguard.bench.running.progress import Listener
-from fedguard.bench.running.runner import Runner
+from fedguard.bench.running.schedule import Schedule
 from fedguard.errors import ConfigError, NotAllowed, StoreError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import estimate
@@ -56,7 +56,7 @@ class Trouble(PoisonAttack):
         if what == "print":
             print("this must not disturb the protocol")
         if what == "sleep":
-            time.sleep(0.8)
+            time.sleep(0.3)
         if what == "hang":
             Path(os.environ["TROUBLE"]).with_name("hangs").touch()
             time.sleep(600)
@@ -527,8 +527,8 @@ def test_dry_run_changes_nothing(finished):
     run, _ = finished
     path = next(iter((run.folder.path / "cells").rglob("seed-000.json")))
     _, laid = lay_out(SUITE)
-    assert Runner(laid, run.folder, dry=True).pending() == []
-    assert len(Runner(laid, RunFolder(path.parent / "none"), dry=True).pending()) == 16
+    assert Schedule(laid, run.folder).pending() == []
+    assert len(Schedule(laid, RunFolder(path.parent / "none")).pending()) == 16
     assert not (path.parent / "none").exists()
 
 

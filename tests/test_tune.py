@@ -539,7 +539,7 @@ def test_the_section_is_no_part_of_a_cells_identity():
         ({**SECTION, "attacks": ["aile"]}, "tuning.attacks[0]: unknown attack 'aile'. Did you mean 'alie'"),
         ({**SECTION, "attacks": []}, "tuning.attacks: "),
         ({**SECTION, "budget": 0}, "tuning.budget: expected greater than or equal to 1; got 0."),
-        ({**SECTION, "bugdet": 2}, "tuning.bugdet: unknown key 'bugdet'. Did you mean 'budget'?"),
+        ({**SECTION, "bugdet": 2}, "tuning.bugdet: unknown key 'bugdet'. Did you mean 'budget'"),
         ({**SECTION, "defenses": [{"chosen": "krum", "candidates": [{"setting": "mean"}]}]}, "chosen: expected the setting of one of the candidates; got 'krum'."),
         ({**SECTION, "budget": 1, "defenses": [{"chosen": "a", "candidates": [{"setting": "a"}, {"setting": "b"}]}]}, "expected at most budget = 1 candidates for a; got 2."),
     ],

@@ -28,6 +28,7 @@ KINDS = {
     "masking": "mode of masking",
     "algorithm": "federated algorithm",
     "noise": "noise for privacy",
+    "evasion": "attack at test time",
     "availability": "when devices are there",
 }
 

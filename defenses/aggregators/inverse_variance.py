@@ -15,7 +15,8 @@ class InverseVariance(WeightRule):
 
     $R(x) = sum_i w_i x_i$ with $w_i ~ 1 / (z_i C_i)^2$ and $sum_i w_i = 1$: of all weights the ones that leave the least
     noise in the average. The levels (clip $C_i$ and noise multiplier $z_i$) are public and not the clients' to claim, so
-    the weights tell nothing of their data. Clients that ask for more privacy count for less.
+    the weights tell nothing of their data. Clients that ask for more privacy count for less. What a server in simulated time
+    multiplies an old update by stands beside these weights: an update is not thought the better for being old.
     """
 
     name = "inverse_variance"
@@ -24,6 +25,7 @@ class InverseVariance(WeightRule):
     breakdown = "0: one update decides"
     cost = "one pass"
     reads_clients = True
+    meets_again = True
     by_noise = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -139,14 +139,22 @@ class Clients:
         with _untouched(attack, model, *_tensors(self._setup.pool)):
             return tuple(client for client, view in zip(malicious, views, strict=True) if not attack.silent(view))
 
-    def train_honest(self, model: Tensor, round: Rounds, honest: tuple[int, ...], rows: Tensor) -> None:
+    def train_honest(
+        self,
+        model: Tensor,
+        round: Rounds,
+        honest: tuple[int, ...],
+        rows: Tensor,
+        shares: Mapping[int, float] | None = None,
+    ) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what honest clients send.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
             round: in which all are, or each of them.
+            shares: of its work that a client does, of those that do not do all.
         """
-        setup, plan = self._setup, self._setup.local_plan
+        setup, plan = self._setup, replace(self._setup.local_plan, shares=shares or None)
         task, rounds = setup.task, _each(round, len(honest))
         starts = model.expand(len(honest), -1)
         if setup.pipeline.transforms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
 from fedguard.contracts import Gram, Mixing, Pipeline, Received, RuleContext, Setup, Sight, State, told_among
+from fedguard.privacy.central import ClippedByServer
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
@@ -50,6 +51,13 @@ def times_of(setup: Setup, received: Received) -> dict[str, Any]:
         "federation": (setup.told, setup.participation.total),
         "starts": torch.stack([push.start for push in pushes]) if Sight.MODEL in setup.rule_sees else None,
     }
+
+
+def clipping(setup: Setup, clip: float | None) -> Setup:
+    """The set-up as the malicious clients know it: a server that clips does so to their updates too."""
+    if clip is None:
+        return setup
+    return replace(setup, pipeline=Pipeline((ClippedByServer(bound=clip), setup.pipeline.rule)))
 
 
 class KnownToColluders(KnownPipeline):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -13,7 +12,7 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.measured import excluded
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, released
-from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.rule_context import KnownToColluders, clipping
 from fedguard.architectures.times import Rounds
 from fedguard.architectures.watch import ANOTHER_MODEL, Watch, watching
 from fedguard.architectures.wire import leave
@@ -21,7 +20,6 @@ from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
-    Pipeline,
     Received,
     RoundReport,
     Setup,
@@ -30,7 +28,6 @@ from fedguard.contracts import (
     Watched,
 )
 from fedguard.mapped import round_buffer
-from fedguard.privacy.central import ClippedByServer
 
 
 class Server(Architecture):
@@ -74,7 +71,7 @@ class Server(Architecture):
             watch = watching(setup, model, round)
             given = watch.sent if watch else model
             clip = noise.clip if noise else None
-            known = partial(KnownToColluders, _known(setup, clip), given, round, states)
+            known = partial(KnownToColluders, clipping(setup, clip), given, round, states)
             wire = clients.send(given, round, chosen, known, buffer)
             with stopwatch.stage("aggregation"):
                 sent = leave(setup, given, round, wire)
@@ -116,13 +113,6 @@ class Server(Architecture):
                 watched=_watched(setup, watch, received, result, model),
                 moment=times.after(chosen, round, len(received.clients), sent.lost) if times else None,
             )
-
-
-def _known(setup: Setup, clip: float | None) -> Setup:
-    """The set-up as the malicious clients know it: a server that clips does so to their updates too."""
-    if clip is None:
-        return setup
-    return replace(setup, pipeline=Pipeline((ClippedByServer(bound=clip), setup.pipeline.rule)))
 
 
 def _watched(

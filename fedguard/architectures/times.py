@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
 from torch import Tensor
 
 from fedguard.contracts import Moment, Network, Setup, Span
+from fedguard.contracts.returned import broken, returned
+from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.world import World, least_seconds
 
 
@@ -29,8 +32,30 @@ def least_of(setup: Setup) -> list[float]:
 
 
 def _work(setup: Setup) -> list[float]:
-    """Examples that one training of each device passes over."""
-    return [setup.local_plan.work(size) for size in setup.task.sizes]
+    """Examples that one training of each device passes over.
+
+    Where times decide who meets whom, and noise hides the clients' examples, each training takes as long as that of a client
+    with the mean number of examples: else times would tell how many it has.
+    """
+    plan, sizes = setup.local_plan, setup.task.sizes
+    if setup.meeting is not None and setup.protocol.private:
+        sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
+    return [plan.work(size) for size in sizes]
+
+
+def lies_of(setup: Setup) -> Lies:
+    """What the malicious clients of a set-up say of when they are there, in the rounds in which they act."""
+    attack = setup.attack
+    if attack is None:
+        return HONEST
+
+    def checks_in(told: float) -> float:
+        seconds = float(returned(attack, "checks_in", attack.checks_in(told), (int, float)))
+        if not 0 <= seconds < math.inf:
+            raise broken(attack, f"checks_in: expected seconds, 0 or more; got {seconds}")
+        return seconds
+
+    return Lies(acting=setup.acting, checks_in=checks_in, reports=returned(attack, "reports", attack.reports(), bool))
 
 
 class Rounds:

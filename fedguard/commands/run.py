@@ -61,18 +61,18 @@ def run(
     from fedguard import api
     from fedguard.bench.report import overview
     from fedguard.bench.running.progress import Listener, for_console
-    from fedguard.bench.running.runner import Runner
+    from fedguard.bench.running.schedule import Schedule
 
     if attack:
         settings = [*settings, f"matrix.attack={json.dumps(['none', *attack])}"]
     if dry_run:
         laid_out = api.lay_out(suite, settings)[1]
         folder = api.run_folder(laid_out, store, name)
-        runner = Runner(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, dry=True)
-        pending = runner.pending()
+        schedule = Schedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache)
+        pending = schedule.pending()
         for trial in pending:
-            console.print(f"{trial[0]}  seed {trial[1]}  {runner.label(trial)}", highlight=False, markup=False)
-        console.print(f"{len(pending)} of {runner.trials(pending)} trials would run.", highlight=False)
+            console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
+        console.print(f"{len(pending)} of {schedule.trials(pending)} trials would run.", highlight=False)
         return
     try:
         result = api.run(
@@ -120,6 +120,16 @@ def tune(
         Path | None, typer.Option(metavar="FILE", help="The tuned suite. Default: SUITE with the ending .tuned.yaml.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Put a setting over the suite's in the tuning alone, as in `--proxy task.data=wine`. Repeatable.",
+        ),
+    ] = None,
+    regret: Annotated[
+        bool, typer.Option("--regret", help="Tune on the suite's own data, too, and say what the proxy costs there.")
+    ] = False,
     jobs: Jobs = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
@@ -135,6 +145,8 @@ def tune(
     The tuned suite holds the chosen settings, the *held-out* attacks, which nothing was tuned on, and its own seeds,
     which are others than the tuning seeds. Its section `tuning:` records what was done. Run it for the result; the
     scores shown here are those of winners, and too good.
+
+    With `--proxy` the tuning trains on other data, and the report is of the suite's own. `--regret` says what that costs.
 
     Run the same command again to go on after an interruption. What was tried stays in the run SUITE-tuning.
     """
@@ -152,6 +164,8 @@ def tune(
             store=store,
             jobs=jobs,
             settings=settings,
+            proxy=proxy or (),
+            regret=regret,
             retry_failed=retry_failed,
             listener=Listener() if quiet else for_console(console),
         )

@@ -8,8 +8,9 @@ from typing import Any
 
 from fedguard.config.sections import TrainingSection
 from fedguard.contracts import Training
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.registry import Registry, split_spec
+from fedguard.registry import Registry
 
 
 def trained(section: TrainingSection, known: Registry, places: Mapping[str, str]) -> Training:

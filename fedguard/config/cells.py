@@ -21,9 +21,11 @@ from fedguard.contracts import (
     Combination,
     Data,
     Ensemble,
+    EvasionAttack,
     Federation,
     InferenceAttack,
     Masking,
+    Meeting,
     Model,
     Network,
     Noise,
@@ -36,12 +38,19 @@ from fedguard.contracts import (
     ThreatModel,
     Training,
 )
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
-from fedguard.registry import Registry, split_spec
+from fedguard.registry import Registry
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
 RESULTS_VERSION = 4
+
+#: What malicious clients may say of themselves, by the method of an attack: what it is about, and who goes by it.
+LIES = {
+    "checks_in": ("when its devices check in", "google with selection and check_ins"),
+    "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Cell:
     ensemble: Ensemble | None = None
     inference: InferenceAttack | None = None
     network: Network | None = None
+    evasion: EvasionAttack | None = None
 
     @classmethod
     def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
@@ -96,6 +106,7 @@ class Cell:
             named if isinstance(named, Ensemble) else None,
             named if isinstance(named, InferenceAttack) else None,
             _network(config, known, places.get("network.there", "network.there")),
+            _evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
         )
 
     @property
@@ -147,6 +158,11 @@ class Cell:
         return self.config.clients.participation
 
     @property
+    def meeting(self) -> Meeting | None:
+        """How updates meet in simulated time; None in rounds of those who are chosen."""
+        return self.architecture.meeting(self.participation, self.training.rounds)
+
+    @property
     def noise(self) -> Noise:
         return self.protocol.privacy
 
@@ -158,7 +174,9 @@ class Cell:
     @property
     def federation(self) -> Federation:
         """Who trains how under this protocol, with nobody malicious; where it may run, as the architecture has them meet."""
-        whole = Federation(protocol=self.protocol, clients=self.participation, training=self.training)
+        whole = Federation(
+            protocol=self.protocol, clients=self.participation, training=self.training, meeting=self.meeting
+        )
         return whole if self.verdict.reasons else self.architecture.sessions(whole)
 
     @property
@@ -226,10 +244,13 @@ class Cell:
             model=self.model,
             data=self.data,
             copied=self.copying,
+            shared=self.config.task.shared,
             rule_sees=rule_sees,
             adversary=self.adversary,
             inference=self.inference,
             network=self.network,
+            meeting=self.meeting,
+            evasion=self.evasion,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
@@ -242,6 +263,12 @@ class Cell:
                 f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
                 "Use model_replacement, which boosts the update itself."
             )
+        if self.inference is not None and cell.shared:
+            yield (
+                f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
+                "are nobody's secret. Set shared: 0."
+            )
+        yield from self._unheard_lies()
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
             yield (
@@ -250,6 +277,15 @@ class Cell:
             )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)
+
+    def _unheard_lies(self) -> Iterator[str]:
+        """What an attack says of its clients, and nobody asks."""
+        for method, (what, where) in LIES.items():
+            lies = self.attack is not None and getattr(type(self.attack), method) is not getattr(PoisonAttack, method)
+            if self.attack is not None and lies and method not in self.architecture.believes:
+                yield (
+                    f"{self.attack.name} lies about {what}, and {self.architecture.name} does not go by that here. Use {where}."
+                )
 
     @property
     def trusted_server(self) -> bool:
@@ -281,13 +317,14 @@ class Cell:
                 "partition": self.partition.spec(),
                 "partition_seed": config.task.partition_seed,
                 "partition_among": "honest" if self.copying else "all",
+                **({"shared": config.task.shared} if config.task.shared else {}),
             },
             "clients": clients,
             "training": settings(self.training),
             "protocol": effective(self.protocol),
             "threat": threat.model_dump(mode="json"),
             "server": config.server.model_dump(),
-            "evaluation": config.evaluation.model_dump(),
+            "evaluation": {"every": config.evaluation.every} | self._at_test_time,
             "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
             "attack": self.named.spec() if self.named else "none",
             "defense": self.pipeline.spec(),
@@ -300,6 +337,10 @@ class Cell:
             content["observer"] = self.config.observer.model_dump()
         # Tuples become lists: what is hashed is what a record holds.
         return dict(json.loads(json.dumps(content)))
+
+    @property
+    def _at_test_time(self) -> dict[str, Any]:
+        return {} if self.evasion is None else {"evasion": self.evasion.spec()}
 
     @cached_property
     def id(self) -> str:
@@ -388,6 +429,15 @@ def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
     return config.network.network(there)
+
+
+def _evasion(config: CellConfig, known: Registry, where: str) -> EvasionAttack | None:
+    """The attack at test time, if the suite asks for one."""
+    spec = config.evaluation.evasion
+    if spec is None:
+        return None
+    found: EvasionAttack = known.build("evasion", spec, where)
+    return found
 
 
 def _attack(spec: Spec, known: Registry, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from fedguard.contracts import BEFORE_THE_INPUT, Federation, Masking, Protocol
+from fedguard.contracts.specs import Spec
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.registry import Registry, Spec
+from fedguard.registry import Registry
 from fedguard.secagg.planning import check_sessions
 
 

@@ -139,6 +139,9 @@ class TuningSection(Section):
         seeds: those tuned on, none of the suite's own.
         budget: settings tried for each defense at most.
         judged_on: which examples the settings were compared on.
+        proxy: settings that stood over the suite in the tuning alone, such as other data; none where it was on its own.
+        regret: by configured defense, the points of accuracy, as a share, that the choice on the proxy costs on the suite's own
+            data; none where nobody asked.
         trained_on: whose records the trainings saw. Those of clients have a cost that no epsilon of the suite counts.
         defenses: what was tried for each.
     """
@@ -148,6 +151,8 @@ class TuningSection(Section):
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     budget: Annotated[int, Field(strict=True, ge=1)]
     judged_on: Literal["test"] = "test"
+    proxy: tuple[str, ...] = ()
+    regret: dict[str, float] = Field(default_factory=dict)
     trained_on: Literal["clients", "public"] = "clients"
     defenses: tuple[TunedSection, ...] = ()
 

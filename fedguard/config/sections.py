@@ -66,6 +66,8 @@ class TaskSection(Section):
         partition_seed: one partition for all seeds; null deals anew with each seed.
         partition_among: whom they are dealt out to: ``all`` clients, so that what a malicious one holds is lost where it
             sends nothing of it; or the ``honest`` ones, and each malicious client holds a copy of an honest one's examples.
+        shared: the share of the training examples that is public: dealt to nobody, and each client, malicious ones too,
+            holds a copy of all of it beside its own (Zhao et al., 2018).
     """
 
     data: Spec = "digits"
@@ -73,6 +75,7 @@ class TaskSection(Section):
     partition: Spec = "iid"
     partition_seed: Count | None = None
     partition_among: Literal["all", "honest"] = "all"
+    shared: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class StaySection(Section):
@@ -296,6 +299,8 @@ class EvaluationSection(Section):
 
     Args:
         every: rounds between evaluations; the final accuracy is the mean of the last five.
+        evasion: an attack at test time that each cell's final model is put to, such as ``pgd``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
+    evasion: Spec | None = None

@@ -12,8 +12,8 @@ from pydantic import (
 )
 
 from fedguard.config.document import Document, Key, dotted
+from fedguard.contracts.specs import misread
 from fedguard.errors import ConfigError, UnknownName, brief
-from fedguard.registry import misread
 
 Validated = TypeVar("Validated", bound=BaseModel)
 

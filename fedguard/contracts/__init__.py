@@ -19,6 +19,7 @@
     network.py         Network: how long things take in simulated time, and who is there
     availability.py    Availability: a law by which devices come and go
     stopwatch.py       Stopwatch: where the time of a training goes
+    evasion.py         EvasionAttack: inputs that are changed at test time
     architectures.py   Setup, RoundReport, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
@@ -48,6 +49,7 @@ from fedguard.contracts.attacks import (
 )
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Always, Availability, Presence
+from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
@@ -73,7 +75,7 @@ from fedguard.contracts.noise import (
     Spent,
     SumNoise,
 )
-from fedguard.contracts.participation import Participation, Stay
+from fedguard.contracts.participation import Meeting, Participation, Stay
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -152,6 +154,7 @@ __all__ = [
     "Ensemble",
     "Epsilon",
     "Evaluation",
+    "EvasionAttack",
     "Examples",
     "Exposure",
     "FedAvg",
@@ -172,6 +175,7 @@ __all__ = [
     "MaskedRound",
     "Masking",
     "MatrixRule",
+    "Meeting",
     "Membership",
     "Mixing",
     "Model",

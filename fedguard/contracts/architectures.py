@@ -14,7 +14,7 @@ from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
 from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
-from fedguard.contracts.participation import Participation
+from fedguard.contracts.participation import Meeting, Participation
 from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.returned import broken, returned
 from fedguard.contracts.rules import Pipeline
@@ -78,6 +78,7 @@ class Setup:
         attack_sees: the sights that the attack was found to have (see `fedguard.visibility`).
         rule_sees: the same for the server's rule.
         network: the simulated world; None where nobody asks for times.
+        meeting: how updates meet in simulated time; None where all of a round are waited for in rounds of `server`.
         memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
             time; None for no limit.
         stopwatch: is told which stage of a round is at work.
@@ -99,6 +100,7 @@ class Setup:
     observer: Observer | None = None
     memory: int | None = None
     network: Network | None = None
+    meeting: Meeting | None = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)
 
     @cached_property
@@ -126,6 +128,7 @@ class Setup:
             training=self.training,
             malicious=len(self.malicious),
             attack_sees=self.attack_sees,
+            meeting=self.meeting,
         )
 
     @property
@@ -223,6 +226,7 @@ class Moment:
         acting: the malicious clients that acted in this round, whether or not their updates arrived.
         releases: how often the server aggregated in this round.
         outvoted: in how many of these more rows were malicious than the rule reckoned with.
+        weighed: for each noisy sum that was released, by client, what its updates in it weigh together.
     """
 
     seconds: float
@@ -238,6 +242,7 @@ class Moment:
     interrupted: tuple[int, ...] = ()
     spans: tuple[Span, ...] = ()
     acting: frozenset[int] = frozenset()
+    weighed: tuple[Mapping[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -315,8 +320,15 @@ class Architecture(Algorithm):
     kind: ClassVar[str] = "architecture"
     #: Whether who trains when follows from simulated time.
     in_time: ClassVar[bool] = False
+    #: What it asks devices and takes their word for: methods of an attack that may lie, such as ``checks_in``.
+    believes: frozenset[str] = frozenset()
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
+
+    @property
+    def shows_others(self) -> str:
+        """Which examples a device has that are another's, a sentence for threat cards; empty where none leave their device."""
+        return ""
 
     def updates(self, clients: Participation) -> int:
         """How many updates are expected to meet in one aggregate."""
@@ -334,6 +346,10 @@ class Architecture(Algorithm):
     def sessions(self, federation: Federation) -> Federation:
         """The federation as sessions of secure aggregation meet it: how many take part, and which share falls silent."""
         return federation
+
+    def meeting(self, clients: Participation, rounds: int) -> Meeting | None:
+        """How updates meet in so many rounds of simulated time; None where a round is of those who are chosen for it."""
+        return None
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""

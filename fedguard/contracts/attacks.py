@@ -126,8 +126,8 @@ class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
     It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and say
-    of themselves (`claim`), and on whether they send at all (`silent`), or on several of these; what is not overridden is
-    honest. A complete attack::
+    of themselves (`claim`, `checks_in`, `reports`), and on whether they send at all (`silent`), or on several of these; what
+    is not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -174,6 +174,22 @@ class PoisonAttack(Algorithm):
     def claim(self, samples: int) -> int:
         """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""
         return samples
+
+    def claim_rate(self, rate: float) -> float:
+        """How many examples a second a malicious device says that it trains, above 0, where it trains ``rate``."""
+        return rate
+
+    def claim_availability(self, share: float) -> float:
+        """In which share of the rounds a malicious device says that it stays, where it was seen to in ``share``."""
+        return share
+
+    def checks_in(self, told: float) -> float:
+        """In how many simulated seconds a malicious device checks in that was told to do so in ``told``; 0 is at once."""
+        return told
+
+    def reports(self) -> bool:
+        """Whether a malicious device that is asked to train reports; one that does not always says that it is there."""
+        return True
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         """The state for the next round in which the attack acts."""

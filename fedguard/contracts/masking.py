@@ -127,6 +127,8 @@ class PlainReceiver(Receiver):
         sizes, said = self.setup.task.sizes, self.setup.claims
         claims = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
         samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
+        if wire.pushes:
+            samples = samples * torch.tensor([push.share for push in wire.pushes], dtype=torch.float64)
         return Received(wire.updates, behind, samples, told, arrived, wire)
 
 

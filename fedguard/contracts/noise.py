@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject
+from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.sight import Sight
 from fedguard.contracts.tasks import LocalPlan
 from fedguard.rng import Rng
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedguard.contracts.attacks import Ensemble, PoisonAttack
     from fedguard.contracts.inference import InferenceAttack
     from fedguard.contracts.network import Network
-    from fedguard.contracts.participation import Participation
+    from fedguard.contracts.participation import Meeting, Participation
     from fedguard.contracts.protocol import Protocol, SessionSize
     from fedguard.contracts.rules import Pipeline
     from fedguard.contracts.tasks import Data, Model
@@ -44,6 +45,7 @@ class Federation:
     Args:
         malicious: number of malicious clients, who add no noise.
         attack_sees: what they see.
+        meeting: how updates meet in simulated time; None in rounds of those who are chosen.
     """
 
     protocol: Protocol
@@ -51,6 +53,7 @@ class Federation:
     training: Training
     malicious: int = 0
     attack_sees: Sight = Sight.NOTHING
+    meeting: Meeting | None = None
 
     @property
     def size(self) -> SessionSize:
@@ -64,10 +67,12 @@ class Combination(Federation):
 
     Args:
         copied: whether malicious clients hold copies of honest clients' examples.
+        shared: the share of the training examples that is public, of which each client holds a copy.
         rule_sees: what the server's rule sees.
         adversary: who attacks the training.
         inference: who attacks the clients' privacy.
         network: the simulated world, where there is one.
+        evasion: what the final model is put to, where anything is.
     """
 
     pipeline: Pipeline
@@ -78,6 +83,8 @@ class Combination(Federation):
     adversary: PoisonAttack | Ensemble | None = None
     inference: InferenceAttack | None = None
     network: Network | None = None
+    evasion: EvasionAttack | None = None
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +118,14 @@ class ServerNoise(ABC, Generic[Carried]):
         """Before the first round."""
 
     @abstractmethod
-    def release(self, updates: Tensor, state: Carried, rng: Rng) -> tuple[Tensor, Carried]:
+    def release(
+        self, updates: Tensor, state: Carried, rng: Rng, weights: Tensor | None = None
+    ) -> tuple[Tensor, Carried]:
         """The noisy aggregate of a round (float32 ``[d]``), and what is carried on.
 
         Args:
             updates: float32 ``[n, d]``, finite; n may be 0.
+            weights: float32 ``[n]``, public: what each counts for, once it is clipped; None for 1 each.
         """
 
 
@@ -202,6 +212,11 @@ class Noise(Algorithm):
             yield (
                 "noise hides an example that one client holds; with task.partition_among: honest a malicious client holds a "
                 "copy of it. Set partition_among: all."
+            )
+        if cell.shared and self.unit == "record":
+            yield (
+                "a record's epsilon is accounted for by the number of a client's examples, and with task.shared public ones "
+                "are among them. Set shared: 0, or hide whole clients."
             )
         if why := self.beyond(cell.training):
             yield why

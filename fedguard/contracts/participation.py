@@ -92,3 +92,16 @@ class Participation:
             return tuple(there[i] for i in sorted(taken.tolist()))
         drawn = (draw.random(self.total) < self.expected / self.total).nonzero()[0].tolist()
         return tuple(drawn if not self.schedule else sorted(set(drawn).intersection(there)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """How updates meet where who takes part follows from simulated time: so no sampling hides anybody.
+
+    Attributes:
+        updates: of one aggregate, as planned: what a noisy sum of them is divided by.
+        most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
+    """
+
+    updates: int
+    most: int | None

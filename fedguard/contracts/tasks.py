@@ -171,6 +171,8 @@ class LocalPlan:
         corrections: by client, float32 ``[d]``, what is added to each of its gradients (SCAFFOLD, FedDyn); 0 for the others.
         private: how it hides its examples; then ``batch_size`` is B, whatever a batch holds, and an epoch has
             ``round(1 / q)`` steps.
+        shares: by client, the share of all this after which it stops, as time is up: of the examples that it would pass
+            over, rounded down, but one; 1 for the others. Not for private training.
     """
 
     lr: float
@@ -183,6 +185,11 @@ class LocalPlan:
     prox: float = 0.0
     corrections: Mapping[int, Tensor] | None = None
     private: DPSGD | None = None
+    shares: Mapping[int, float] | None = None
+
+    def share(self, client: int) -> float:
+        """The share of its work after which a client stops."""
+        return 1.0 if self.shares is None else self.shares.get(client, 1.0)
 
     @property
     def one_step(self) -> bool:

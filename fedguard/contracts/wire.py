@@ -25,12 +25,14 @@ class Push:
         at: simulated seconds of the arrival.
         scale: what the architecture has multiplied the update by for its age.
         start: float32 ``[d]``: the model, of which nobody makes a copy.
+        share: of its examples that the client says it has trained on.
     """
 
     staleness: int
     at: float
     scale: float
     start: Tensor
+    share: float = 1.0
 
 
 @dataclass(frozen=True)

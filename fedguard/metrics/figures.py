@@ -224,6 +224,11 @@ FIGURES = Table({
         title="backdoor success above that of a clean model", path=("result", "attack_success"), bounds=DIFFERENCE, margin=0.05,
         watched=True, shown=("show", "report", "lab"),
     ),
+    "evasion_accuracy": Figure(
+        title="accuracy on inputs changed at test time", path=("result", "evasion", "accuracy"), more_is_better=True,
+        margin=0.05, shown=("show", "report", "lab"),
+        aliases=("robust_accuracy", "adversarial_accuracy", "robust_acc", "pgd_accuracy"),
+    ),
     "durability": Figure(
         title="how long a backdoor outlived the attack, at least", path=("result", "durability", "rounds"), unit="rounds",
         bounds=None, shown=("lab",),

@@ -104,7 +104,10 @@ def told_wrong_f(result: Part, card: Part) -> str | None:
         return None
     if not card.get("f_known", True):  # the suite says that nobody knows f, and the rule is told the most it can stand
         return None
-    if card.get("acts_on") == ["participation"]:  # nothing false reaches the rule, so no f is wrong
+    if card.get("acts_on") and set(card["acts_on"]) <= {
+        "participation",
+        "promises",
+    }:  # nothing false reaches the rule, so no f is wrong
         return None
     return (
         f"the rule was told f = {card['told_f']} while {card['true_f']} clients are malicious: "

@@ -37,6 +37,7 @@ from fedguard.errors import require
 from fedguard.privacy.accountants import spent
 from fedguard.privacy.accounting import Event
 from fedguard.privacy.gaussian import gaussian_event
+from fedguard.privacy.ledger import moved_event
 from fedguard.privacy.matrix import correlated, sensitivity, square_root
 from fedguard.privacy.planned import ASSUMPTIONS
 from fedguard.rng import Rng
@@ -115,19 +116,22 @@ class CentralDP(ServerNoise[CentralState]):
     def start(self) -> CentralState:
         return CentralState(self.clip.initial if isinstance(self.clip, AdaptiveClip) else self.clip)
 
-    def release(self, updates: Tensor, state: CentralState, rng: Rng) -> tuple[Tensor, CentralState]:
+    def release(
+        self, updates: Tensor, state: CentralState, rng: Rng, weights: Tensor | None = None
+    ) -> tuple[Tensor, CentralState]:
         """The noisy mean of a round (float32 ``[d]``), and what is carried on; see `ServerNoise`."""
         lengths = updates.double().norm(dim=1)
         noise = self.sum_noise * torch.randn(updates.shape[1], generator=rng.child("noise").torch())
         noise = correlated(noise, state.past, square_root(self.bands))
-        total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float() @ updates
-        carried = CentralState(self._next_clip(lengths, state.clip, rng), (noise, *state.past)[: self.bands - 1])
+        each = torch.ones(len(updates)) if weights is None else weights
+        total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float().mul(each) @ updates
+        carried = CentralState(self._next_clip(lengths, state.clip, rng, each), (noise, *state.past)[: self.bands - 1])
         return (total + state.clip * noise) / self.expected, carried
 
-    def _next_clip(self, lengths: Tensor, clip: float, rng: Rng) -> float:
+    def _next_clip(self, lengths: Tensor, clip: float, rng: Rng, weights: Tensor) -> float:
         if not isinstance(self.clip, AdaptiveClip):
             return clip
-        count = float((lengths <= clip).double().sum()) - len(lengths) / 2
+        count = float((lengths <= clip).double() @ weights.double()) - float(weights.double().sum()) / 2
         below = 0.5 + (count + self.bit_noise * rng.child("count").numpy().standard_normal()) / self.expected
         return clip * math.exp(-self.clip.lr * (below - self.clip.quantile))
 
@@ -148,6 +152,11 @@ class CentralDP(ServerNoise[CentralState]):
     def spent(self, clients: Participation, rounds: int, delta: float) -> Epsilon:
         """What so many rounds cost."""
         return spent([self.event(clients, rounds)], delta)
+
+    def spent_moving(self, shift: float, delta: float) -> Epsilon:
+        """What sums cost that one client moves by ``shift`` clips, all together; see `fedguard.privacy.ledger`."""
+        trusted = "the server is trusted: nobody else sees an update"
+        return spent([moved_event(self.noise_multiplier, shift, (*ASSUMPTIONS, trusted))], delta)
 
 
 def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:

@@ -6,8 +6,8 @@ It depends on speeds, links and barriers alone, and not on vectors: so it is tol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 from fedguard.contracts import Span
@@ -15,6 +15,8 @@ from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.fractions import Fractions, Job
+from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.places import Places, Steps
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
@@ -29,6 +31,7 @@ class Arrival:
         turn: of the device's trainings, from 1; where all start together, the round.
         version: of the model that it was trained from: the number of aggregates before it.
         began, at: simulated seconds of the pull and of the arrival.
+        job: who has trained it and how much of it, where that is not the device itself and everything.
     """
 
     device: int
@@ -36,6 +39,12 @@ class Arrival:
     version: int
     began: float
     at: float
+    job: Job | None = None
+
+    @property
+    def by(self) -> int:
+        """The device that has trained it."""
+        return self.device if self.job is None else self.job.device
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class Release:
         interrupted: those that have left since the last one, before their update had arrived.
         abandoned: why there is no aggregate; None where there is one.
         spans: the trainings that have ended since the last one, in the order in which they did.
+        jobs: of those in ``begun``, where who trains what share of them is settled.
     """
 
     at: float
@@ -63,10 +73,24 @@ class Release:
     interrupted: tuple[tuple[int, int], ...] = ()
     abandoned: str | None = None
     spans: tuple[Span, ...] = ()
+    jobs: tuple[Job, ...] = ()
 
     def staleness(self) -> tuple[int, ...]:
         """How many aggregates there were since each update's model."""
         return tuple(self.version - arrival.version for arrival in self.arrivals)
+
+    def without(self, devices: Collection[int], abandoned: str | None = None) -> Release:
+        """What is left where the updates of these devices are lost after all, or the whole of it for a reason."""
+        gone = {one.device for one in self.arrivals if one.device in devices}
+        return replace(
+            self,
+            arrivals=tuple(one for one in self.arrivals if one.device not in gone),
+            lost=(*self.lost, *((one.device, one.turn) for one in self.arrivals if one.device in gone)),
+            abandoned=self.abandoned or abandoned,
+            spans=tuple(
+                replace(one, fate="lost") if one.client in gone and one.fate == "arrived" else one for one in self.spans
+            ),
+        )
 
 
 #: (round, from 1) -> the devices of a round.
@@ -94,10 +118,21 @@ class Course:
             for them. Where each goes on by itself, those of the first round for which anybody is chosen start, and one that
             has sent gives its place to one of the ``devices`` that are idle, itself among them.
         rng: draws ties, and who gets a free place.
+        fractions: who trains whose examples, and what share of them, where all start together; None for its own, and all.
+        lies: who comes when it was not told to, or never reports, where all start together.
     """
 
-    def __init__(self, world: World, barrier: Barrier, devices: int, chosen: Chosen, rng: Rng) -> None:
-        self._world, self._barrier, self._chosen = world, barrier, chosen
+    def __init__(
+        self,
+        world: World,
+        barrier: Barrier,
+        devices: int,
+        chosen: Chosen,
+        rng: Rng,
+        fractions: Fractions | None = None,
+        lies: Lies = HONEST,
+    ) -> None:
+        self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
         self._agenda = Agenda(rng.child("ties"))
         self._turns = [0] * devices
         self._busy: dict[int, Arrival] = {}
@@ -106,6 +141,8 @@ class Course:
         self._enough = barrier.enough(devices)
         self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
         self._begun: list[tuple[int, int]] = []
+        self._fractions = fractions
+        self._jobs: list[Job] = []
         self._waiting: list[Arrival] = []
         self._held: list[Arrival] = []
         self._senders: set[int] = set()
@@ -115,7 +152,7 @@ class Course:
         self._released: deque[Release] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
-        self._selectors = Selectors(selection, world, self._agenda, selecting) if selection else None
+        self._selectors = Selectors(selection, world, self._agenda, selecting, lies) if selection else None
 
     @property
     def now(self) -> float:
@@ -170,7 +207,7 @@ class Course:
         elif self._selectors is None:
             self._configure(chosen)
         else:
-            self._selectors.open(chosen, self._selected)
+            self._selectors.open(self._round, chosen, self._selected)
 
     def _selected(self, devices: list[int]) -> None:
         """The selectors have found these devices."""
@@ -182,29 +219,67 @@ class Course:
 
     def _configure(self, devices: Sequence[int]) -> None:
         """These are the devices of the round."""
-        self._enough = self._barrier.enough(len(devices))
+        asked = len(devices)
+        if self._fractions is not None:
+            devices, asked = self._at_work(devices)
+        self._enough = self._barrier.enough(asked)
         for device in devices:
             self._enter(device)
         if self._barrier.deadline is not None:
             self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)
 
+    def _at_work(self, devices: Sequence[int]) -> tuple[list[int], int]:
+        """Those that have work in a round of these devices, and how many updates may come of it."""
+        assert self._fractions is not None
+        found = self._fractions.open(devices, self.now)
+        return list(found), sum(found.values())
+
     def _start(self, device: int, round: int) -> None:
         """A device pulls the model and trains, if it is there."""
         if round != self._round:
             return
-        now = self.now
-        wait = self._world.wait(device, now)
+        now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
+        wait = 0.0 if away else self._world.wait(device, now)
         if wait:
             self._vain()
             if wait < inf:
                 self._agenda.after(wait, self._start, device, round, rank=Rank.START)
             return
+        if self._fractions is not None:
+            self._do(self._fractions, device)
+            return
         self._turns[device] = turn = self._round if self._barrier.fresh else self._turns[device] + 1
         training = Arrival(device, turn, self._version, now, now)
         self._busy[device] = training
         self._begun.append((device, turn))
+        if away:
+            return
         seconds, arrives = self._world.attempt(device, turn, now)
+        self._ends(training, seconds, arrives)
+
+    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
+        """So many seconds from now its update arrives, or its device leaves."""
         self._agenda.after(seconds, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
+
+    def _do(self, fractions: Fractions, device: int) -> None:
+        """A device does what there is time for of its work, one client's after the other."""
+        now = at = self.now
+        for client, ready in fractions.jobs(device):
+            at = max(at, ready)
+            job = fractions.job(client, device, at)
+            if job is None:
+                return
+            training = self._busy[client] = Arrival(client, self._round, self._version, at, at, job)
+            self._begun.append((client, self._round))
+            self._jobs.append(job)
+            # A draw of its own for another's task, as for a backup.
+            turn, task = (self._round, None) if client == device else (-self._round, client)
+            seconds, arrives = self._world.attempt(device, turn, at, task, job.share)
+            at += seconds
+            self._ends(training, at - now, arrives)
+            if not arrives:
+                return
+            fractions.note(job, seconds)
 
     def _arrive(self, training: Arrival) -> None:
         device = training.device
@@ -217,7 +292,8 @@ class Course:
             self._lost.append((device, training.turn))
             self._vain()
         else:
-            self._take(Arrival(device, training.turn, training.version, training.began, self.now))
+            arrived = Arrival(device, training.turn, training.version, training.began, self.now, training.job)
+            self._take(arrived)
             if len(self._waiting) >= self._enough and self._barrier.covered(self._senders):
                 self._release()
             elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
@@ -298,12 +374,14 @@ class Course:
                 interrupted=tuple(self._interrupted),
                 abandoned=abandoned,
                 spans=tuple(self._spans),
+                jobs=tuple(self._jobs),
             )
         )
         self._version += abandoned is None
         self._in_vain = 0
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
         self._senders.clear()
+        self._jobs = []
         held, self._held = self._held, []
         for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one
             self._take(arrival)

@@ -9,6 +9,7 @@ from math import inf
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import Agenda, Rank
 from fedguard.simulated.draws import Draws, uniform
+from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.pace import Pace
 from fedguard.simulated.world import World
 
@@ -35,10 +36,11 @@ class Selectors:
 
     Args:
         rng: draws what the pace tells each device.
+        lies: who comes when it was not told to, or says that it is there when it is not.
     """
 
-    def __init__(self, selection: Selection, world: World, agenda: Agenda, rng: Rng) -> None:
-        self._selection, self._world, self._agenda = selection, world, agenda
+    def __init__(self, selection: Selection, world: World, agenda: Agenda, rng: Rng, lies: Lies = HONEST) -> None:
+        self._selection, self._world, self._agenda, self._lies = selection, world, agenda, lies
         self._draws = Draws(rng, uniform)
         #: device -> when it comes back, and how often it was told.
         self._told: dict[int, tuple[float, int]] = {}
@@ -46,11 +48,12 @@ class Selectors:
         self._found: Callable[[list[int]], None] | None = None
         self._round = 0
 
-    def open(self, devices: Sequence[int], found: Callable[[list[int]], None]) -> None:
+    def open(self, round: int, devices: Sequence[int], found: Callable[[list[int]], None]) -> None:
         """Look for a round's devices among these, and hand those that were found to ``found``, once."""
-        self._round, self._checked_in, self._found = self._round + 1, [], found
+        self._round, self._checked_in, self._found = round, [], found
         for device in devices:
-            self._agenda.after(self._comes_in(device), self._check_in, device, self._round)
+            comes = self._lies.comes_in(device, round, self._comes_in(device))
+            self._agenda.after(comes, self._check_in, device, round)
         self._agenda.after(self._selection.timeout, self._end, self._round, rank=Rank.DECIDE)
 
     def too_few(self, found: Sequence[int]) -> str | None:
@@ -74,7 +77,7 @@ class Selectors:
     def _check_in(self, device: int, round: int) -> None:
         if round != self._round or self._found is None:
             return
-        wait = self._world.wait(device, self._agenda.now)
+        wait = self._wait(device)
         if not wait:
             self._checked_in.append(device)
             if len(self._checked_in) == self._selection.goal:
@@ -86,4 +89,8 @@ class Selectors:
         """The goal is met, or time is up: the devices that are still there are those of the round."""
         if round == self._round and self._found is not None:
             found, self._found = self._found, None
-            found([device for device in self._checked_in if not self._world.wait(device, self._agenda.now)])
+            found([device for device in self._checked_in if not self._wait(device)])
+
+    def _wait(self, device: int) -> float:
+        """Seconds until a device says that it is there."""
+        return 0.0 if self._lies.stays_away(device, self._round) else self._world.wait(device, self._agenda.now)

@@ -71,7 +71,7 @@ class World:
         if speeds.slow.lasting:
             compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
         compute[sorted(quick)] *= network.malicious_pace
-        self._work = np.asarray(work, np.float64).tolist()
+        self._work: list[float] = np.asarray(work, np.float64).tolist()
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
         self._pace: list[float] = (compute * speeds.seconds).tolist()
         self._up = self._message(link.up, bandwidth)
@@ -138,13 +138,35 @@ class World:
         """Seconds until a device that is there ``now`` leaves, if that is in the next ``seconds``; None if it stays."""
         return self._presence.leaves(device, now, seconds)
 
-    def attempt(self, device: int, turn: int, now: float, task: int | None = None) -> tuple[float, bool]:
+    def work(self, device: int) -> float:
+        """Examples that a whole training of a device's own passes over."""
+        return self._work[device]
+
+    def messages(self, device: int) -> float:
+        """Seconds that a model to a device and an update from it take together."""
+        return self._down[device] + self._up[device]
+
+    def transfer(self, source: int, device: int, size: int) -> float:
+        """Seconds that so many bytes take from one device to another, by a server."""
+        latency, scale = self.network.link.latency, size / self.size
+        return 2 * latency + (self._up[source] + self._down[device] - 2 * latency) * scale
+
+    def carry(self, size: int) -> None:
+        """So many bytes travel from one device to another."""
+        self.spent.bytes_up += size
+        self.spent.bytes_down += size
+        self.spent.joules += 2 * self.network.link.joules * size
+
+    def attempt(
+        self, device: int, turn: int, now: float, task: int | None = None, share: float = 1.0
+    ) -> tuple[float, bool]:
         """Seconds from a device's pull of the model until its update has arrived, and True; or until it leaves, and False.
 
         Args:
             task: the device whose task it is; None for its own.
+            share: of the task that it does.
         """
-        down, computing, up = self._down[device], self._computing(device, turn, task), self._up[device]
+        down, computing, up = self._down[device], self._computing(device, turn, task) * share, self._up[device]
         left = self._presence.leaves(device, now, down + computing + up)
         self.download(device)
         if left is None:

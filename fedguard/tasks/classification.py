@@ -49,6 +49,7 @@ class Classification(Task):
         root_examples: int = 0,
         copying: Collection[int] = (),
         compute: Compute | None = None,
+        shared: float = 0.0,
     ) -> Classification:
         """Load the data, set the server's root examples aside, and deal the rest out to the clients.
 
@@ -58,6 +59,7 @@ class Classification(Task):
             copying: clients that are dealt nothing. Each holds a copy of what one of the others holds, drawn at random and
                 no other twice before all are drawn.
             compute: where it trains and is evaluated; by default on the processor, with the usual memory.
+            shared: the share of the training examples that is dealt to nobody, and of which each client holds a copy.
 
         Raises:
             ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
@@ -68,9 +70,13 @@ class Classification(Task):
             raise ConfigError(
                 f"server.root_data: expected fewer than the {len(order)} training examples; got {root_examples}."
             )
-        root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples:]]
+        public = _public(len(order), root_examples, shared)
+        root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples + public :]]
         dealt = _dealt(partition, rest, clients - len(copying), rng.child("split"))
         parts = _parts(rest, _with_copies(dealt, clients, copying, rng.child("copies")))
+        if public:
+            everybodys = dataset.train[order[root_examples : root_examples + public]]
+            parts = tuple(_joined(part, everybodys) for part in parts)
         network = _fitting(model, dataset, compute)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
@@ -154,12 +160,29 @@ class Classification(Task):
         return self.parts[client]
 
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
-        batches = schedule(plan, self.sizes[client], rng.child("client", client).numpy())
+        draw = rng.child("client", client).numpy()
+        batches = schedule(plan, self.sizes[client], draw, plan.share(client))
         used = dict.fromkeys(batches[batches >= 0].tolist())
         return self.examples(client)[torch.tensor(list(used), dtype=torch.int64)]
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
+
+
+def _public(examples: int, root: int, shared: float) -> int:
+    """How many of the examples are everybody's: of those beside the root examples that nobody else gets."""
+    public = round(shared * examples)
+    if shared and not 0 < public < examples - root:
+        raise ConfigError(
+            f"task.shared: expected from 1 of {examples} training examples to fewer than the {examples - root} that are not "
+            f"the server's; got {public}. {'Raise' if not public else 'Lower'} it."
+        )
+    return public
+
+
+def _joined(own: Examples, more: Examples) -> Examples:
+    client = None if own.client is None or more.client is None else torch.cat([own.client, more.client])
+    return Examples(torch.cat([own.x, more.x]), torch.cat([own.y, more.y]), client)
 
 
 def _dealt(partition: Partition, examples: Examples, clients: int, rng: Rng) -> Sequence[NDArray[np.int64]]:

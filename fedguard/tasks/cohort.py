@@ -82,7 +82,8 @@ class Cohort:
             for one, client in zip([rng] * len(clients) if isinstance(rng, Rng) else rng, clients, strict=True)
         ]
         schedules = [
-            schedule(plan, self.sizes[client], one.numpy()) for client, one in zip(clients, streams, strict=True)
+            schedule(plan, self.sizes[client], one.numpy(), plan.share(client))
+            for client, one in zip(clients, streams, strict=True)
         ]
         if self._device.type == "cpu":
             self._train(model, clients, schedules, plan, streams, out)
@@ -143,11 +144,24 @@ class Cohort:
         engine.train(model, clients, schedules, plan, out)
 
 
-def schedule(plan: LocalPlan, size: int, draw: np.random.Generator) -> Schedule:
+def schedule(plan: LocalPlan, size: int, draw: np.random.Generator, share: float = 1.0) -> Schedule:
     """The batches of one client with ``size`` examples: fresh permutations for epochs, fresh draws for steps.
 
-    In private training each example is in each batch with probability q, by a toss of its own.
+    In private training each example is in each batch with probability q, by a toss of its own. A client that does a
+    ``share`` of them begins as one that does all, and stops.
     """
+    batches = _whole(plan, size, draw)
+    return batches if share >= 1 else _begun(batches, share)
+
+
+def _begun(batches: Schedule, share: float) -> Schedule:
+    """The batches up to a share of their examples, rounded down, but one; the last may be smaller."""
+    used = batches >= 0
+    kept = used & (used.cumsum().reshape(used.shape) <= max(1, int(share * used.sum() + 1e-9)))
+    return np.where(kept, batches, -1)[kept.any(axis=1)]
+
+
+def _whole(plan: LocalPlan, size: int, draw: np.random.Generator) -> Schedule:
     if plan.private is not None:
         return _poisson(draw.random((plan.private_steps(plan.private.sample_rate), size)) < plan.private.sample_rate)
     batch = size if plan.batch_size is None else min(plan.batch_size, size)

@@ -45,16 +45,13 @@ class Network:
         self.flat = flatten(self.module)
         self._copies: dict[torch.device, tuple[nn.Module, Tensor]] = {}
         self.widths = _mlp_widths(self.module)
+        #: Sizes of the parameter tensors, in order.
+        self.layers = tuple(parameter.numel() for parameter in self.module.parameters())
 
     @property
     def dim(self) -> int:
         """Number of parameters d."""
         return len(self.flat)
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Sizes of the parameter tensors, in order."""
-        return tuple(parameter.numel() for parameter in self.module.parameters())
 
     def on(self, where: torch.device) -> tuple[nn.Module, Tensor]:
         """The module and its flat vector on a device: its own in main memory, and elsewhere a copy that is kept."""

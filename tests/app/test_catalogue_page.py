@@ -62,6 +62,7 @@ def test_everything_in_the_registry_is_there(script):
         "masking",
         "noise",
         "availability",
+        "evasion",
     ]
     assert sorted(names(page(script))) == sorted(cls.name for _, cls in installed().classes(kinds))
 

@@ -72,7 +72,7 @@ def test_everything_is_explained_and_drawn_where_it_can_be(cls):
 
 def test_most_of_the_catalogue_is_drawn():
     for kind, cls in CATALOGUE:
-        if kind == "defense" and cls.name not in ("deepsight", "kardam", "asyncfilter"):
+        if kind == "defense" and cls.name not in ("deepsight", "kardam", "asyncfilter", "staleness_clipping"):
             assert picture_of(cls) is not None, cls.name
     assert sum(picture_of(cls) is not None for kind, cls in CATALOGUE if kind == "attack") >= 10
     assert {kind for kind, cls in CATALOGUE if picture_of(cls) is not None} == {"attack", "defense"}

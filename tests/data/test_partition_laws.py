@@ -14,7 +14,14 @@ from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
 KNOWN = installed()
-SPECS = ["quantity_skew", "feature_skew", "feature_skew(share=0.5)", "gamma_similarity", "gamma_similarity(gamma=0.0)"]
+SPECS = [
+    "quantity_skew",
+    "feature_skew",
+    "feature_skew(share=0.5)",
+    "gamma_similarity",
+    "gamma_similarity(gamma=0.0)",
+    "label_ordered(gamma=0.5)",
+]
 
 
 def examples(count=1430, classes=10, seed=0, width=3):

@@ -16,8 +16,9 @@ import torch
 from sklearn.datasets import _openml
 
 from fedguard.contracts import Dataset, Examples
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError
-from fedguard.registry import installed, split_spec
+from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.data.checked import checked

@@ -47,7 +47,14 @@ SPEED_UP = ("tests/simulated/test_speed_up.py",)
 BAD_INPUT = ("tests/systems/test_bad_input_in_time.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
-SHARES = ("tests/test_contribution_command.py",)
+WORTH = ("tests/test_contribution_command.py",)
+FAILING = ("tests/systems/test_failing_servers.py",)
+PROXIES = ("tests/test_tuned_on_proxy.py",)
+OWLS = ("tests/simulated/test_night_owls.py",)
+EVERYBODYS = ("tests/data/test_shared_examples.py",)
+SHARES = ("tests/systems/test_decaf.py",)
+LIES = ("tests/systems/test_lies.py",)
+PRIVATE_IN_TIME = ("tests/systems/test_privacy_in_time.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
@@ -150,6 +157,97 @@ FAULTS = (
         "return max(0, self.setup.told - len(dropped))",
         "return each.told",
         *BUFFERS,
+    ),
+    _row(
+        "a failed aggregator that loses all devices",
+        "fedguard/architectures/systems/google.py",
+        "devices[np.isin(dealt, failed)].tolist()",
+        "devices[np.isin(dealt, failed) | (len(failed) > 0)].tolist()",
+        *FAILING,
+    ),
+    _row(
+        "too few updates after failures that are aggregated",
+        "fedguard/architectures/systems/google.py",
+        "if release.abandoned is None and arrived < least:",
+        "if release.abandoned is None and arrived == 0:",
+        *FAILING,
+    ),
+    _row(
+        "a regret that has seen what it is judged by",
+        "fedguard/bench/tuning/proxy.py",
+        "fsum(values) - values[seed]",
+        "fsum(values)",
+        *PROXIES,
+    ),
+    _row(
+        "a proxy that is reported on, too",
+        "fedguard/bench/tuning/tune.py",
+        "            tuning = on_proxy(tuning, proxy)\n",
+        "            document = tuning = on_proxy(tuning, proxy)\n",
+        *PROXIES,
+    ),
+    _row(
+        "owls that come with the others",
+        "fedguard/simulated/availability/day_and_night.py",
+        "+= _DAY / 2",
+        "+= _DAY",
+        *OWLS,
+    ),
+    _row(
+        "classes in no order",
+        "fedguard/tasks/partitions/label_ordered.py",
+        'rest[np.argsort(labels[rest], kind="stable")]',
+        "rest",
+        *OWLS,
+    ),
+    _row(
+        "public examples that somebody owns, too",
+        "fedguard/tasks/classification.py",
+        "dataset.train[order[root_examples + public :]]",
+        "dataset.train[order[root_examples:]]",
+        *EVERYBODYS,
+    ),
+    _row(
+        "public examples that are no part of a cell",
+        "fedguard/config/cells.py",
+        '**({"shared": config.task.shared} if config.task.shared else {}),',
+        "",
+        *EVERYBODYS,
+    ),
+    _row(
+        "a share of the work without the time of messages",
+        "fedguard/simulated/fractions.py",
+        "left - self._world.messages(device) - _SPARE",
+        "left - _SPARE",
+        *SHARES,
+    ),
+    _row(
+        "a rate that is hoped for",
+        "fedguard/simulated/fractions.py",
+        "return max(self._paces[device], default=None)",
+        "return min(self._paces[device], default=None)",
+        *SHARES,
+    ),
+    _row(
+        "examples that move to whoever is asked first",
+        "fedguard/simulated/fractions.py",
+        "max(found, key=lambda one: one[0], default",
+        "max(found, key=lambda one: -one[1], default",
+        *SHARES,
+    ),
+    _row(
+        "work that moved to a malicious device and is honest still",
+        "fedguard/architectures/systems/event_run.py",
+        "honest = [one for one in arrivals if one.by not in acting]\n        malicious = [one for one in arrivals if one.by in acting]",
+        "honest = [one for one in arrivals if one.device not in acting]\n        malicious = [one for one in arrivals if one.device in acting]",
+        *SHARES,
+    ),
+    _row(
+        "claims of whole trainings for shares of them",
+        "fedguard/contracts/masking.py",
+        "[push.share for push in wire.pushes]",
+        "[1.0 for push in wire.pushes]",
+        *SHARES,
     ),
     _row(
         "a lie told before the liar acts",
@@ -270,8 +368,8 @@ FAULTS = (
     _row(
         "noise of half the size in DP-SGD",
         "fedguard/tasks/engines/private.py",
-        "self.noise_multiplier * self.max_grad_norm",
-        "0.5 * self.noise_multiplier * self.max_grad_norm",
+        "noise_multiplier=noise_multiplier,",
+        "noise_multiplier=0.5 * noise_multiplier,",
         "tests/test_private_training.py",
         "tests/privacy/audit/test_planted_faults.py",
     ),
@@ -762,6 +860,105 @@ FAULTS = (
         "fedguard/bench/audits/contribution.py",
         "squares[client] += error * error",
         "squares[client] = error * error",
-        *SHARES,
+        *WORTH,
+    ),
+    _row(
+        "a clip that grows with age",
+        "defenses/mixing/staleness_clipping.py",
+        "** -self.slope",
+        "** self.slope",
+        "tests/systems/test_staleness_clipping.py",
+    ),
+    _row(
+        "lengths that are clipped after they were scaled for their age",
+        "defenses/mixing/staleness_clipping.py",
+        "lengths = gram.norms() / context.scale",
+        "lengths = gram.norms()",
+        "tests/systems/test_staleness_clipping.py",
+    ),
+    _row(
+        "devices that check in as they were told, whatever they say",
+        "fedguard/simulated/selectors.py",
+        "comes = self._lies.comes_in(device, round, self._comes_in(device))",
+        "comes = self._comes_in(device)",
+        *LIES,
+    ),
+    _row(
+        "a server that does not wait for who never reports",
+        "fedguard/simulated/course.py",
+        "        if away:\n            return\n",
+        "        if away:\n            del self._busy[device]\n            self._enough = min(self._enough, len(self._busy))\n            return\n",
+        *LIES,
+    ),
+    _row(
+        "malicious clients that lie before they act",
+        "fedguard/architectures/times.py",
+        "Lies(acting=setup.acting,",
+        "Lies(acting=lambda round: setup.malicious,",
+        *LIES,
+    ),
+    # --- privacy in simulated time
+    _row(
+        "first K of N that claim the amplification of a draw",
+        "fedguard/privacy/kinds/client.py",
+        "        if federation.meeting is not None:\n            return self._counted(federation, private, reports, facts)\n",
+        "",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "two updates in one buffer that count as one",
+        "fedguard/architectures/systems/event_run.py",
+        "weights[one.device] = weights.get(one.device, 0.0) + weight",
+        "weights[one.device] = weight",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "two updates in one buffer that count as if in two",
+        "fedguard/privacy/ledger.py",
+        "squares.get(client, 0.0) + weight**2",
+        "squares.get(client, 0.0) + weight",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "the median client's epsilon for the worst one's",
+        "fedguard/privacy/kinds/client.py",
+        'epsilon = each.get("most")',
+        'epsilon = each.get("median")',
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "old updates that weigh more than the ledger says",
+        "fedguard/architectures/systems/event_run.py",
+        "weights = torch.tensor([push.scale for push in received.truth.pushes])",
+        "weights = torch.ones(len(received.truth.pushes))",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "trainings whose update the network lost, and that nobody counts",
+        "fedguard/privacy/ledger.py",
+        "for span in moment.spans)",
+        'for span in moment.spans if span.fate != "lost")',
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "shared noise in buffers that counts rounds and not sums",
+        "fedguard/privacy/kinds/distributed.py",
+        "share.spent([min(contributors)] * most)",
+        "share.spent(list(contributors))",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "times that tell how many examples a client has",
+        "fedguard/architectures/times.py",
+        "if setup.meeting is not None and setup.protocol.private:",
+        "if setup.meeting is not None and setup.protocol.masked:",
+        *PRIVATE_IN_TIME,
+    ),
+    _row(
+        "a server that hides who comes by a draw, and loses who is slow",
+        "fedguard/architectures/server.py",
+        "if cell.network is not None and cell.network.loses:",
+        "if cell.network is not None and cell.network.loses and not cell.protocol.private:",
+        *PRIVATE_IN_TIME,
     ),
 )

@@ -58,6 +58,8 @@ def _told(fault: Fault) -> str:
     noticed = watched(fault, fault.near)
     if noticed == NOBODY:
         noticed = watched(fault, ("tests",))
+        if noticed != NOBODY and watched(None, (noticed,)) != NOBODY:
+            raise PlantError(f"{fault.name}: {noticed} fails without it, too")
     print(f"{fault.name}: {noticed}", flush=True)
     return noticed
 

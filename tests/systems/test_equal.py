@@ -109,8 +109,8 @@ def fault(request, monkeypatch):
     if request.param == "another batch":
 
         class Another(event_run.Clients):
-            def train_honest(self, model, round, honest, rows):
-                super().train_honest(model, [one + 1 for one in round], honest, rows)
+            def train_honest(self, model, round, honest, rows, shares):
+                super().train_honest(model, [one + 1 for one in round], honest, rows, shares)
 
         monkeypatch.setattr(event_run, "Clients", Another)
     if request.param == "an update twice as long":
@@ -124,9 +124,9 @@ def fault(request, monkeypatch):
     if request.param == "an old model":
         kept = []
 
-        def stale(self, begun, model):
+        def stale(self, begun, model, shares):
             kept.append(model)
-            begin(self, begun, kept[-2:][0])
+            begin(self, begun, kept[-2:][0], shares)
 
         monkeypatch.setattr(Trainings, "begin", stale)
     if request.param == "one left out":

@@ -14,7 +14,7 @@ from tests.systems.scenes import cell, reports, settings
 EVENTUAL = "parameter_server(consistency='eventual')"
 BOUNDED = "parameter_server(consistency='bounded')"
 ALONE = ("fedasync", "fedbuff", "basgd", EVENTUAL, BOUNDED)
-TOGETHER = ("parameter_server", "google", "mapreduce", "fate")
+TOGETHER = ("parameter_server", "google", "decaf", "mapreduce", "fate")
 
 MASKED = {"protocol": {"secure_aggregation": "full"}}
 NOISE = {
@@ -22,6 +22,12 @@ NOISE = {
     "training": {"local_steps": 2},
 }
 STEPS = {"local_steps": 2}
+AT_SERVER = {"protocol": {"privacy": {"kind": "client", "noise_multiplier": 1.0, "delta": 1e-3}}}
+OWN = {"kind": "record", "sample_rate": 0.1, "clip": 1.0}
+LEVELS = {
+    "protocol": {"privacy": {**OWN, "levels": [{"noise_multiplier": 1.0}, {"noise_multiplier": 2.0}]}},
+    "training": STEPS,
+}
 TURNS = {"clients": {"per_round": 0.5, "sampling": "cyclic"}}
 LATER = {"clients": {"schedule": [{"clients": 1, "joins": 2}]}}
 LOSSY = {"network": {"link": {"loss": 0.1}}}
@@ -38,7 +44,17 @@ REFUSED = [
     ("mapreduce(backup=0.2)", {"attack": "ipm", "clients": {"malicious": 1}}, "would answer for an honest client", "Leave out backup, or the attack."),
     ("mapreduce(backup=0.2)", {"training": {"worker_momentum": 0.5}}, "and not its momentum", "set training.worker_momentum: 0."),
     ("mapreduce", MASKED, "the combiners of mapreduce add up", "or use server with secure_aggregation: {groups: ...}."),
-    *((system, NOISE, "no account of privacy is made for that", "Use server.") for system in (*ALONE, *TOGETHER)),
+    *((system, AT_SERVER, "a server that adds noise clips each update", "Use privacy: {kind: record}") for system in ("basgd", "mapreduce", "fate")),
+    ("parameter_server(ranges=2)", AT_SERVER, "clips an update by its whole length", "Set ranges=1, or privacy: {kind: record}."),
+    ("fate", NOISE, "reads each party's number of examples, which no noise hides", "Use server."),
+    ("mapreduce(backup=0.2)", NOISE, "what is hidden lies with two", "Leave out backup, or privacy."),
+    ("fedbuff(buffer=5)", {"protocol": {**MASKED["protocol"], "privacy": {"kind": "distributed", "noise_multiplier": 2.0, "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often", "Set privacy.noise_multiplier"),
+    *(
+        (system, {"protocol": {"privacy": {"kind": "client", "epsilon": 3.0, "delta": 1e-3}}}, "nothing bounds how often a quick client sends here", "Set privacy.noise_multiplier")
+        for system in ("fedbuff", "fedasync", EVENTUAL)
+    ),
+    ("fedbuff", {"protocol": {"privacy": {**OWN, "levels": [{"epsilon": 3.0}]}}, "training": STEPS}, "nothing bounds how often", "Set privacy.noise_multiplier"),
+    *((system, {**LEVELS, "defense": "inverse_variance"}, "weighs the updates of an aggregate against each other", "Use fedbuff, or mean.") for system in ("fedasync", EVENTUAL, BOUNDED)),
     *(
         (system, {"training": {"algorithm": name, **STEPS}}, f"{name} carries more than updates", "Use fedavg, fedsgd or fedprox")
         for system, name in itertools.product((*ALONE, *TOGETHER), ("scaffold", "feddyn", "fednova", "fedper"))

@@ -57,6 +57,12 @@ class FedPer(FederatedAlgorithm):
                 "Use fedavg."
             )
 
+        if cell.evasion is not None:
+            yield (
+                f"{cell.evasion.name} works on one model, and under fedper there is one for each client. Leave out "
+                "evaluation.evasion, or use fedavg."
+            )
+
     def floats_kept(self, task: Task) -> int:
         size = last_layer(task.module, task.shape)
         require(

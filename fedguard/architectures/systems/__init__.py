@@ -3,6 +3,7 @@
 SYSTEMS = {
     "parameter_server": "fedguard.architectures.systems.parameter_server:ParameterServer",
     "google": "fedguard.architectures.systems.google:Google",
+    "decaf": "fedguard.architectures.systems.decaf:DeCaf",
     "mapreduce": "fedguard.architectures.systems.mapreduce:MapReduce",
     "fate": "fedguard.architectures.systems.fate:Fate",
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",

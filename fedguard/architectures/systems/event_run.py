@@ -16,11 +16,11 @@ from fedguard.architectures.clients import Clients, Sides
 from fedguard.architectures.measured import excluded
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
-from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.rule_context import KnownToColluders, clipping
 from fedguard.architectures.systems.trainings import Trainings
-from fedguard.architectures.times import moment, world
+from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.wire import leave
-from fedguard.contracts import MaskedRound, Push, Received, RoundReport, Sent, Setup, State, Wire
+from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.simulated.course import Arrival, Course, Release
 from fedguard.simulated.world import World
 
@@ -32,7 +32,10 @@ def course_of(system: EventServer, setup: Setup, world: World) -> Course:
     """Who trains when, in this world."""
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
-    return Course(world, barrier, setup.participation.total, chosen, setup.rng.child("course"))
+    fractions = system.fractions(setup, world)
+    return Course(
+        world, barrier, setup.participation.total, chosen, setup.rng.child("course"), fractions, lies_of(setup)
+    )
 
 
 class EventRun:
@@ -45,11 +48,13 @@ class EventRun:
         self._model = task.initial_model(rng.child("model"))
         self._server = ServerStep(setup.training, self._model)
         self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
-        self._trainings = Trainings(self._clients)
+        self._trainings = Trainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._states: tuple[State, ...] = ()
         self._barrier = system.barrier(setup.participation)
         self._world = world(setup, self._model)
+        self._private = setup.protocol.privacy.at_server(setup.federation)
+        self._noise = self._private.start() if self._private else None
 
     def _in_sessions(self) -> Setup:
         """The set-up, with the federation as sessions of secure aggregation meet it."""
@@ -79,39 +84,79 @@ class EventRun:
             last: whether it is the last of its round.
         """
         setup, system, model = self._setup, self._system, self._model
-        self._trainings.begin(release.begun, model)
+        release = system.after_failures(setup, release, round)
+        began = dict(zip(release.begun, release.jobs, strict=True)) if release.jobs else {}
+        self._trainings.begin(release.begun, model, {key: job.share for key, job in began.items() if job.share < 1})
         self._trainings.drop((*release.late, *release.interrupted))
         acting = setup.acting(round)
         remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
         self._trainings.lose(remembered)
         self._trainings.drop(key for key in release.lost if key not in remembered)
         due = setup.due(round) and last
+        clip = self._noise.clip if self._noise else None
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
-            sent = leave(setup, model, number, wire)
-            if setup.protocol.masked:
-                missing = (*release.late, *release.lost, *release.interrupted) if self._barrier.fresh else ()
-                sent = replace(sent, absent=tuple(device for device, _ in missing))
-        with setup.stopwatch.stage("masking" if setup.protocol.masked else "other"):
-            received = self._receiver.receive(sent)
-        with setup.stopwatch.stage("aggregation"):
-            result: Aggregate | str = release.abandoned or system.aggregate(
-                setup, model, number, received, self._states
-            )
+            sent = self._sent(release, number, wire)
+            received = self._received(sent)
+            result: Aggregate | str = release.abandoned or self._aggregate(received, number)
         if isinstance(result, Aggregate):
             self._states = result.states
             arrived = [client for behind in received.behind for client in behind]
             with setup.stopwatch.stage("model"):
                 vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
-        return self._report(release, round, sent, received, result, due)
+        found = self._report(release, round, sent, received, result, due)
+        if setup.protocol.privacy.unit != "client":
+            return found
+        return replace(found, clip=clip, moment=self._weighed(found, release))
+
+    def _aggregate(self, received: Received, number: int) -> Aggregate | str:
+        """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
+        if self._private is None or self._noise is None:
+            return self._system.aggregate(self._setup, self._model, number, received, self._states)
+        setup, system = self._setup, self._system
+        rng = setup.rng.child("privacy", number)
+        weights = torch.tensor([push.scale for push in received.truth.pushes])
+        vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
+        if len(weights):
+            starts = torch.stack([push.start for push in received.truth.pushes])
+            known = system.toward(torch.zeros_like(starts), starts, self._model)  # of models that are published
+            vector = vector + weights @ known / system.updates(setup.participation)
+        return Aggregate(vector, None, ())
+
+    def _weighed(self, found: RoundReport, release: Release) -> Moment | None:
+        """The moment, with what each client's updates weigh in the noisy sum; who is silent or not finite counts, too.
+
+        Under masks a client weighs its update itself, before it is clipped.
+        """
+        if found.moment is None or release.abandoned:
+            return found.moment
+        weights: dict[int, float] = {}
+        for one in release.arrivals:
+            weight = self._system.weight(release.version - one.version) if self._private else 1.0
+            weights[one.device] = weights.get(one.device, 0.0) + weight
+        return replace(found.moment, weighed=(weights,))
+
+    def _sent(self, release: Release, number: int, wire: Wire) -> Sent:
+        """What left the clients; of a session that began with the round, those who are missing are dropouts."""
+        sent = leave(self._setup, self._model, number, wire)
+        if not (self._setup.protocol.masked and self._barrier.fresh):
+            return sent
+        missing = (*release.late, *release.lost, *release.interrupted)
+        return replace(sent, absent=tuple(device for device, _ in missing))
+
+    def _received(self, sent: Sent) -> Received:
+        if not self._setup.protocol.masked:
+            return self._receiver.receive(sent)
+        with self._setup.stopwatch.stage("masking"):
+            return self._receiver.receive(sent)
 
     def _wire(self, release: Release, number: int, acting: Collection[int], due: bool) -> Wire:
         """What arrived, with the malicious clients' rows together."""
         setup, model, clients = self._setup, self._model, self._clients
         arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
-        honest = [one for one in arrivals if one.device not in acting]
-        malicious = [one for one in arrivals if one.device in acting]
+        honest = [one for one in arrivals if one.by not in acting]
+        malicious = [one for one in arrivals if one.by in acting]
         if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
             honest, malicious = malicious, []
         pushes = {one: self._push(one, release) for one in arrivals}
@@ -124,14 +169,14 @@ class EventRun:
         rows = torch.empty(len(honest) + len(malicious), len(model))
         devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
         sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
-        with setup.stopwatch.stage("training"):
-            self._train(honest, acting, sides.honest_rows)
+        self._train(honest, {*acting, *sides.malicious}, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [pushes[one].scale for one in side]
-            if set(weights) - {1.0} and not (setup.protocol.masked and side is malicious):
+            by_client = setup.protocol.masked and side is malicious
+            if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
         ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
@@ -139,13 +184,14 @@ class EventRun:
 
     def _push(self, one: Arrival, release: Release) -> Push:
         age = release.version - one.version
-        return Push(age, one.at, self._system.weight(age), self._trainings.start((one.device, one.turn)))
+        start, claimed = self._trainings.start((one.device, one.turn)), one.job.claimed if one.job else 1.0
+        return Push(age, one.at, self._system.weight(age), start, claimed)
 
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
             return
         updates, starts = self._trainings.ended([(one.device, one.turn) for one in honest], acting)
-        rows.copy_(self._system.toward(updates, starts, self._model))
+        rows.copy_(updates if self._private else self._system.toward(updates, starts, self._model))
         if acting:
             seen = zip((one.device for one in honest), rows.clone(), strict=True)
             self._last.update((client, row) for client, row in seen if client not in acting)
@@ -153,11 +199,13 @@ class EventRun:
     def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
         """Let the malicious clients craft their rows."""
         states = self._system.known(self._states)
-        known = partial(KnownToColluders, self._setup, self._model, number, states)
+        known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
+        known = partial(KnownToColluders, known_setup, self._model, number, states)
         if sides.honest:
             self._clients.craft(self._model, number, sides, known, measure=due)
             return
-        others, all_of_them = tuple(sorted(self._last)), tuple(sorted(acting))
+        all_of_them = tuple(sorted({*acting, *sides.malicious}))
+        others = tuple(sorted(self._last.keys() - all_of_them))
         cut = len(others)
         rows = torch.empty(cut + len(all_of_them), len(self._model))
         rows[:cut] = torch.stack([self._last[client] for client in others])
@@ -229,6 +277,7 @@ def _joined(parts: Sequence[RoundReport]) -> RoundReport:
             outvoted=sum(part.outvoted for part in moments),
             interrupted=tuple(client for part in moments for client in part.interrupted),
             spans=tuple(span for part in moments for span in part.spans),
+            weighed=tuple(one for part in moments for one in part.weighed),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
+    Meeting,
     Participation,
     Received,
     RoundReport,
@@ -27,6 +29,9 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, PreconditionError, StalledError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
+from fedguard.simulated.course import Release
+from fedguard.simulated.fractions import Fractions
+from fedguard.simulated.world import World
 
 
 class EventServer(Architecture):
@@ -47,12 +52,27 @@ class EventServer(Architecture):
     def barrier(self, clients: Participation) -> Barrier:
         """When the server aggregates."""
 
+    def meeting(self, clients: Participation, rounds: int) -> Meeting:
+        """How updates meet in so many rounds.
+
+        Where all start together a client is in a round once. Under bounded delay the slowest of n clients comes to one push a
+        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it.
+        """
+        barrier = self.barrier(clients)
+        ahead = rounds + barrier.ahead + 1
+        most = clients.participations(rounds) if barrier.fresh else int(ahead) if ahead < inf else None
+        return Meeting(updates=self.updates(clients), most=most)
+
     def updates(self, clients: Participation) -> int:
         return min(self.barrier(clients).count, clients.expected)
 
     def chosen(self, setup: Setup, round: int) -> Sequence[int]:
         """Who is asked to train in a round (from 1); where each goes on by itself, who is at work at any time."""
         return setup.participation.choose(setup.rng.child("participation", round), round)
+
+    def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
+        """What is left of a release where some of the servers fail."""
+        return release
 
     def weight(self, staleness: int) -> float:
         """What an update is multiplied by that was trained from a model of so many aggregates ago.
@@ -68,6 +88,10 @@ class EventServer(Architecture):
     def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
         """What the server takes for updates of ``model``: float32 ``[n, d]``, of updates of ``starts``, ``[n, d]`` both."""
         return updates
+
+    def fractions(self, setup: Setup, world: World) -> Fractions | None:
+        """Who trains whose examples and what share of them; None where each trains all of its own."""
+        return None
 
     def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """What malicious clients who see all honest updates know of the states of the rule."""
@@ -88,7 +112,7 @@ class EventServer(Architecture):
         if cell.protocol.masked:
             yield from self._masked_reasons(cell, barrier)
         if cell.protocol.private:
-            yield f"who takes part under {name} follows from speeds, and no account of privacy is made for that. Use server."
+            yield from self._noisy_reasons(cell, barrier)
         if not cell.training.algorithm.only_updates:
             yield (
                 f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
@@ -113,6 +137,20 @@ class EventServer(Architecture):
             yield (
                 f"{' and '.join(looking)} looks up the client behind each row, and under {name} a client may be behind two. "
                 "Use server."
+            )
+
+    def _noisy_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
+        """Why noise would not prove here what it proves elsewhere."""
+        name, noise = self.name, cell.protocol.privacy
+        if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
+            yield (
+                f"a server that adds noise clips each update, and that of {name} has sums or means of several. Use privacy: "
+                "{kind: record}, or fedbuff, google, parameter_server or server."
+            )
+        if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
+            yield (
+                f"{cell.pipeline.rule.name} weighs the updates of an aggregate against each other, and under {name} each is an "
+                "aggregate of its own. Use fedbuff, or mean."
             )
 
     def _masked_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:

@@ -79,6 +79,8 @@ class Fate(EventServer):
         yield from super().reasons(cell)
         if cell.protocol.masked:
             yield "fate brings masks of its own. Switch secure_aggregation off, or use server."
+        if cell.protocol.privacy.unit == "record":
+            yield "the arbiter of fate reads each party's number of examples, which no noise hides. Use server."
         if cell.clients.expected < 3:
             yield (
                 "of two parties each learns the other's update from the sum, and fate hides nothing. Set clients.per_round "

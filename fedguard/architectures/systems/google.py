@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import numpy as np
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Federation, Participation, PositiveFloat, Setup, Share
+from fedguard.contracts import Combination, Federation, Meeting, Participation, PositiveFloat, PositiveInt, Setup, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
+from fedguard.simulated.course import Release
 from fedguard.simulated.pace import Pace
 from fedguard.simulated.selectors import Selection
 
@@ -36,6 +38,11 @@ class Google(EventServer):
     ``secure_aggregation: {groups: k}`` is that of one of the paper's aggregators: a session of its own, and where too many of
     its devices are late, its sum alone is lost.
 
+    With ``aggregators`` the devices of a round are dealt to so many, anew in each. Each fails with the chance
+    ``aggregator_fails`` before it has handed on its sum, and the updates of its devices are lost, no others; with fewer than
+    ``least`` of the goal left, the round is abandoned. With the chance ``coordinator_fails`` what coordinates a round fails
+    before it has committed the model, and the round is lost, and no more: the next one starts from the last model committed.
+
     Args:
         over: how many devices are asked for each one that is needed; at most all are.
         window: simulated seconds from the start of a round to the end of its reports.
@@ -44,6 +51,9 @@ class Google(EventServer):
             they are there.
         check_ins: the devices that check in a second, at most, on average; None where they do as soon as they can. The period
             of the pace is the selection's.
+        aggregators: among how many the devices of a round are dealt; None for one that does not fail.
+        aggregator_fails: the chance of each, in each round; None for never.
+        coordinator_fails: the chance in each round; None for never.
     """
 
     name = "google"
@@ -54,6 +64,14 @@ class Google(EventServer):
     least: Share = 0.8
     selection: PositiveFloat | None = None
     check_ins: PositiveFloat | None = None
+    aggregators: PositiveInt | None = None
+    aggregator_fails: Share | None = None
+    coordinator_fails: Share | None = None
+
+    @property
+    def believes(self) -> frozenset[str]:  # type: ignore[override]
+        """That who is asked will report; and where devices are told when to check in, that those who come were."""
+        return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
 
     def barrier(self, clients: Participation) -> Barrier:
         together = k_of_n(clients.expected, self.window, self._least(clients.expected))
@@ -61,6 +79,10 @@ class Google(EventServer):
 
     def updates(self, clients: Participation) -> int:
         return clients.expected
+
+    def meeting(self, clients: Participation, rounds: int) -> Meeting:
+        """A device is in a round once, however many are asked."""
+        return Meeting(updates=clients.expected, most=rounds)
 
     def _least(self, goal: int) -> int:
         return max(1, math.ceil(self.least * goal - 1e-9))
@@ -83,6 +105,23 @@ class Google(EventServer):
             return setup.participation.there(round)
         return self.asked(setup.participation).choose(setup.rng.child("participation", round), round)
 
+    def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
+        draw = setup.rng.child("failures", round).numpy()
+        if self.coordinator_fails and draw.random() < self.coordinator_fails:
+            return release.without(range(setup.participation.total), "the coordinator failed")
+        if not self.aggregator_fails or not self.aggregators:
+            return release
+        devices = np.sort([device for device, _ in release.begun])
+        dealt = draw.permutation(len(devices)) % self.aggregators
+        failed = np.flatnonzero(draw.random(self.aggregators) < self.aggregator_fails)
+        left = release.without(devices[np.isin(dealt, failed)].tolist())
+        arrived, least = len(left.arrivals), self._least(setup.participation.expected)
+        if release.abandoned is None and arrived < least:
+            return replace(
+                left, abandoned=f"{len(failed)} aggregators failed, and {arrived} updates are left, of at least {least}"
+            )
+        return left
+
     def sessions(self, federation: Federation) -> Federation:
         """All who are asked agree on keys, and as many may fall silent as leave the least that a round needs."""
         clients, protocol = self.asked(federation.clients), federation.protocol
@@ -93,6 +132,18 @@ class Google(EventServer):
     def reasons(self, cell: Combination) -> Iterator[str]:
         if self.check_ins is not None and self.selection is None:
             yield "google steers the pace of devices that check in, and none do. Set selection, or leave out check_ins."
+        if (self.aggregators is None) != (self.aggregator_fails is None):
+            yield "what fails with an aggregator of google are its devices. Set aggregators and aggregator_fails, or neither."
+        if (self.aggregator_fails or self.coordinator_fails) and cell.protocol.private:
+            yield (
+                "what a server of google has that fails is released to nobody, or to whoever finds it, and no account of "
+                "privacy is made for that. Leave out aggregator_fails and coordinator_fails, or privacy."
+            )
+        if (self.aggregator_fails or self.coordinator_fails) and cell.protocol.masked:
+            yield (
+                "what fails in google after its devices have sent would have to fail in the midst of a session of secure "
+                "aggregation, which is not simulated. Leave out aggregator_fails and coordinator_fails, or switch masking off."
+            )
         try:
             self.barrier(cell.clients)
         except ConfigError as error:

@@ -78,6 +78,11 @@ class MapReduce(EventServer):
                 "the device that runs a backup task of mapreduce has a client's examples, and not its momentum. Leave out "
                 "backup, or set training.worker_momentum: 0."
             )
+        if self.backup and cell.protocol.private:
+            yield (
+                "a backup task of mapreduce trains on a client's examples on another device: what is hidden lies with two, and "
+                "is released twice. Leave out backup, or privacy."
+            )
         if cell.protocol.masked:
             yield (
                 "the combiners of mapreduce add up updates of groups of their own, which a session of secure aggregation does "

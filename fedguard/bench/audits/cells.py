@@ -71,4 +71,4 @@ def subjects(cell: Cell, seed: int) -> Iterator[Subject]:
 
 def _settings(cell: Cell) -> tuple[Any, ...]:
     """What two cells must share to be audited as one."""
-    return cell.protocol, cell.participation, cell.training, cell.data, cell.model
+    return cell.protocol, cell.participation, cell.meeting, cell.training, cell.data, cell.model

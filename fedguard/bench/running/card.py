@@ -45,6 +45,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "root_data": {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None,
         "preparation": {"origin": cell.data.preparation.origin, "what": cell.data.preparation.what},
         "partition": str(cell.partition),
+        **({"shared": config.task.shared} if config.task.shared else {}),
         **({"architecture": str(cell.architecture)} if cell.architecture.in_time else {}),
         "algorithm": cell.training.algorithm.name,
         "secure_aggregation": cell.mode.name,
@@ -59,7 +60,9 @@ def threat_card(cell: Cell) -> dict[str, Any]:
 def threat_in_words(cell: Cell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None:
-        return repr(cell.threat_left) if cell.adversary else "Nobody is malicious."
+        public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
+        others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
+        return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public + others
     attack, wants = cell.inference, cell.config.observer
     who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
     watched = {
@@ -74,7 +77,9 @@ def threat_in_words(cell: Cell) -> str:
 def _attacker_data(cell: Cell) -> str:
     if cell.copying:
         return "copies of honest clients' shares of the partition, which is among the honest alone"
-    return "the malicious clients' own share of the partition"
+    return "the malicious clients' own share of the partition" + (
+        " and what is public" if cell.config.task.shared else ""
+    )
 
 
 def acts_on(attack: PoisonAttack) -> list[str]:
@@ -85,6 +90,11 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "plan": "local training",
         "craft": "update",
         "claim": "claims",
+        "claim_rate": "claims",
+        "claim_availability": "claims",
+        "checks_in": "check-ins",
+        "reports": "promises",
     }
     kind = type(attack)
-    return [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
+    told = [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
+    return list(dict.fromkeys(told))

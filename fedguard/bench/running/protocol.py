@@ -119,7 +119,8 @@ def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> d
     noise, task = cell.noise, setup.task
     if noise.unit is None:
         return None
-    spent = noise.spent(setup.federation, reports, task.dim)
+    whole = setup.federation
+    spent = noise.spent(cell.architecture.sessions(whole) if cell.protocol.masked else whole, reports, task.dim)
     units = noise.units(cell.participation.total, sum(task.sizes))
     found = {"kind": noise.name, **_proven(spent), **spent.facts, "units": units}
     if "assumptions" in found:

@@ -75,6 +75,8 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         started(setup)
         cell.architecture.check(setup)
         _defend(setup, task)
+        if cell.evasion is not None and task.dataset.characters:
+            raise PreconditionError(f"{cell.evasion.name} {NO_TEXT}")
         if cell.inference is not None:
             if task.dataset.characters and cell.inference.goal == "reconstruction":
                 raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")

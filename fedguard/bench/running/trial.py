@@ -21,6 +21,7 @@ from fedguard.bench.running.references import references
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
 from fedguard.contracts import RoundReport, Setup, Stopwatch
+from fedguard.metrics.evasion import evaded
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.trajectory import durability, summarise
@@ -86,6 +87,9 @@ def run_trial(
         with stopwatch.stage("inference"):
             result["inference"] = curious.inferred(reports, model, album)
     result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
+    if cell.evasion is not None:
+        with stopwatch.stage("evaluation"):
+            result["evasion"] = evaded(cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion"))
     card = threat_card(cell)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
@@ -150,6 +154,7 @@ def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
         evaluate_every=cell.config.evaluation.every,
         protocol=cell.protocol,
         network=cell.network,
+        meeting=cell.meeting,
     )
 
 

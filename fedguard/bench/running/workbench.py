@@ -20,9 +20,9 @@ Kept = TypeVar("Kept")
 #: Dealt tasks that are kept for the next cells, which mostly share one; under a limit of memory only one is.
 TASKS = 4
 
-#: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, and who holds
-#: copies of others' examples.
-_Key = tuple[Data, Model, Partition, int, Rng, int, frozenset[int]]
+#: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
+#: copies of others' examples, and the share of the examples that is everybody's.
+_Key = tuple[Data, Model, Partition, int, Rng, int, frozenset[int], float]
 
 
 class Workbench:
@@ -76,11 +76,11 @@ class Workbench:
         return _kept(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification:
-        data, model, partition, clients, rng, root, copying = key
+        data, model, partition, clients, rng, root, copying, shared = key
 
         def dealt() -> Classification:
             split = rng.child("partition")
-            task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute)
+            task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute, shared)
             self._held = held_memory() if self.memory is not None else 0
             return task
 
@@ -97,7 +97,8 @@ def _key(cell: Cell, seed: int) -> _Key:
     fixed = cell.config.task.partition_seed
     rng = Rng(seed if fixed is None else fixed)
     copying = malicious_clients(cell, seed) if cell.copying else frozenset()
-    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, cell.config.server.root_data, copying
+    task, root = cell.config.task, cell.config.server.root_data
+    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, root, copying, task.shared
 
 
 _K = TypeVar("_K")

@@ -2,5 +2,6 @@
 
 tune.py        the protocol
 candidates.py  the settings of a defense that are tried
+proxy.py       tuning on other data, and what that costs
 outcome.py     what came of it
 """

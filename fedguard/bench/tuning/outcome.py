@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.terminal.printed import Printed
+from fedguard.metrics.stats import Estimate
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One setting of a defense; ``score`` is an accuracy in [0, 1], or None with the reason in ``why``."""
+    """One setting of a defense; ``score`` is an accuracy in [0, 1], or None with the reason in ``why``.
+
+    ``by_seed`` are the accuracies that the score is the mean of, in the order of the tuning seeds.
+    """
 
     setting: str
     score: float | None
     why: str = ""
+    by_seed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,8 @@ class Tuning(Printed):
         held_out: left for the report.
         failed: number of trials that failed.
         file: the tuned suite.
+        proxy: settings that stood over the suite while its defenses were tuned.
+        regret: by configured defense, what that costs in accuracy on the suite's own data; none where nobody asked.
     """
 
     name: str
@@ -94,6 +102,8 @@ class Tuning(Printed):
     defenses: tuple[TunedDefense, ...]
     failed: int
     file: Path
+    proxy: tuple[str, ...] = ()
+    regret: Mapping[str, Estimate] = field(default_factory=dict)
 
     def section(self) -> dict[str, Any]:
         """What the tuned suite records under ``tuning:``."""
@@ -103,6 +113,8 @@ class Tuning(Printed):
             "seeds": list(self.seeds),
             "budget": self.budget,
             "judged_on": "test",
+            **({"proxy": list(self.proxy)} if self.proxy else {}),
+            **({"regret": {name: one.mean for name, one in self.regret.items()}} if self.regret else {}),
             "defenses": [
                 {
                     "chosen": defense.chosen,
@@ -121,6 +133,8 @@ class Tuning(Printed):
         seeds = f"{len(self.seeds)} tuning seed{'s' if len(self.seeds) > 1 else ''}"
         yield Text(f"{self.name}: at most {self.budget} settings of each defense, {seeds}", "bold")
         yield Text(f"Tuned on {', '.join(self.attacks)} and without attack; held out: {', '.join(self.held_out)}.")
+        if self.proxy:
+            yield Text(f"Trained and judged on a proxy: {', '.join(self.proxy)}.")
         yield Text(f"Score in %: mean over seeds of the worst final accuracy over none and {', '.join(self.attacks)}.")
         table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("setting", overflow="fold")
@@ -139,6 +153,9 @@ class Tuning(Printed):
                 left_out.setdefault(defense.left_out, []).append(defense.configured)
         for where, defenses in left_out.items():
             yield Text(f"Not judged under {'; '.join(where)}, where all settings are refused: {', '.join(defenses)}.")
+        for configured, one in self.regret.items():
+            half = f" ±{100 * one.half_width:.1f}" if one.half_width is not None else ""
+            yield Text(f"Regret of {configured}: {100 * one.mean:.1f}{half} points on the suite's own data (95 %).")
         for setting, count in Counter(defense.chosen for defense in self.defenses).items():
             if count > 1:
                 yield Text(f"{count} defenses end in {setting}, which stands once in the tuned suite.")

@@ -13,7 +13,9 @@ The protocol:
    accuracy over ``none`` and the tuning attacks. Ties go to the earlier, which is the simpler setting. A setting with a
    failed trial is not eligible, nor is one that is refused where another setting of the same defense may run. What is
    refused with every setting of a defense tells nothing between them, and is left out of its scores and listed.
-5. **Record.** The tuned suite says under ``tuning:`` what was done; so does the manifest of every run of it.
+5. **Proxy.** With ``proxy`` settings the trainings are those of other data, or of other models; the report is of the suite's
+   own. What that costs can be asked for, at the price of another tuning on the suite's own (`fedguard.bench.tuning.proxy`).
+6. **Record.** The tuned suite says under ``tuning:`` what was done; so does the manifest of every run of it.
 
 The tuning is a run like any other, named ``<suite>-tuning``. The winner's score is the best of several, hence too good:
 what counts is the run of the tuned suite. What remains shared is the data set: settings are compared on its test
@@ -36,10 +38,12 @@ from fedguard.bench.records.store import write_atomically
 from fedguard.bench.results.run import Run
 from fedguard.bench.tuning.candidates import Candidates, as_text, identity
 from fedguard.bench.tuning.outcome import Tried, TunedDefense, Tuning
+from fedguard.bench.tuning.proxy import on_proxy
 from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.contracts import Algorithm, Ensemble
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError
-from fedguard.registry import Registry, split_spec
+from fedguard.registry import Registry
 
 #: Where tuning seeds begin, and how far a fixed partition seed is moved.
 FIRST_SEED = 10_000
@@ -60,6 +64,7 @@ class Proposal:
         defenses: each defense as it is written in the suite, and its settings.
         attacks: tuned on.
         held_out: the other attacks, as they are written in the suite.
+        proxy: settings that stand over the suite in the tuning alone.
     """
 
     document: Document
@@ -71,10 +76,17 @@ class Proposal:
     held_out: tuple[Any, ...]
     seeds: tuple[int, ...]
     budget: int
+    proxy: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, document: Document, laid_out: Plan, budget: int, attacks: Sequence[str] | None, seeds: int | Sequence[int]
+        cls,
+        document: Document,
+        laid_out: Plan,
+        budget: int,
+        attacks: Sequence[str] | None,
+        seeds: int | Sequence[int],
+        proxy: Sequence[str] = (),
     ) -> Proposal:
         """What to try for a suite, which was read from ``document``.
 
@@ -83,7 +95,8 @@ class Proposal:
         """
         matrix = laid_out.suite.matrix
         _require_axes(document, matrix)
-        _require_no_epsilon(document, laid_out)
+        if not proxy:
+            _require_no_epsilon(document, laid_out)
         if budget < 1:
             raise ConfigError(f"budget: expected at least 1 setting of each defense; got {budget}.")
         tuned_on, held_out = _split(laid_out.known, document, matrix["attack"], attacks)
@@ -92,12 +105,16 @@ class Proposal:
         settings = [as_text(pipeline) for _, candidates in defenses for pipeline in candidates.pipelines]
         data = copy.deepcopy(document.data)
         data.pop("tuning", None)
-        data["name"], data["seeds"] = f"{laid_out.suite.name}-tuning", list(tuning_seeds)
+        data["name"] = f"{laid_out.suite.name}-{'proxy' if proxy else 'tuning'}"
+        data["seeds"] = list(tuning_seeds)
         data["matrix"] |= {"attack": ["none", *tuned_on], "defense": list(dict.fromkeys(settings))}
         _move_partition(data)
         # Places in the file would be those of other attacks and defenses.
         lines = {key: line for key, line in document.lines.items() if key[0] not in ("name", "seeds", "matrix")}
         tuning = dataclasses.replace(document, data=data, lines=lines, settings=frozenset())
+        if proxy:
+            tuning = on_proxy(tuning, proxy)
+            _require_no_epsilon(tuning, plan(tuning, read_suite(tuning)))
         return cls(
             tuning,
             laid_out.known,
@@ -108,6 +125,7 @@ class Proposal:
             held_out,
             tuning_seeds,
             budget,
+            tuple(proxy),
         )
 
     def judged(self, run: Run, file: Path) -> Tuning:
@@ -131,6 +149,7 @@ class Proposal:
             ),
             len(run.with_status("failed")),
             file,
+            self.proxy,
         )
 
     def write(self, tuning: Tuning) -> None:
@@ -192,7 +211,9 @@ class _Judge:
             for seed in self.seeds:
                 final = self.run.ran[cell.id, seed]["result"]["final_accuracy"]
                 worst[block, seed] = min(final, worst.get((block, seed), 1.0))
-        return Tried(setting, math.fsum(worst.values()) / len(worst))
+        blocks = len(worst) // len(self.seeds)
+        by_seed = [math.fsum(score for (_, at), score in worst.items() if at == seed) / blocks for seed in self.seeds]
+        return Tried(setting, math.fsum(worst.values()) / len(worst), by_seed=tuple(by_seed))
 
     def _status(self, cell: Cell) -> str:
         record = self.run.records.get((cell.id, self.seeds[0]))

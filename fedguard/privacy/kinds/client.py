@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 
@@ -14,6 +15,7 @@ from fedguard.contracts import (
     Combination,
     Federation,
     Lab,
+    Meeting,
     Noise,
     Participation,
     RoundReport,
@@ -26,7 +28,8 @@ from fedguard.privacy.accounting import check_delta
 from fedguard.privacy.audit.subjects import CentralLevel
 from fedguard.privacy.audit.watching import watched_server
 from fedguard.privacy.central import AdaptiveClip, CentralDP, schedule, sensitivity_over
-from fedguard.privacy.kinds.common import require_one
+from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
+from fedguard.privacy.ledger import finite, honest, shifts, spread, sums_with
 from fedguard.privacy.planned import least_noise
 
 #: An audit on canaries takes at most so many rounds.
@@ -110,26 +113,39 @@ class ClientNoise(Noise):
                 f"the noise is made for the sensitivity of a mean, and {cell.pipeline} is another rule, for which it proves "
                 "nothing. Use mean, or privacy: {kind: record}."
             )
+        yield from no_bound(self, cell)
+        if cell.meeting and self.bands > 1:
+            yield (
+                "the noise of one round is taken back in others, which counts the rounds between two of a client's, and in "
+                "simulated time these follow from speeds. Leave out privacy.noise, or use server."
+            )
         if cell.training.server_optimizer:
             yield "the audit of the noise follows a server with momentum, and server_optimizer moves another way. Leave it out."
 
     def in_words(self, federation: Federation) -> str:
-        found = self.at_server(federation)
+        found, meeting = self.at_server(federation), federation.meeting
         clip = "an adaptive clip" if isinstance(self.clip, AdaptiveClip) else f"clip {self.clip:g}"
         bands = f", correlated over {self.bands} rounds" if self.bands > 1 else ""
+        sampled = f"clients' sampling: {federation.clients.scheme}"
+        planned = ""
+        if meeting:
+            sampled = "no sampling hides anybody: each client's releases are counted as they happen"
+            most = most_releases(federation)
+            if most is not None:
+                value = found.spent_moving(math.sqrt(most), self.delta).value
+                planned = f" At most {most} updates of a client count, so at most epsilon = {value:.4g}."
         return (
             "Privacy, client: a trusted server clips each update and adds noise to their sum: one client is hidden from all "
-            f"who see the models (clients' sampling: {federation.clients.scheme}). Noise: z = {found.noise_multiplier:.4g} "
-            f"and {clip}{bands}."
+            f"who see the models ({sampled}). Noise: z = {found.noise_multiplier:.4g} and {clip}{bands}.{planned}"
         )
 
     def at_server(self, federation: Federation) -> CentralDP:
-        return central(self, federation.clients, federation.training.rounds)
+        return central(self, federation.clients, federation.training.rounds, federation.meeting)
 
     def of_mean(self, federation: Federation, dim: int) -> float:
         """``z_d C / m``, m being the clients of a round; of an adaptive clip C is the first."""
         mechanism = self.at_server(federation)
-        return mechanism.sum_noise * mechanism.start().clip / federation.clients.expected
+        return mechanism.sum_noise * mechanism.start().clip / mechanism.expected
 
     def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
         """What the published models tell of one client."""
@@ -145,11 +161,32 @@ class ClientNoise(Noise):
             "divided_by": private.expected,
             "rounds": len(reports),
         }
+        if federation.meeting is not None:
+            return self._counted(federation, private, reports, facts)
         epsilon = private.spent(federation.clients, len(reports), self.delta) if reports else None
         return Spent(epsilon=epsilon, why=_told_by_colluders(federation), facts=facts)
 
+    def _counted(
+        self, federation: Federation, private: CentralDP, reports: Sequence[RoundReport], facts: Mapping[str, Any]
+    ) -> Spent:
+        """By what each honest client released as it ran, the worst of them counting."""
+        clients, moved = honest(reports, federation.clients.total), shifts(reports)
+        shift = spread(moved, clients)
+        each = {which: private.spent_moving(one, self.delta) for which, one in shift.items() if one}
+        ledger = {
+            "counted": "as it ran",
+            "clients": len(clients),
+            "releases": spread(sums_with(reports), clients),
+            "shift": shift,
+            "epsilon": {which: finite(each[which].value) if which in each else 0.0 for which in shift},
+        }
+        epsilon = each.get("most")
+        return Spent(epsilon=epsilon, why=_told_by_colluders(federation), facts={**facts, "ledger": ledger})
+
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         mechanism, clients = self.at_server(federation), federation.clients
+        if federation.meeting is not None:  # whoever is there counts in full
+            clients = Participation(total=clients.total)
         rounds = min(federation.training.rounds, AUDITED_ROUNDS)
         yield CentralLevel(
             mechanism=mechanism,
@@ -160,17 +197,26 @@ class ClientNoise(Noise):
         )
 
     def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        return watched_server(lab, federation, self.at_server(federation))
+        """None in simulated time, where nobody can watch a round."""
+        return watched_server(lab, federation, self.at_server(federation)) if federation.meeting is None else ()
 
 
 @lru_cache(maxsize=64)
-def central(noise: ClientNoise, clients: Participation, rounds: int) -> CentralDP:
+def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Meeting | None = None) -> CentralDP:
     """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
+
+    In simulated time that is for a client in as many sums as the plan allows, at weight 1, one update in each.
 
     Raises:
         ConfigError: an epsilon that no noise reaches.
     """
     multiplier = noise.noise_multiplier
+    if meeting is not None:
+        if multiplier is None:
+            assert noise.epsilon is not None and meeting.most is not None  # `no_bound`
+            asked = {"epsilon": noise.epsilon, "delta": noise.delta}
+            multiplier = least_noise(**asked, sample_rate=1.0, steps=meeting.most, sampling="none")
+        return CentralDP(noise_multiplier=multiplier, expected=meeting.updates, clip=noise.clip)
     if multiplier is None:
         assert noise.epsilon is not None  # `ClientNoise.check`
         one = least_noise(epsilon=noise.epsilon, delta=noise.delta, **schedule(clients, rounds, noise.bands))
@@ -187,7 +233,7 @@ def _told_by_colluders(federation: Federation) -> str | None:
             "no guarantee: the malicious clients put what they see of the honest updates into their own, which the noise "
             "is not made for. Take honest_updates from threat.knowledge"
         )
-    if federation.clients.scheme in ("poisson", "fixed"):
+    if federation.meeting is None and federation.clients.scheme in ("poisson", "fixed"):
         return (
             "no guarantee: the malicious clients know how many take part, and what they send may tell of it, while the "
             "amplification rests on its secrecy. Let all clients take part, or take turns"

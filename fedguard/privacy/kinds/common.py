@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
+from fedguard.contracts import Federation
 from fedguard.errors import require
 
 
@@ -24,3 +26,20 @@ def require_one(asked: Asked, where: str = "privacy") -> None:
         len(given) == 1,
         f"{where}: expected exactly one of noise_multiplier and epsilon; got {'both' if given else 'neither'}.",
     )
+
+
+def most_releases(federation: Federation) -> int | None:
+    """How many updates of one client a training may release, whatever happens; None where nothing bounds it."""
+    if federation.meeting is not None:
+        return federation.meeting.most
+    return federation.clients.participations(federation.training.rounds)
+
+
+def no_bound(asked: Asked, federation: Federation) -> Iterator[str]:
+    """Why noise cannot be found from an epsilon: nothing says beforehand how often a client sends."""
+    if asked.epsilon is not None and most_releases(federation) is None:
+        yield (
+            "privacy.epsilon: nothing bounds how often a quick client sends here, so no noise is known to be enough before the "
+            "run. Set privacy.noise_multiplier, of which the record says what was spent; or use parameter_server, google or "
+            "server."
+        )

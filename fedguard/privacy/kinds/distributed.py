@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
@@ -33,6 +33,8 @@ from fedguard.privacy.audit.shares import Shares
 from fedguard.privacy.audit.watching import watched_sums
 from fedguard.privacy.calibration import calibrate, minimum
 from fedguard.privacy.distributed import DistributedDP, NoisyRound
+from fedguard.privacy.kinds.common import most_releases, no_bound
+from fedguard.privacy.ledger import PUBLIC_TIMES, honest, spread, sums_with
 from fedguard.secagg.encoding import Encoding
 
 #: An audit on canaries takes at most so many rounds; each takes a thousand times as long as one of noise at the server.
@@ -88,6 +90,7 @@ class DistributedNoise(Noise):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
+        yield from no_bound(self, cell)
         if cell.pipeline.rule.by_samples:
             yield f"the noise is made for clients that count alike, and {cell.pipeline.rule.name} weighs them. Use mean."
 
@@ -106,7 +109,7 @@ class DistributedNoise(Noise):
             f"privacy: of {size.expected} clients in a session {size.colluders} may collude and others drop out, so nobody is "
             "sure to add noise. Lower colluding or dropout.rate, or take fewer groups.",
         )
-        return Share(self, federation.training.rounds, size, dim, scale)
+        return Share(self, _rounds(federation), size, dim, scale)
 
     def of_mean(self, federation: Federation, dim: int) -> float:
         """Each of m clients adds the share with which k honest ones alone would reach z C: ``z C / sqrt(k m)``."""
@@ -131,6 +134,8 @@ class DistributedNoise(Noise):
             "may_withhold": share.size.withholding,
             "most_hostile": max((len(one.malicious & set(row)) for one in reports for row in one.behind), default=0),
         }
+        if federation.meeting is not None:
+            return _counted(share, federation, reports, rounds, facts)
         return Spent(epsilon=share.spent(rounds) if rounds else None, facts=facts)
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
@@ -144,6 +149,9 @@ class DistributedNoise(Noise):
         )
 
     def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        if federation.meeting is not None:  # nobody can watch a round in simulated time
+            return ()
+
         def shares(dim: int, layers: tuple[int, ...]) -> Shares:
             share = self._share(federation, dim)
             return Shares(plan=share.plan, contributors=share.size.honest, scale=share.scale, layers=layers)
@@ -151,7 +159,7 @@ class DistributedNoise(Noise):
         return watched_sums(lab, federation, self.clip, shares)
 
     def _share(self, federation: Federation, dim: int) -> Share:
-        return Share(self, federation.training.rounds, federation.size, dim, _scale(federation.protocol))
+        return Share(self, _rounds(federation), federation.size, dim, _scale(federation.protocol))
 
 
 @dataclass(frozen=True)
@@ -204,6 +212,28 @@ class Share(SumNoise):
     def spent(self, rounds: Sequence[int]) -> Epsilon:
         """What rounds with so many contributors each cost together."""
         return self.plan.spent(rounds, expected=self.size.honest, dim=self.dim, scale=self.scale)
+
+
+def _counted(
+    share: Share,
+    federation: Federation,
+    reports: Sequence[RoundReport],
+    contributors: Sequence[int],
+    facts: dict[str, Any],
+) -> Spent:
+    """In simulated time: by the client that is in most sums, each as if it had the fewest contributors of any."""
+    clients, sums = honest(reports, federation.clients.total), sums_with(reports)
+    most = max((sums[client] for client in clients), default=0)
+    ledger = {"counted": "as it ran", "clients": len(clients), "releases": spread(sums, clients)}
+    epsilon = share.spent([min(contributors)] * most) if contributors and most else None
+    if epsilon is not None:
+        epsilon = replace(epsilon, assumptions=(*epsilon.assumptions, PUBLIC_TIMES))
+    return Spent(epsilon=epsilon, facts={**facts, "ledger": ledger})
+
+
+def _rounds(federation: Federation) -> int:
+    """How many sums with one client in them are planned for, where anything plans for them."""
+    return most_releases(federation) or federation.training.rounds
 
 
 @lru_cache(maxsize=64)

@@ -24,6 +24,7 @@ from fedguard.contracts import (
     Federation,
     Lab,
     LocalPlan,
+    Meeting,
     Noise,
     Participation,
     RoundReport,
@@ -37,7 +38,8 @@ from fedguard.privacy.accounting import Event, parallel
 from fedguard.privacy.audit.subjects import RecordLevel
 from fedguard.privacy.audit.watching import watched_steps
 from fedguard.privacy.gaussian import gaussian_event
-from fedguard.privacy.kinds.common import require_one
+from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
+from fedguard.privacy.ledger import PUBLIC_TIMES, honest, spread, trainings
 from fedguard.privacy.planned import ASSUMPTIONS, least_noise
 
 #: An audit on canaries takes at most about so many steps.
@@ -120,6 +122,7 @@ class RecordNoise(Noise):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
+        yield from no_bound(next((level for level in self.parties if level.epsilon is not None), self), cell)
         if cell.pipeline.rule.by_samples:
             yield (
                 f"{cell.pipeline.rule.name} is told how many examples each client has, which the noise does not hide. Use mean."
@@ -142,7 +145,10 @@ class RecordNoise(Noise):
 
     def in_words(self, federation: Federation) -> str:
         training = federation.training
-        private, steps = dp_sgd(self, training, federation.clients), steps_in_a_round(self, training)
+        private, steps = (
+            dp_sgd(self, training, federation.clients, federation.meeting),
+            steps_in_a_round(self, training),
+        )
         levels = [f"z = {z:.4g} and clip {clip:g}" for clip, z in private.levels]
         return (
             f"Privacy, record: each client trains by DP-SGD, {steps} steps a round on each example with q = "
@@ -150,15 +156,18 @@ class RecordNoise(Noise):
         )
 
     def local_plan(self, federation: Federation) -> LocalPlan:
-        private = dp_sgd(self, federation.training, federation.clients)
+        private = dp_sgd(self, federation.training, federation.clients, federation.meeting)
         return replace(federation.training.plan(), private=private)
 
     def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
         """The worst over parties, and over levels; malicious clients are promised nothing."""
         training, clients = federation.training, federation.clients
-        malicious = frozenset[int]().union(*(one.malicious for one in reports))
-        taken = Counter(client for one in reports for client in one.chosen if client not in malicious)
-        found, private = spent_by_level(self, training, clients, taken), dp_sgd(self, training, clients)
+        promised, meeting = honest(reports, clients.total), federation.meeting
+        asked = Counter(client for one in reports for client in one.chosen)
+        ended = asked if meeting is None else trainings(reports)
+        taken = Counter({client: ended[client] for client in promised if client in ended})
+        found = spent_by_level(self, training, clients, taken, meeting)
+        private = dp_sgd(self, training, clients, meeting)
         levels = [
             {
                 "epsilon": found[number].value if number in found and math.isfinite(found[number].value) else None,
@@ -177,14 +186,17 @@ class RecordNoise(Noise):
             "steps_in_a_round": steps_in_a_round(self, training),
             "rounds": max(taken.values(), default=0),
         }
+        if meeting is not None:
+            counted = {"counted": "as it ran", "clients": len(promised), "releases": spread(taken, promised)}
+            facts["ledger"] = counted
         return Spent(epsilon=parallel(list(found.values()), clients.total) if found else None, facts=facts)
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         """One for each level."""
         training, clients = federation.training, federation.clients
         steps = steps_in_a_round(self, training)
-        rounds = max(1, min(clients.participations(training.rounds), AUDITED_STEPS // steps))
-        for number, level in enumerate(dp_sgd(self, training, clients).levels):
+        rounds = max(1, min(most_releases(federation) or training.rounds, AUDITED_STEPS // steps))
+        for number, level in enumerate(dp_sgd(self, training, clients, federation.meeting).levels):
             event = step_event(self, level[1], steps * rounds)
             yield RecordLevel(
                 name="record-level DP-SGD" + (f", level {number}" if self.levels else ""),
@@ -197,28 +209,31 @@ class RecordNoise(Noise):
             )
 
     def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        """None in simulated time, where nobody can watch a round."""
+        if federation.meeting is not None:
+            return ()
         steps = steps_in_a_round(self, federation.training)
         return watched_steps(lab, federation, self.local_plan(federation), steps, len(self.parties))
 
 
 @lru_cache(maxsize=64)
-def dp_sgd(noise: RecordNoise, training: Training, clients: Participation) -> DPSGD:
+def dp_sgd(noise: RecordNoise, training: Training, clients: Participation, meeting: Meeting | None = None) -> DPSGD:
     """The clip and the noise of each level; where an epsilon is asked for, the least noise that keeps it.
 
     Raises:
         ConfigError: an epsilon that no noise reaches.
     """
-    steps = steps_in_a_round(noise, training) * clients.participations(training.rounds)
+    most = clients.participations(training.rounds) if meeting is None else meeting.most
     found = []
     for level in noise.parties:
         multiplier = level.noise_multiplier
         if multiplier is None:
-            assert level.epsilon is not None  # `RecordNoise.check`
+            assert level.epsilon is not None and most is not None  # `RecordNoise.check` and `no_bound`
             multiplier = least_noise(
                 epsilon=level.epsilon,
                 delta=noise.delta,
                 sample_rate=noise.sample_rate,
-                steps=steps,
+                steps=steps_in_a_round(noise, training) * most,
                 sampling="poisson",
             )
         found.append((level.clip or noise.clip, multiplier))
@@ -230,7 +245,7 @@ def steps_in_a_round(noise: RecordNoise, training: Training) -> int:
     return training.plan().private_steps(noise.sample_rate)
 
 
-def step_event(noise: RecordNoise, multiplier: float, steps: int) -> Event:
+def step_event(noise: RecordNoise, multiplier: float, steps: int, besides: tuple[str, ...] = ()) -> Event:
     """So many steps of DP-SGD."""
     return gaussian_event(
         noise_multiplier=multiplier,
@@ -240,24 +255,31 @@ def step_event(noise: RecordNoise, multiplier: float, steps: int) -> Event:
         unit="record",
         relation="add/remove",
         view="each client's updates",
-        assumptions=(*ASSUMPTIONS, "malicious clients are promised nothing"),
+        assumptions=(*ASSUMPTIONS, "malicious clients are promised nothing", *besides),
     )
 
 
 def spent_by_level(
-    noise: RecordNoise, training: Training, clients: Participation, rounds: Mapping[int, int]
+    noise: RecordNoise,
+    training: Training,
+    clients: Participation,
+    rounds: Mapping[int, int],
+    meeting: Meeting | None = None,
 ) -> dict[int, Epsilon]:
     """By the number of its level, what the client spent that took part most often; levels without clients are left out.
 
     Args:
         rounds: for each honest client, in how many rounds it took part.
     """
-    private, local = dp_sgd(noise, training, clients), steps_in_a_round(noise, training)
+    private, local = dp_sgd(noise, training, clients, meeting), steps_in_a_round(noise, training)
+    besides = (PUBLIC_TIMES,) if meeting is not None else ()
     most: dict[int, int] = {}
     for client, count in rounds.items():
         level = client % len(private.levels)
         most[level] = max(most.get(level, 0), count)
-    events = {level: step_event(noise, private.levels[level][1], local * most[level]) for level in sorted(most)}
+    events = {
+        level: step_event(noise, private.levels[level][1], local * most[level], besides) for level in sorted(most)
+    }
     return {level: spent([event], noise.delta) for level, event in events.items()}
 
 

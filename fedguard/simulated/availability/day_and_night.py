@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from fedguard.contracts import Availability, Presence
+from fedguard.contracts import Availability, Presence, Share
 from fedguard.rng import Rng
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -24,6 +24,7 @@ class DayAndNight(Availability):
     Args:
         night: hours of each day that a device is there.
         spread: hours over which the nights begin: 0 for all at once, 24 for all around the clock.
+        owls: the share of the devices, those with the highest numbers, whose nights begin twelve hours later; None for none.
     """
 
     name = "day_and_night"
@@ -31,6 +32,10 @@ class DayAndNight(Availability):
 
     night: Annotated[float, Interval(ge=0.001, le=24)] = 8.0
     spread: Annotated[float, Interval(ge=0, le=24)] = 6.0
+    owls: Share | None = None
+
+    def spec(self) -> dict[str, Any]:
+        return {key: value for key, value in super().spec().items() if value is not None}
 
     def start(self, devices: int, rng: Rng) -> Presence:
         return _DayAndNight(self, devices, rng)
@@ -39,7 +44,9 @@ class DayAndNight(Availability):
 class _DayAndNight(Presence):
     def __init__(self, law: DayAndNight, devices: int, rng: Rng) -> None:
         self._night = law.night * _HOUR if law.night < 24 else inf
-        self._begins: list[float] = (rng.numpy().random(devices) * law.spread * _HOUR).tolist()
+        begins = rng.numpy().random(devices) * law.spread * _HOUR
+        begins[devices - round((law.owls or 0.0) * devices) :] += _DAY / 2
+        self._begins: list[float] = begins.tolist()
 
     def stretch(self, device: int, after: float) -> tuple[float, float]:
         first = self._begins[device]

@@ -71,9 +71,9 @@ class NoNoise(CentralDP):
 class NoCountNoise(CentralDP):
     factor = 0.0
 
-    def _next_clip(self, lengths, clip, rng):
+    def _next_clip(self, lengths, clip, rng, weights):
         quiet = replace(self.clip, bit_noise=self.factor * self.bit_noise)
-        return CentralDP._next_clip(replace(self, clip=quiet), lengths, clip, rng)
+        return CentralDP._next_clip(replace(self, clip=quiet), lengths, clip, rng, weights)
 
 
 @dataclass(frozen=True, kw_only=True)

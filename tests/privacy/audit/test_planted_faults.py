@@ -170,7 +170,7 @@ def test_faults_of_private_training(change, seen_by):
 def test_batches_of_a_fixed_size(monkeypatch):
     """The sampling of a training itself is replaced; both the training and the audit go by it."""
 
-    def fixed(plan, size, draw):
+    def fixed(plan, size, draw, _=1.0):
         q = plan.private.sample_rate
         return np.stack([draw.permutation(size)[: round(q * size)] for _ in range(plan.private_steps(q))])
 
@@ -183,7 +183,9 @@ def test_the_same_batch_in_each_step(monkeypatch):
     monkeypatch.setattr(
         cohort,
         "schedule",
-        lambda plan, size, draw: np.repeat(right(plan, size, draw)[:1], plan.private_steps(1), axis=0),
+        lambda plan, size, draw, share=1.0: np.repeat(
+            right(plan, size, draw, share)[:1], plan.private_steps(1), axis=0
+        ),
     )
     assert "draws" in failing(audit(planted.private()))
 

@@ -241,9 +241,9 @@ def counts_with(factor):
     def planted(monkeypatch):
         right = CentralDP._next_clip
 
-        def next_clip(self, lengths, clip, rng):
+        def next_clip(self, lengths, clip, rng, weights):
             quiet = replace(self, clip=replace(self.clip, bit_noise=factor * self.bit_noise))
-            return right(quiet, lengths, clip, rng)
+            return right(quiet, lengths, clip, rng, weights)
 
         monkeypatch.setattr(CentralDP, "_next_clip", next_clip)
 

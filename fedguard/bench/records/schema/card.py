@@ -93,7 +93,7 @@ class ThreatCard(TypedDict):
         in_words: who attacks and what they see, in a sentence.
         attack: with its parameters; null if nobody attacks.
         goal: untargeted, backdoor ...; of attacks on the clients' privacy reconstruction, labels, membership or property.
-        acts_on: what the attack tampers with: data, local training, update, claims, participation.
+        acts_on: what the attack tampers with: data, local training, update, claims, check-ins, promises, participation.
         attack_sees, granted: what the attack looks at, and what the threat model grants it.
         observer: who infers, and from what; null if nobody does.
         collusion: whether the malicious clients share what they see.
@@ -110,6 +110,7 @@ class ThreatCard(TypedDict):
         root_data: the server's clean data; null if it has none.
         preparation: what prepares the examples, and what that rests on.
         partition: how the data are dealt.
+        shared: the share of the training examples that is public, with each client; absent without any.
         architecture: of parties that train in simulated time.
         algorithm: the federated algorithm.
         secure_aggregation: its mode.
@@ -147,6 +148,7 @@ class ThreatCard(TypedDict):
     root_data: Root | None
     preparation: NotRequired[dict[str, str]]
     partition: str
+    shared: NotRequired[Share]
     architecture: NotRequired[str]
     algorithm: str
     secure_aggregation: str

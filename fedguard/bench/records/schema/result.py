@@ -239,6 +239,23 @@ class Durability(TypedDict):
     survived: bool
 
 
+class Evaded(TypedDict):
+    """The final model under an attack at test time.
+
+    Attributes:
+        attack: with its parameters.
+        examples: how many test examples were changed.
+        clean: the final model's accuracy on them as they are: of one model, and so another than the final accuracy, which is
+            a mean over the last evaluations.
+        accuracy: the share on which it is right both before and after the change.
+    """
+
+    attack: str
+    examples: Count
+    clean: Share
+    accuracy: Share
+
+
 class Off(TypedDict):
     """How far decoded sums were off, in lengths of the true mean.
 
@@ -321,6 +338,36 @@ class Clips(TypedDict):
     most: Amount
 
 
+class OverClients(TypedDict):
+    """A figure of each honest client.
+
+    Attributes:
+        least, median, most: of them.
+    """
+
+    least: Amount | None
+    median: Amount | None
+    most: Amount | None
+
+
+class Ledger(TypedDict):
+    """What each honest client has released in simulated time; see `fedguard.privacy.ledger`.
+
+    Attributes:
+        counted: ``as it ran``: of the updates that there were, not of those that a plan allows.
+        clients: how many.
+        releases: trainings that have ended, for noise of the clients' own; noisy sums that hold the client, for a server's.
+        shift: by how many clips a client moves all noisy sums together.
+        epsilon: by shift; the largest is the one that is reported.
+    """
+
+    counted: str
+    clients: Count
+    releases: OverClients
+    shift: NotRequired[OverClients]
+    epsilon: NotRequired[OverClients]
+
+
 @with_config(ConfigDict(extra="allow", **STRICT))
 class Privacy(TypedDict):
     """What noise proves, with all that it rests on, and what its kind says besides; see `fedguard.contracts.noise.Spent`.
@@ -344,6 +391,7 @@ class Privacy(TypedDict):
         bit_noise: the deviation of the noise on its counts.
         bands: of a matrix mechanism.
         expected_contributors, contributors: clients in a sum, as planned, and the fewest there were.
+        ledger: what each client has released, in simulated time.
         may_withhold, most_hostile: clients that may leave out their noise, and the most malicious ones in a round.
     """
 
@@ -374,6 +422,7 @@ class Privacy(TypedDict):
     contributors: NotRequired[Count | None]
     may_withhold: NotRequired[Count]
     most_hostile: NotRequired[Count]
+    ledger: NotRequired[Ledger]
 
 
 class Score(TypedDict):
@@ -455,6 +504,7 @@ class Result(TypedDict):
         attack_success_raw, attack_success_clean: of the backdoor, and of a clean model.
         durability: null without a backdoor, or where the attack goes on to the end.
         worst_case: how the attack was chosen from an ensemble.
+        evasion: where the suite asks for an attack at test time.
     """
 
     final_accuracy: Share
@@ -485,3 +535,4 @@ class Result(TypedDict):
     attack_success_clean: Share | None
     durability: Durability | None
     worst_case: NotRequired[WorstCase]
+    evasion: NotRequired[Evaded]

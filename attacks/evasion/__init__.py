@@ -1,0 +1,1 @@
+"""Attacks at test time: inputs changed a little, so that a trained model errs."""

@@ -1,0 +1,121 @@
+"""DeCaf: each device trains the share of its examples that the deadline leaves time for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.contracts import Combination, Participation, PositiveFloat, PositiveInt, Setup, Share
+from fedguard.contracts.returned import broken, returned
+from fedguard.simulated.barriers import Barrier, k_of_n
+from fedguard.simulated.fractions import Deadline, Fractions
+from fedguard.simulated.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeCaf(EventServer):
+    """Each device trains what share of its examples the deadline leaves time for.
+
+    $w <- w + server_lr * R(u_1, ..., u_n)$ with the updates that have come by the deadline D. Device i stops after the share
+    $p_i = min(1, r_i (D - t) / n_i)$ of its work, where t is when it starts, after the time of its messages, and $r_i$ its
+    rate as its last trainings tell it. One of which nothing is known trains the share ``least``. Where p times the predicted
+    availability is below ``least``, the examples move to the device of the trusted set that answers and of which most is
+    expected, which trains on them besides its own; where that is below ``least`` too, the device is dropped from the round
+    (`fedguard.simulated.fractions`).
+
+    What a client claims is $p_i n_i$ examples, by which `weighted_mean` weighs. The trusted set is one party: what moves is
+    read by the device that it moves to, and a malicious one crafts the update of both. So it is one unit of privacy, too.
+
+    Args:
+        deadline: D, simulated seconds from the start of a round.
+        least: the smallest share of its work for which a device is asked; 1 for all or nothing.
+        trusted: devices to a trusted set, device i belonging to set $floor(i / trusted)$; with 1 nothing moves.
+        history: m: a rate is that of the slowest of the last m trainings, and availability follows from the last m rounds.
+    """
+
+    name = "decaf"
+    source = (
+        "DeCaf, in overviews of decentralised training: deadlines, fractions, trusted sets; predictions as told here"
+    )
+
+    deadline: PositiveFloat = 10.0
+    least: Share = 0.1
+    trusted: PositiveInt = 1
+    history: Annotated[int, Ge(1), Le(1000)] = 5
+
+    @property
+    def shows_others(self) -> str:
+        return (
+            f"Trusted sets of {self.trusted} devices are one party each, with all of their examples."
+            if self.trusted > 1
+            else ""
+        )
+
+    def barrier(self, clients: Participation) -> Barrier:
+        return k_of_n(clients.most, self.deadline)
+
+    def updates(self, clients: Participation) -> int:
+        return clients.expected
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        if cell.protocol.masked:
+            yield (
+                "under decaf who trains whose examples is settled anew in each round, and a device may send two updates in it. "
+                "Switch secure_aggregation off, or use google, which has a deadline, too."
+            )
+            return
+        if cell.protocol.private:
+            yield (
+                "under decaf a client's steps follow from its number of examples, which noise would have to hide, and examples "
+                "that move lie with two devices: the trusted set would be the unit. Leave out privacy, or use google."
+            )
+            return
+        yield from super().reasons(cell)
+        if self.trusted > 1 and cell.training.worker_momentum:
+            yield (
+                "the device that trains on a client's examples under decaf has not its momentum. Set trusted: 1, or "
+                "training.worker_momentum: 0."
+            )
+        if cell.network is not None and 2 * cell.network.link.latency >= self.deadline:
+            yield (
+                f"two messages take {2 * cell.network.link.latency:g} simulated seconds, and decaf has "
+                f"{self.deadline:g} of them: no update ever comes in time. Raise deadline above that."
+            )
+
+    def fractions(self, setup: Setup, world: World) -> Fractions:
+        law = Deadline(seconds=self.deadline, least=self.least, trusted=self.trusted, history=self.history)
+        # An input is float32, a label is one number of 8 bytes.
+        example = 4 * math.prod(setup.task.shape) + 8
+        claims = _Claims(setup)
+        freight = [example * size for size in setup.task.sizes]
+        return Fractions(law, world, freight, claims.rate, claims.availability, setup.rng.child("trusted"))
+
+
+class _Claims:
+    """What devices tell of themselves: malicious ones, while they act, what their attack says."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    def rate(self, device: int, rate: float, round: int) -> float:
+        attack = self._setup.attack
+        if attack is None or device not in self._setup.acting(round):
+            return rate
+        said = returned(attack, "claim_rate", attack.claim_rate(rate), (int, float))
+        if not 0 < said < math.inf:
+            raise broken(attack, f"claim_rate: expected a number above 0; got {said}")
+        return float(said)
+
+    def availability(self, device: int, share: float, round: int) -> float:
+        attack = self._setup.attack
+        if attack is None or device not in self._setup.acting(round):
+            return share
+        said = returned(attack, "claim_availability", attack.claim_availability(share), (int, float))
+        if not 0 <= said <= 1:
+            raise broken(attack, f"claim_availability: expected a share in [0, 1]; got {said}")
+        return float(said)

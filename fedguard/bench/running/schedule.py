@@ -1,0 +1,236 @@
+"""Which trials of a suite are to be run, and when each may: what is stored, compared with others, or raced for by ensembles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedguard.bench.records.reading import Damaged
+from fedguard.bench.records.schema import Record
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.running.code import code_of, data_digest
+from fedguard.bench.running.engines import Job
+from fedguard.bench.running.selection import Selection, Trial
+from fedguard.config import Cell, Plan
+from fedguard.errors import NotAllowed
+
+
+def _unsaid(found: Damaged) -> None:
+    """Nobody is told."""
+
+
+@dataclass
+class Schedule:
+    """The trials of one suite beside the records of one run folder. Nothing is written.
+
+    Args:
+        plan: the suite laid out.
+        folder: where records are.
+        retry_failed: run trials again that failed before.
+        fresh: run every trial again, whatever is stored.
+        same_code: run trials again that other code of FedGuard made, whether or not it alters results.
+        broken: told of each record that cannot be read; its trial runs again.
+
+    Attributes:
+        refused: cell id -> why it may not run.
+        races: cell id of an ensemble -> how its attack is chosen.
+        final: final accuracy of each trial that is done; None for one that failed.
+        stale: stored trials that other code or data made, as far as they were looked at.
+    """
+
+    plan: Plan
+    folder: RunFolder
+    retry_failed: bool = False
+    fresh: bool = False
+    same_code: bool = False
+    broken: Callable[[Damaged], None] = _unsaid
+
+    def __post_init__(self) -> None:
+        self._cells = {cell.id: cell for cell in self.plan.cells}
+        self._trials: list[Trial] = [(cell, seed) for cell in self._cells for seed in self.plan.suite.seeds]
+        self._corner_cells = {cell.id: self._corners_of(cell) for cell in self.plan.cells}
+        self.final: dict[Trial, float | None] = {}
+        self._halted: set[Trial] = set()
+        self.refused = {cell.id: " ".join(cell.verdict.reasons) for cell in self.plan.cells if cell.verdict.reasons}
+        self._require_something_to_run()
+        ensembles = [cell for cell in self.plan.cells if cell.ensemble and cell.id not in self.refused]
+        self.races = {cell.id: Selection.of(cell) for cell in ensembles}
+        self._cells |= {member.id: member for race in self.races.values() for member in race.members}
+        self._code = {cell.id: code_of(cell) for cell in self._cells.values()}
+        self.stale: set[Trial] = set()
+
+    def pending(self) -> list[Trial]:
+        """The trials to be run, in an order in which each finds the corners it is compared with done.
+
+        Of the trials on which ensembles choose, those that can be named now.
+        """
+        pending: list[Trial] = []
+        for trial in self._trials:
+            if trial[0] in self.refused:
+                continue
+            record = self._stored(trial)
+            if self._must_run(trial, record):
+                pending.append(trial)
+            else:
+                assert record is not None
+                self.take_in(record)
+        racing = dict.fromkeys(cell for cell, _ in pending)
+        return list(dict.fromkeys([*pending, *(trial for cell in racing for trial in self.wanted(cell))]))
+
+    def trials(self, pending: Sequence[Trial]) -> int:
+        """Number of all trials, as far as it can be told now."""
+        return len({*self._trials, *pending, *self.final})
+
+    def cell(self, trial: Trial) -> Cell:
+        """The cell of a trial."""
+        return self._cells[trial[0]]
+
+    def refuse(self, refused: Mapping[str, str]) -> None:
+        """Take cells out, each with its reason.
+
+        Raises:
+            NotAllowed: nothing is left.
+        """
+        self.refused |= refused
+        self._require_something_to_run()
+        self.races = {cell: Selection.of(race.cell, refused) for cell, race in self.races.items()}
+
+    def refusals(self) -> list[tuple[Trial, str]]:
+        """The trials that may not run, and why."""
+        return [(trial, self.refused[trial[0]]) for trial in self._trials if trial[0] in self.refused]
+
+    def wanted(self, cell: str) -> list[Trial]:
+        """The trials that an ensemble needs now to make its choice; what is stored is taken in on the way."""
+        race = self.races.get(cell)
+        if race is None:
+            return []
+        while wanted := race.wanted(self.final):
+            missing = []
+            for trial in wanted:
+                record = self._stored(trial)
+                if self._must_run(trial, record):
+                    missing.append(trial)
+                else:
+                    assert record is not None
+                    self.final[trial] = _final_of(record)
+            if missing:
+                return missing
+        return []
+
+    def first(self, pending: list[Trial], limit: int | None) -> list[Trial]:
+        """The first trials of the plan, as many as the limit allows, each with those that it is compared with.
+
+        An ensemble is none of them, for its choice takes many.
+        """
+        if limit is None:
+            return pending
+        first, known = list[Trial](), set(self.final)
+        for trial in pending:
+            ready = trial[0] not in self.races and set(self._corners(trial).values()) <= known
+            if ready and len(first) < limit:
+                first.append(trial)
+                known.add(trial)
+        return first
+
+    def decided(self, cell: str) -> bool:
+        """Whether a cell has no ensemble, or its attack is chosen."""
+        return cell not in self.races or not self.races[cell].wanted(self.final)
+
+    def next_ready(self, waiting: list[Trial], open_races: set[str]) -> Trial | None:
+        """The first trial whose corners are done and whose attack is chosen."""
+        return next(
+            (
+                trial
+                for trial in waiting
+                if trial[0] not in open_races and all(corner in self.final for corner in self._corners(trial).values())
+            ),
+            None,
+        )
+
+    def chosen(self, trial: Trial) -> Cell | None:
+        """The cell to be trained: the trial's own, or that of the attack that its ensemble chose; None if all failed."""
+        race = self.races.get(trial[0])
+        return self.cell(trial) if race is None else race.choice(self.final)
+
+    def races_of(self, member: str) -> set[str]:
+        """The ensembles that choose among others on trials of this cell."""
+        return {cell for cell, race in self.races.items() if any(one.id == member for one in race.members)}
+
+    def job(self, trial: Trial, cell: Cell) -> Job:
+        """What a worker is told of a trial, in which ``cell`` is trained."""
+        seed, clean = trial[1], cell.corner(attacked=False, defended=True)
+        return {
+            "cell": cell.canonical,
+            "id": trial[0],
+            "seed": seed,
+            "corners": {name: self.final[corner] for name, corner in self._corners(trial).items()},
+            "clean_model": str(self.folder.model_path(clean.id, seed)),
+            "folder": str(self.folder.path),
+            "model": str(self.folder.model_path(cell.id, seed)) if cell.named is None else None,
+        }
+
+    def take_in(self, record: Record) -> None:
+        """Remember what a trial that is done came to."""
+        trial = (record["cell"], record["seed"])
+        self.final[trial] = _final_of(record)
+        if record["status"] == "ok" and _halts(record["result"]):
+            self._halted.add(trial)
+
+    def _corners(self, trial: Trial) -> dict[str, Trial]:
+        """The other corners of a trial, as far as they are run and say what they are meant to.
+
+        Where silence itself stops the training, since too few clients are left, it is no measure of what their data bring.
+        """
+        if trial[1] not in self.plan.suite.seeds:  # an ensemble's member on a selection seed is compared with nothing
+            return {}
+        corners = self._corner_cells[trial[0]]
+        run = {name: (cell, trial[1]) for name, cell in corners.items() if cell not in self.refused}
+        return {name: one for name, one in run.items() if not (name.startswith("silent") and one in self._halted)}
+
+    def _corners_of(self, cell: Cell) -> dict[str, str]:
+        """The ids of the cells, other than itself, that a cell is compared with."""
+        ids = {name: corner.id for name, corner in cell.compared_with.items()}
+        return {name: corner for name, corner in ids.items() if corner != cell.id and corner in self._cells}
+
+    def _require_something_to_run(self) -> None:
+        if self.refused and all(cell.id in self.refused for cell in self.plan.cells):
+            cell, reason = next(iter(self.refused.items()))
+            raise NotAllowed(f"nothing in this suite may run. {self._cells[cell].label}: {reason}")
+
+    def _stored(self, trial: Trial) -> Record | None:
+        return self.folder.read(*trial, broken=self.broken)
+
+    def _must_run(self, trial: Trial, record: Record | None) -> bool:
+        if self.fresh or record is None or record["status"] == "refused":
+            return True
+        if self._outdated(trial[0], record):
+            self.stale.add(trial)
+            return True
+        if record["status"] == "failed":
+            return self.retry_failed
+        # A corner that was missing when this record was made, and is there or to be run now.
+        return self.retry_failed and any(record["result"]["corners"].get(name) is None for name in self._corners(trial))
+
+    def _outdated(self, cell: str, record: Record) -> bool:
+        """Whether the code or the data that the cell is built of have changed since.
+
+        FedGuard's own changes count under ``same_code`` alone: those that alter results raise `RESULTS_VERSION`.
+        """
+        made, now = record["environment"].get("code", {}), self._code[cell]
+        modules = now if self.same_code else set(now) - {"fedguard"}
+        if any(made.get(module) != now[module] for module in modules):
+            return True
+        data = self._cells[cell].data
+        found = data_digest(data) if data.outside else None
+        return found is not None and found != record["environment"].get("data")
+
+
+def _halts(result: Mapping[str, Any]) -> bool:
+    """Whether more than one round in twenty changed nothing, or so many of its sums were lost."""
+    rounds, sums = result["rounds"], result["secure_aggregation"] or {"aborted_sessions": 0, "sessions": 1}
+    return bool(20 * rounds["abandoned"] > rounds["total"] or 20 * sums["aborted_sessions"] > max(sums["sessions"], 1))
+
+
+def _final_of(record: Record) -> float | None:
+    return record["result"]["final_accuracy"] if record["status"] == "ok" else None

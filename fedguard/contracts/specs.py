@@ -1,0 +1,112 @@
+"""How a suite names an algorithm: a name, a call with parameters, a mapping, a pipeline. Text is parsed and never executed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedguard.errors import ConfigError, brief
+
+Spec = str | Mapping[str, Any]
+
+#: What ``module:function`` stands for, by kind.
+OWN = {"data": "function", "model": "module"}
+
+#: What Python's parser raises on text that is none of its own, on malicious text too.
+_NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+
+
+def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
+    """The name and the given parameters of a spec. A mapping may say ``kind`` instead of ``name``.
+
+    ``openml:NAME`` is data of openml.org, ``module:function`` data or a model of the user's own.
+    """
+    if isinstance(spec, str) and kind in OWN and (of := re.fullmatch(r"\s*([\w.]+):(\S+)\s*", spec)):
+        if kind == "data" and of[1] == "openml":
+            return "openml", {"dataset": of[2]}
+        return OWN[kind], {"target": f"{of[1]}:{of[2]}"}
+    if isinstance(spec, str):
+        spec = _call(_parse(spec, where), spec, where)
+        if isinstance(spec, str):
+            return spec, {}
+    if not isinstance(spec, Mapping):
+        raise ConfigError(
+            at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {brief(spec)}.")
+        )
+    rest = dict(spec)
+    name = rest.pop("name", None) or rest.pop("kind", None)
+    if not isinstance(name, str):
+        raise ConfigError(at(where, f"expected a mapping with the `name` of a {kind}; got {brief(dict(spec))}."))
+    return name, rest
+
+
+def split_pipeline(text: str, where: str) -> list[Spec]:
+    """``"nnm >> trimmed_mean"`` as specs."""
+    stages: list[Spec] = []
+    node = _parse(text, where)
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift):
+        stages.insert(0, _call(node.right, text, where))
+        node = node.left
+    return [_call(node, text, where), *stages]
+
+
+def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Words and booleans that pydantic has read as numbers, each with its key: ``lr: true`` is a mistake, not 1.
+
+    Args:
+        given: what stood in a file: mappings, lists and scalars.
+        made: the model, dataclass or value that was made of it.
+    """
+    if isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from misread(
+                value, made.get(name) if isinstance(made, Mapping) else getattr(made, name, None), (*key, name)
+            )
+    elif isinstance(given, list | tuple) and isinstance(made, list | tuple) and len(given) == len(made):
+        for index, (value, below) in enumerate(zip(given, made, strict=True)):
+            yield from misread(value, below, (*key, index))
+    elif isinstance(given, bool | str) and isinstance(made, int | float) and not isinstance(made, bool):
+        yield key, given
+
+
+def at(where: str, message: str) -> str:
+    """A message with the place that it is about, if that is known."""
+    return f"{where}: {message}" if where else message
+
+
+def _parse(text: str, where: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except _NO_LITERAL:
+        raise _malformed(text, where) from None
+
+
+def _call(node: ast.expr, text: str, where: str) -> Spec:
+    """``alie`` or ``alie(z=1.5)`` as a spec; values are Python literals, and nothing is executed."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
+        raise _malformed(text, where)
+    spec: dict[str, Any] = {"name": node.func.id}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise _malformed(text, where)
+        try:
+            spec[keyword.arg] = ast.literal_eval(keyword.value)
+        except _NO_LITERAL:
+            got = brief(ast.get_source_segment(text.strip(), keyword.value))
+            raise ConfigError(
+                at(
+                    where,
+                    f"{node.func.id}: expected a number, a word in quotes or a list for {keyword.arg}; got {got}.",
+                )
+            ) from None
+    return spec
+
+
+def _malformed(text: str, where: str) -> ConfigError:
+    return ConfigError(
+        at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {brief(text)}.")
+    )
