@@ -42,7 +42,7 @@ def figures(
     setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: Received, due: bool
 ) -> dict[str, Any]:
     """The backdoor as it now is, and in rounds in which it is due, what the new model and the aggregate are worth."""
-    planted = clients.planted()
+    planted = clients.malicious.planted()
     if not due:
         return {"evaluation": None, "kappa": None, "cosine": None, "backdoor": None, "planted": planted}
     with setup.stopwatch.stage("evaluation"):

@@ -20,23 +20,14 @@
     availability.py    Availability: a law by which devices come and go
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
-    architectures.py   Setup, RoundReport, Architecture
+    reports.py         RoundReport, Moment: what happened in a round, and when
+    architectures.py   Setup, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.architectures import (
-    Architecture,
-    MaskedRound,
-    Moment,
-    Observer,
-    RoundReport,
-    Setup,
-    Span,
-    Watched,
-    told_among,
-)
+from fedguard.contracts.architectures import Architecture, Observer, Setup, told_among
 from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
     DataView,
@@ -92,6 +83,7 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
+from fedguard.contracts.reports import MaskedRound, Moment, RoundReport, Span, Watched
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,

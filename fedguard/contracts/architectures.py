@@ -1,12 +1,12 @@
-"""How the parties train together: the set-up of one cell, and what each round reports."""
+"""How the parties train together: the set-up of one cell, and what an architecture makes of it."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,11 +16,12 @@ from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Meeting, Participation
 from fedguard.contracts.protocol import Protocol
+from fedguard.contracts.reports import RoundReport
 from fedguard.contracts.returned import broken, returned
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.stopwatch import Stopwatch
-from fedguard.contracts.tasks import Evaluation, Examples, LocalPlan, Task, Trigger
+from fedguard.contracts.tasks import Examples, LocalPlan, Task
 from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
@@ -40,32 +41,6 @@ class Observer:
 
     def watches(self, round: int) -> bool:
         return self.round is None or self.round == round
-
-
-@dataclass(frozen=True)
-class Watched:
-    """One round, as somebody sees it who sees everything. Of this the core makes what the server sees.
-
-    Attributes:
-        sent: float32 ``[d]``: the model that the clients got.
-        after: float32 ``[d]``: the model after the round.
-        clients: the client behind each row of `updates`.
-        updates: float32 ``[n, d]``: what left the clients.
-        behind: the clients behind each row of `rows`.
-        rows: float32 ``[m, d]``: what the server has: each update, or the means behind its sums.
-        aggregate: float32 ``[d]``: what the round's aggregate came to, with any noise; None where it was abandoned.
-        inputs: by client, float64 ``[d]``: what it put into a session, rounded and noisy, as if it were alone there; none
-            without masks.
-    """
-
-    sent: Tensor
-    after: Tensor
-    clients: tuple[int, ...]
-    updates: Tensor
-    behind: tuple[tuple[int, ...], ...]
-    rows: Tensor
-    aggregate: Tensor | None
-    inputs: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,161 +132,6 @@ class Setup:
 def told_among(n: int, told: int, total: int) -> int:
     """How many of n clients are malicious if ``told`` of ``total`` are, rounded up."""
     return -(-told * n // total)
-
-
-@dataclass(frozen=True)
-class MaskedRound:
-    """What the sessions of secure aggregation in one round came to.
-
-    Attributes:
-        clients: number of clients that took part.
-        sessions: how many were run; one for all clients, or one for each group.
-        aborted: why some of them gave no sum.
-        survivors: number of clients whose update is in a sum.
-        anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None
-            where it has none.
-        contributors: the fewest clients in a sum who surely added their share of any noise: all but those that may collude
-            and the malicious ones.
-        error: length of (decoded mean - true mean of the same clients' updates) over that of the true one; None where
-            there is no sum, or the true mean is zero. Over groups, the root of the sums of squares.
-        clipped: the share of the honest updates' coordinates that the encoding cut.
-        bytes_up, bytes_down: what all clients sent, and what the server sent.
-        left_out: the clients whom the protocol left out of the sums, since it takes them to be malicious.
-    """
-
-    clients: int
-    sessions: int
-    aborted: tuple[str, ...]
-    survivors: int
-    anonymity: int | None
-    contributors: int | None
-    error: float | None
-    clipped: float
-    bytes_up: int
-    bytes_down: int
-    left_out: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One training of one client, from its pull of the model on.
-
-    Attributes:
-        began, ended: simulated seconds.
-        fate: of its update: ``arrived``; ``late`` for an aggregate that did not wait, which ended it; ``lost`` by the
-            network; ``interrupted`` as its device left.
-    """
-
-    client: int
-    began: float
-    ended: float
-    fate: Literal["arrived", "late", "lost", "interrupted"]
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When a round happened in simulated time, and what was spent up to then.
-
-    Attributes:
-        seconds: since the start, at its end.
-        computed: seconds of computing, of all devices together.
-        joules: of all devices, for computing, sending and receiving.
-        bytes_up, bytes_down: sent by devices and to them.
-        staleness: of each update that reached the server in this round, the number of times that the model moved since
-            the one it was trained from.
-        late: the clients whose training the server did not wait for.
-        lost: the clients whose update the network lost.
-        interrupted: the clients that left before their update had arrived.
-        spans: the trainings that ended in this round, in the order in which they did.
-        acting: the malicious clients that acted in this round, whether or not their updates arrived.
-        releases: how often the server aggregated in this round.
-        outvoted: in how many of these more rows were malicious than the rule reckoned with.
-        weighed: for each noisy sum that was released, by client, what its updates in it weigh together.
-    """
-
-    seconds: float
-    computed: float
-    joules: float
-    bytes_up: int
-    bytes_down: int
-    staleness: tuple[int, ...] = ()
-    late: tuple[int, ...] = ()
-    lost: tuple[int, ...] = ()
-    releases: int = 1
-    outvoted: int = 0
-    interrupted: tuple[int, ...] = ()
-    spans: tuple[Span, ...] = ()
-    acting: frozenset[int] = frozenset()
-    weighed: tuple[Mapping[int, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in one round.
-
-    Attributes:
-        round: from 1.
-        model: float32 ``[d]``, after the round.
-        clients: whose updates reached the server, those that it left out included.
-        malicious: those of them that acted for the attack.
-        told: the f that the rule was told for this round: how many rows may be malicious.
-        not_finite: the clients whose update held NaN, infinity, or values too large to be added up; the server dropped these,
-            or they could not be encoded.
-        excluded: the clients whose update got no weight; None for rules without weights.
-        abandoned: why the round changed nothing; None where it did.
-        evaluation: of the new model, in rounds where it was evaluated; so are the figures below.
-        kappa: $|R - mu|^2 / (mean_i |x_i - mu|^2)$ over the honest updates $x_i$ with mean $mu$: what this round's
-            aggregate R shows of the rule's robustness coefficient.
-        cosine: between R and $mu$.
-        malicious_length: mean length of the malicious updates over that of the honest ones.
-        backdoor: the trigger's success rate on the new model; None without a backdoor.
-        planted: the trigger as it was in this round, and its target.
-        notes: what the attack says of itself, see `PoisonAttack.notes`.
-        behind: the clients behind each row that the rule was given: one, or those of a sum.
-        too_large: those of `not_finite` whose update was finite, but held values beyond $2^112$.
-        silent: the clients that dropped out before their update reached anybody.
-        chosen: the clients that were asked to train.
-        clip: the largest length of an update, where the server clips for privacy.
-        masked: what secure aggregation came to; None where it is off.
-        watched: the round whole, for an observer that watches it.
-        moment: when and for what it happened in simulated time; None without a simulated world.
-        effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of
-            the rule tell it; None for an attack without siblings.
-    """
-
-    round: int
-    model: Tensor
-    clients: tuple[int, ...]
-    malicious: frozenset[int] = frozenset()
-    told: int = 0
-    not_finite: tuple[int, ...] = ()
-    excluded: tuple[int, ...] | None = None
-    abandoned: str | None = None
-    evaluation: Evaluation | None = None
-    kappa: float | None = None
-    cosine: float | None = None
-    backdoor: float | None = None
-    planted: tuple[Trigger, int] | None = None
-    notes: Mapping[str, float] = field(default_factory=dict)
-    malicious_length: float | None = None
-    behind: tuple[tuple[int, ...], ...] = ()
-    too_large: tuple[int, ...] = ()
-    silent: tuple[int, ...] = ()
-    chosen: tuple[int, ...] = ()
-    clip: float | None = None
-    masked: MaskedRound | None = None
-    watched: Watched | None = None
-    effect: Mapping[str, float] | None = None
-    moment: Moment | None = None
-
-    @property
-    def received(self) -> int:
-        """Number of updates that reached the server."""
-        return len(self.clients)
-
-    def without_model(self) -> RoundReport:
-        """The same report, with the model let go."""
-        return replace(self, model=self.model[:0].clone())
 
 
 class Architecture(Algorithm):

@@ -15,7 +15,8 @@ from fedguard.contracts.tasks import Examples, LocalPlan, Task
 from fedguard.rng import Rng
 
 if TYPE_CHECKING:
-    from fedguard.contracts.architectures import RoundReport, Setup
+    from fedguard.contracts.architectures import Setup
+    from fedguard.contracts.reports import RoundReport
 
 Reals: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]

@@ -24,12 +24,12 @@ from fedguard.contracts.tasks import LocalPlan
 from fedguard.rng import Rng
 
 if TYPE_CHECKING:
-    from fedguard.contracts.architectures import RoundReport
     from fedguard.contracts.attacks import Ensemble, PoisonAttack
     from fedguard.contracts.inference import InferenceAttack
     from fedguard.contracts.network import Network
     from fedguard.contracts.participation import Meeting, Participation
     from fedguard.contracts.protocol import Protocol, SessionSize
+    from fedguard.contracts.reports import RoundReport
     from fedguard.contracts.rules import Pipeline
     from fedguard.contracts.tasks import Data, Model
     from fedguard.contracts.training import Training

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedguard.mapped import let_go
 
 if TYPE_CHECKING:
-    from fedguard.contracts.architectures import MaskedRound
+    from fedguard.contracts.reports import MaskedRound
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.clients import Clients, Sides
+from fedguard.architectures.clients import Clients
 from fedguard.architectures.measured import excluded
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
 from fedguard.architectures.rule_context import KnownToColluders, clipping
+from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.trainings import Trainings
 from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.wire import leave
@@ -164,7 +165,7 @@ class EventRun:
         clients.begin([one.device for one in arrivals])
         if malicious:
             with setup.stopwatch.stage("attack"):
-                heard = clients.heard(tuple(one.device for one in malicious), number, model)
+                heard = clients.malicious.heard(tuple(one.device for one in malicious), number, model)
                 malicious = [one for one in malicious if one.device in heard]
         rows = torch.empty(len(honest) + len(malicious), len(model))
         devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
@@ -202,7 +203,7 @@ class EventRun:
         known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
         known = partial(KnownToColluders, known_setup, self._model, number, states)
         if sides.honest:
-            self._clients.craft(self._model, number, sides, known, measure=due)
+            self._clients.malicious.craft(self._model, number, sides, known, measure=due)
             return
         all_of_them = tuple(sorted({*acting, *sides.malicious}))
         others = tuple(sorted(self._last.keys() - all_of_them))
@@ -210,7 +211,7 @@ class EventRun:
         rows = torch.empty(cut + len(all_of_them), len(self._model))
         rows[:cut] = torch.stack([self._last[client] for client in others])
         whole = Sides(others, rows[:cut], all_of_them, rows[cut:], others + all_of_them)
-        self._clients.craft(self._model, number, whole, known, measure=due)
+        self._clients.malicious.craft(self._model, number, whole, known, measure=due)
         sides.malicious_rows.copy_(rows[[cut + all_of_them.index(client) for client in sides.malicious]])
 
     def _report(
@@ -232,8 +233,8 @@ class EventRun:
             excluded=excluded(result, received),
             abandoned=None if isinstance(result, Aggregate) else result,
             **found,
-            effect=self._clients.effect if due else None,
-            notes=self._clients.notes(),
+            effect=self._clients.malicious.effect if due else None,
+            notes=self._clients.malicious.notes(),
             masked=received.masked,
             moment=replace(
                 moment(self._world, release.at, release.staleness()),

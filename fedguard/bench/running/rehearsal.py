@@ -19,8 +19,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedguard.architectures.clients import client_context, planted_by
+from fedguard.architectures.clients import client_context
 from fedguard.architectures.local import started
+from fedguard.architectures.malicious import planted_by
 from fedguard.bench.running.inference.curious import Curious
 from fedguard.bench.running.limit import OutOfTime, at_most
 from fedguard.bench.running.trial import set_up

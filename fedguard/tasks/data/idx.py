@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveFloat, Preparation
 from fedguard.errors import ConfigError, oneline
-from fedguard.tasks.data.assembly import Part, assembled, check_classes, found, pixels, regular
+from fedguard.tasks.data.assembly import Part, assembled, check_classes, pixels
+from fedguard.tasks.data.files import found, regular
 
 #: By the third byte of the header.
 KINDS = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

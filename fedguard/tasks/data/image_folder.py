@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline
-from fedguard.tasks.data.assembly import Part, assembled, found, regular, why_not
+from fedguard.tasks.data.assembly import Part, assembled
+from fedguard.tasks.data.files import found, regular, why_not
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 

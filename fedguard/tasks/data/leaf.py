@@ -13,18 +13,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, oneline, require
-from fedguard.tasks.data.assembly import (
-    Classes,
-    Part,
-    assembled,
-    check_classes,
-    found,
-    joined,
-    prepared,
-    regular,
-    shaped,
-    taken_for,
-)
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, joined, prepared, shaped
+from fedguard.tasks.data.files import found, regular, taken_for
 from fedguard.tasks.data.text import check_characters, tokens
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, oneline
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, found, prepared, taken_for
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, prepared
+from fedguard.tasks.data.files import found, taken_for
 
 WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 

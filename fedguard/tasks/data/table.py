@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
-from fedguard.tasks.data.assembly import Part, assembled, found, prepared, why_not
+from fedguard.tasks.data.assembly import Part, assembled, prepared
+from fedguard.tasks.data.files import found, why_not
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, found, joined, why_not
+from fedguard.tasks.data.assembly import Part, assembled, joined
+from fedguard.tasks.data.files import found, why_not
 
 
 @dataclass(frozen=True, kw_only=True)

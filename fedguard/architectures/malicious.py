@@ -1,0 +1,223 @@
+"""The malicious clients of a federation: what they see, poison, train and craft, and what they remember together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from fedguard.architectures.effect import effects
+from fedguard.architectures.sides import Sides
+from fedguard.contracts import (
+    DataView,
+    Examples,
+    KnownRule,
+    LocalPlan,
+    PoisonAttack,
+    PoisonView,
+    RunningAlgorithm,
+    Setup,
+    Sight,
+    State,
+    Task,
+    Trigger,
+)
+from fedguard.contracts.returned import broken, returned, returned_tensor, told
+from fedguard.mapped import round_buffer
+
+#: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
+Predict = Callable[[Tensor, Tensor], Tensor]
+
+#: Makes the malicious clients' copy of the server's rule for the honest and the malicious clients of a round.
+KnownBy = Callable[[tuple[int, ...], tuple[int, ...]], KnownRule]
+
+#: (task, model, round, clients, plan, rows): train these clients from the model, and fill the rows with their updates.
+Train = Callable[[Task, Tensor, int, tuple[int, ...], LocalPlan, Tensor], None]
+
+
+class MaliciousClients:
+    """What the malicious clients do, with their common memory.
+
+    Args:
+        local: what the clients' algorithm keeps.
+        train: trains clients as honest ones are, worker momentum included.
+
+    Attributes:
+        effect: what the attack does to the rule, in evaluated rounds: see `effects`.
+    """
+
+    def __init__(self, setup: Setup, local: RunningAlgorithm, train: Train) -> None:
+        self._setup, self._local, self._train = setup, local, train
+        self._attack_state: State = {}
+        self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
+        self.effect: Mapping[str, float] | None = None
+        self._poisoned = setup.task
+        if setup.attack is not None and not setup.attack.every_round:
+            with setup.stopwatch.stage("attack"):
+                self._poisoned = _poisoned(setup, local, sorted(setup.malicious), 1, None, {}, self._predict)
+
+    def heard(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
+        """Those of the chosen malicious clients whose updates will reach the server."""
+        attack = self._setup.attack
+        assert attack is not None
+        views = (self._view(malicious, client, round, model) for client in malicious)
+        with _untouched(attack, model, *_tensors(self._setup.pool)):
+            return tuple(client for client, view in zip(malicious, views, strict=True) if not attack.silent(view))
+
+    def planted(self) -> tuple[Trigger, int] | None:
+        """The backdoor as the malicious clients now have it: trigger and target class."""
+        return planted_by(self._setup.attack, self._attack_state) if self._setup.attack else None
+
+    def notes(self) -> dict[str, float]:
+        """What the attack says of itself so far."""
+        attack = self._setup.attack
+        said = returned(attack, "notes", attack.notes(self._attack_state), Mapping) if attack else {}
+        for value in said.values():
+            if attack and not math.isfinite(returned(attack, "notes", value, (int, float))):
+                raise broken(attack, f"notes: expected a finite number; got {value}")
+        return dict(said)
+
+    def craft(
+        self, model: Tensor, round: int, sides: Sides, known_rule: KnownBy, *, measure: bool | None = None
+    ) -> None:
+        """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
+
+        Args:
+            measure: whether to see what the attack does to the rule; by default where the model is evaluated.
+        """
+        setup, attack = self._setup, self._setup.attack
+        assert attack is not None
+        first = sides.malicious[0]
+        with _untouched(attack, model, *_tensors(setup.pool)):
+            settled = attack.prepare(self._view(sides.malicious, first, round, model))
+            self._attack_state = returned(attack, "prepare", settled, Mapping)
+        if Sight.OWN_DATA in setup.attack_sees:
+            task = self._poisoned
+            if attack.every_round:
+                task = _poisoned(setup, self._local, sides.malicious, round, model, self._attack_state, self._predict)
+            plan = attack.plan(setup.training.plan(), self._view(sides.malicious, first, round, model))
+            plan = returned(attack, "plan", plan, LocalPlan)
+            self._train(task, model, round, sides.malicious, plan, sides.malicious_rows)
+            self._local.note(sides.malicious, sides.malicious_rows)
+        rule = known_rule(sides.honest, sides.malicious)
+        view = PoisonView(
+            attack.name,
+            setup.attack_sees,
+            round=round,
+            n=len(sides.malicious) + len(sides.honest),
+            dim=len(model),
+            malicious=sides.malicious,
+            layers=setup.task.layers,
+            server_lr=setup.training.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
+            rng=setup.rng.child(
+                "attack", round
+            ).apart(),  # a child would lead to the draws of the honest and the server
+            state=self._attack_state,
+            honest=sides.honest_rows,
+            honest_clients=sides.honest,
+            own=self._own(sides),
+            model=model,
+            rule=rule if Sight.RULE in setup.attack_sees else None,
+        )
+        with _untouched(attack, sides.honest_rows, model):
+            crafted = returned_tensor(attack, "craft", attack.craft(view), (view.f, view.dim))
+            self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
+        if setup.due(round) if measure is None else measure:
+            with setup.stopwatch.stage("measuring"):
+                self.effect = effects(attack, view, sides.honest_rows, crafted, rule)
+        sides.malicious_rows.copy_(crafted)
+
+    def _own(self, sides: Sides) -> Tensor:
+        """float32 ``[f, d]``: the malicious clients' rows; not in one memory with the honest ones, unless these are seen."""
+        if Sight.HONEST_UPDATES in self._setup.attack_sees or Sight.OWN_DATA not in self._setup.attack_sees:
+            return sides.malicious_rows
+        f, d = sides.malicious_rows.shape
+        return round_buffer(f, d, self._setup.memory).copy_(sides.malicious_rows)
+
+    def _view(self, malicious: Sequence[int], client: int, round: int, model: Tensor) -> DataView:
+        return _data_view(self._setup, self._local, malicious, client, round, model, self._attack_state, self._predict)
+
+
+def planted_by(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:
+    """The backdoor that an attack has planted: trigger and target class."""
+    planted = returned(attack, "backdoor", attack.backdoor(state), (tuple, type(None)))
+    if planted is None:
+        return None
+    if len(planted) != 2:
+        raise broken(attack, f"backdoor: expected a trigger and a class; got {told(planted)}")
+    return returned(attack, "backdoor", planted[0], Trigger), returned(attack, "backdoor", planted[1], int)
+
+
+def _poisoned(
+    setup: Setup,
+    local: RunningAlgorithm,
+    malicious: Sequence[int],
+    round: int,
+    model: Tensor | None,
+    state: State,
+    predict: Predict | None,
+) -> Task:
+    """The task as the malicious clients train on it; without a model, as it is before the first round."""
+    attack, replaced = setup.attack, {}
+    assert attack is not None
+    with _untouched(attack, *_tensors(setup.pool)):
+        for client in malicious:
+            examples = setup.task.examples(client)
+            altered = attack.poison(examples, _data_view(setup, local, malicious, client, round, model, state, predict))
+            altered = returned(attack, "poison", altered, Examples)
+            if altered is not examples:
+                replaced[client] = altered
+    return setup.task.with_examples(replaced) if replaced else setup.task
+
+
+def _tensors(pool: tuple[Examples, ...]) -> list[Tensor]:
+    return [tensor for examples in pool for tensor in (examples.x, examples.y)]
+
+
+def _data_view(
+    setup: Setup,
+    local: RunningAlgorithm,
+    malicious: Sequence[int],
+    client: int,
+    round: int,
+    model: Tensor | None,
+    state: State,
+    predict: Predict | None,
+) -> DataView:
+    assert setup.attack is not None
+    path = ("attack", "data", client) if model is None else ("attack", "data", client, round)
+
+    def clean() -> Tensor:
+        assert model is not None
+        out, rng = torch.empty(len(malicious), len(model)), setup.rng.child("round", round)
+        local.train(setup.task, model, malicious, setup.training.plan(), rng, out)
+        return out
+
+    return DataView(
+        setup.attack.name,
+        setup.attack_sees,
+        rng=setup.rng.child(*path).apart(),
+        round=round,
+        position=list(malicious).index(client),
+        malicious=tuple(malicious),
+        classes=setup.task.classes,
+        shape=setup.task.shape,
+        value_range=setup.task.value_range,
+        state=state,
+        pool=setup.pool,
+        clean=None if model is None else clean,
+        model=model,
+        predict=predict,
+    )
+
+
+@contextmanager
+def _untouched(attack: PoisonAttack, *shown: Tensor) -> Iterator[None]:
+    """See to it that an attack leaves alone what it is shown, by torch's own count of changes in place."""
+    before = [tensor._version for tensor in shown]
+    yield
+    if [tensor._version for tensor in shown] != before:
+        raise broken(attack, "it changed what it was shown, in place")

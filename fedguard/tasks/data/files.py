@@ -1,0 +1,62 @@
+"""Files that hold data: whether they are there, and what they are where they are taken for another kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedguard.errors import ConfigError, oneline
+
+
+def found(path: str | Path, what: str) -> Path:
+    """The path, if something is there.
+
+    Raises:
+        ConfigError: nothing is.
+    """
+    try:
+        path = Path(path).expanduser()
+        there = path.is_dir() if what == "folder" else path.is_file()
+    except (OSError, RuntimeError) as error:  # no such user behind ~, a folder that may not be entered
+        raise ConfigError(f"{path}: cannot be opened: {oneline(error)}.") from None
+    if not there:
+        raise ConfigError(f"{path}: no such {what}. Paths are relative to where `fedguard` was started: {Path.cwd()}.")
+    return path
+
+
+#: By its first bytes, what a file is that was taken for another, and what to do.
+_SIGNS = {
+    b"\x1f\x8b": "it is gzipped: unpack it",
+    b"\xef\xbb\xbf": "it begins with a byte order mark: write it without",
+    b"\xff\xfe": "it is UTF-16: write it as UTF-8",
+    b"\xfe\xff": "it is UTF-16: write it as UTF-8",
+    b"PK\x03\x04": "it is a zip archive: unpack it",
+    b"\x80": "it holds Python objects, which are not read: to read them is to run what they say",
+    b"<": "it is a web page or XML",
+    b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file itself",
+}
+
+
+def regular(file: Path) -> Path:
+    """The file, if it is one: nobody waits for a pipe.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not file.is_file():
+        raise ConfigError(f"{file}: expected a file; this is a folder, a pipe, or a link that leads nowhere.")
+    return file
+
+
+def why_not(file: Path, error: Exception) -> str:
+    """Why a file could not be read: what it is, as far as its first bytes tell, or what the error says."""
+    return taken_for(file) or oneline(error)
+
+
+def taken_for(file: Path) -> str:
+    """What a file is by its first bytes, if these are of another kind; ''."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(32)
+    except OSError:
+        return ""
+    return next((said for sign, said in _SIGNS.items() if head.startswith(sign)), "" if head else "it is empty")
