@@ -11,7 +11,7 @@ import dataclasses
 import pytest
 import torch
 
-from fedguard.architectures.clients import Clients
+from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
@@ -57,7 +57,7 @@ class Truth:
 def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) -> Truth:
     """One trial in which a spy of these needs looks around in the last round."""
     found, honest, carried = {}, [], []
-    crafting = Clients.craft
+    crafting = MaliciousClients.craft
 
     def recording(self, model, round, sides, known_rule):
         honest.append(sides.honest_rows.clone())
@@ -69,7 +69,7 @@ def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) ->
         if view.round == 3:
             found.update(view=view, objects=reachable(view))
 
-    monkeypatch.setattr(Clients, "craft", recording)
+    monkeypatch.setattr(MaliciousClients, "craft", recording)
     grants = {"knowledge": list((knowledge or needs).names())}
     cell = Cell.build(
         CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes}),
