@@ -181,7 +181,7 @@ def _lines(points: Points, x: str, y: str, colour: str, title: str) -> alt.Chart
         alt.Chart(points)
         .mark_line()
         .encode(
-            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False)),
+            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False), axis=alt.Axis(tickMinStep=1)),
             y=alt.Y(f"{y}:Q", title=title, scale=alt.Scale(zero=y != "loss")),
             color=alt.Color(f"{colour}:N", sort=None, scale=alt.Scale(range=COLOURS)),
         )
@@ -191,8 +191,10 @@ def _lines(points: Points, x: str, y: str, colour: str, title: str) -> alt.Chart
 
 def _beside_forms(points: Points) -> alt.TopLevelMixin:
     """Points for what was measured, lines for the closed forms; both axes are logarithmic."""
-    log = alt.Scale(type="log", nice=False)
-    base = alt.Chart(points).encode(x=alt.X("workers:Q", scale=log), y=alt.Y("speed-up:Q", scale=log))
+    log, axis = alt.Scale(type="log", nice=False), alt.Axis(values=[1, 2, 4, 8, 16, 32, 64])
+    base = alt.Chart(points).encode(
+        x=alt.X("workers:Q", scale=log, axis=axis), y=alt.Y("speed-up:Q", scale=log, axis=axis)
+    )
     formula = alt.FieldOneOfPredicate(field="times", oneOf=["equal", "exponential"])
     named = alt.Color("times:N", sort=None, scale=alt.Scale(range=COLOURS))
     measured = base.transform_filter(formula).mark_point(size=70, filled=True, opacity=1).encode(color=named)
