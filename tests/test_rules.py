@@ -355,3 +355,14 @@ def test_stays_within_its_published_kappa(defense, seed, reach):
     kappa = installed().pipeline(defense).kappa(n, f)
     moved = (run(defense, updates, f).vector - centre).square().sum()
     assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-5
+
+
+def test_of_one_row_some_rules_make_that_row_and_remember_nothing():
+    """By which a server at which nobody waits does without the rule."""
+    row, said = torch.randn(1, 9, generator=torch.Generator().manual_seed(1)), []
+    for _, cls in installed().classes(["defense"]):
+        if getattr(cls, "keeps_one", False):
+            result = run(cls.name, row, 0)
+            assert torch.equal(result.vector, row[0]) and result.weights.tolist() == [1.0] and result.states == ({},)
+            said.append(cls.name)
+    assert said == ["mean"]

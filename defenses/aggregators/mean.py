@@ -22,6 +22,7 @@ class Mean(WeightRule):
     needs = (Sight.SUM,)
     breakdown = "0: one update decides"
     cost = "one pass"
+    keeps_one = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)

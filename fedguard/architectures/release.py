@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
@@ -20,6 +21,8 @@ def released(setup: Setup, model: Tensor, round: int, received: Received, states
     """The aggregate, or the reason why this round is abandoned."""
     if not received.behind:
         return received.why
+    if len(received.rows) == 1 and setup.pipeline.rule.keeps_one and not setup.pipeline.mixings:
+        return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.rule_sees else None
     single = [client for row in received.behind for client in row] if not received.of_groups else None
     context = rule_context(setup, model, round, received.told).narrowed(

@@ -125,10 +125,10 @@ class PlainReceiver(Receiver):
         # honest update is finite, so each dropped one was among the malicious ones that the server reckons with.
         told = max(0, self.setup.told_among(len(arrived)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
-        claims = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
-        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
+        claims: list[float] = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
         if wire.pushes:
-            samples = samples * torch.tensor([push.share for push in wire.pushes], dtype=torch.float64)
+            claims = [claim * push.share for claim, push in zip(claims, wire.pushes, strict=True)]
+        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
         return Received(wire.updates, behind, samples, told, arrived, wire)
 
 

@@ -119,6 +119,9 @@ class Defense(Algorithm):
 class AggregationRule(Defense):
     """Base of the rules, which end a pipeline."""
 
+    #: Whether it makes of a single row that row, whatever it sees, and remembers nothing.
+    keeps_one: ClassVar[bool] = False
+
     def kappa(self, n: int, f: int) -> float | None:
         """The published upper bound on the robustness coefficient kappa (`fedguard.aggregation`); None if none is known."""
         return None
