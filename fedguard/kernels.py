@@ -51,9 +51,11 @@ def usable_rows(updates: Tensor) -> Tensor:
 
     One pass for the lengths, at the cost of a sum; a second one over the rows only whose length float32 cannot hold.
     """
-    usable = torch.ones(len(updates), dtype=torch.bool)
+    usable: Tensor = torch.tensor(True)
     for block in _stretches(updates):
-        usable &= torch.linalg.vector_norm(updates[:, block], dim=1).isfinite().cpu()
+        usable = usable & torch.linalg.vector_norm(updates[:, block], dim=1).isfinite().cpu()
+    if bool(usable.all()):
+        return usable
     for row in (~usable).nonzero()[:, 0].tolist():
         usable[row] = bool((updates[row].abs() <= LARGEST).all())
         let_go(updates)

@@ -246,7 +246,7 @@ def context(
         arrived=torch.zeros(n, dtype=torch.float64),
         scale=torch.ones(n, dtype=torch.float64),
         federation=(f, n),
-        starts=torch.zeros(n, dim or 1),
+        starts=torch.zeros(dim or 1).expand(n, -1),
         root_loss=lambda model: float((model.double() - (0 if root is None else root)).square().sum()),
     )
 

@@ -14,8 +14,9 @@ def excluded(result: Aggregate | str, received: Received) -> tuple[int, ...] | N
     """The clients that got no weight; None where the rule gives no weights, or the round was abandoned."""
     if isinstance(result, str) or result.weights is None:
         return None
-    none = result.weights.abs() <= 1e-9 * result.weights.abs().max()
-    rows = [row for row, out in zip(received.behind, none.tolist(), strict=True) if out]
+    weights = [abs(weight) for weight in result.weights.tolist()]
+    least = 1e-9 * max(weights)
+    rows = [row for row, weight in zip(received.behind, weights, strict=True) if weight <= least]
     return (*received.excluded, *(client for row in rows for client in row))
 
 

@@ -29,7 +29,7 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
 
 def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:
     """Drop updates with NaN, infinity or values beyond `LARGEST`; say which clients sent them, and whose were finite."""
-    bad = (~usable_rows(wire.updates)).nonzero()[:, 0].tolist()
+    bad = [row for row, usable in enumerate(usable_rows(wire.updates).tolist()) if not usable]
     if not bad:
         return wire, (), ()
     dropped = tuple(sorted(wire.clients[row] for row in bad))
