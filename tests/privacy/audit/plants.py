@@ -285,7 +285,7 @@ def with_level(plan, clip=1.0, noise=1.0):
 def batches_of(change):
     def plant(patch):
         right = cohort.schedule
-        patch.setattr(cohort, "schedule", lambda plan, size, draw: change(right, plan, size, draw))
+        patch.setattr(cohort, "schedule", lambda plan, size, draw, _=1.0: change(right, plan, size, draw))
 
     return plant
 
