@@ -1,4 +1,5 @@
-"""Every test runs with one torch thread, as trials do; and trials run in the test's own process unless it is marked `processes`.
+"""Every test runs with one torch thread, as trials do; and trials run in the test's own process unless it is marked
+`processes` or `forked`.
 
 Files and the tests of each are shuffled, by a seed that pytest prints: none may depend on what ran before it. `--order SEED` repeats an
 order; `--order written` keeps that of the files. Hypothesis looks at few examples; at more with `--hypothesis-profile=deep`.
@@ -10,15 +11,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import gc
 import random
+import subprocess
 import sys
 from functools import cache
 from itertools import groupby
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from fedguard.bench.running.engines import local
 from fedguard.bench.running.engines.local import LocalPool
+from tests.forked import Forked
 from tests.inline import pool
 
 torch.set_num_threads(1)
@@ -112,5 +117,8 @@ _once = cache(cache)
 
 @pytest.fixture(autouse=True)
 def processes(request, inline, monkeypatch):
-    if request.node.get_closest_marker("processes") is not None:
+    forks = request.node.get_closest_marker("forked") is not None
+    if forks or request.node.get_closest_marker("processes") is not None:
         monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", LocalPool)
+    if forks:
+        monkeypatch.setattr(local, "subprocess", SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE))

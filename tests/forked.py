@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 import fedguard.api
 from fedguard import cli
+from fedguard.bench.running import worker
 from fedguard.commands.options import console
 
 #: Below these folders stand modules that each process could import.
@@ -41,10 +44,7 @@ def called(
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
     own |= {"COLUMNS": str(columns), "NO_COLOR": "1", **environment}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        with warnings.catch_warnings(
-            action="ignore", category=DeprecationWarning
-        ):  # of forks beside threads, which do nothing
-            child = os.fork()
+        child = _fork()
         if child == 0:
             _become([program, *arguments], cwd, own, out.fileno(), err.fileno())
         _, status = os.waitpid(child, 0)
@@ -53,13 +53,89 @@ def called(
         return subprocess.CompletedProcess(arguments, os.waitstatus_to_exitcode(status), out.read(), err.read())
 
 
+class Forked:
+    """A process that goes on beside the tests, in the place of `subprocess.Popen`: a command of FedGuard, or one of its workers."""
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        env: Mapping[str, str] = os.environ,
+        start_new_session: bool = False,
+        **_: Any,  # text and pipes, as ever
+    ) -> None:
+        (stdin, into), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
+        arguments = command[1:] if command[0] == "fedguard" else command[command.index("-m") + 1 :]
+        program = "worker" if arguments == [worker.__name__] else "fedguard"
+        self.returncode: int | None = None
+        self.pid = _fork()
+        if self.pid == 0:
+            os.dup2(stdin, 0)
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            _let_go_of_files()
+            sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+            for one in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
+            if start_new_session:
+                os.setsid()
+            _become([program, *arguments], Path.cwd(), dict(env), 1, 2)
+        for one in (stdin, stdout, stderr):
+            os.close(one)
+        self.stdin, self.stdout, self.stderr = (
+            os.fdopen(into, "w", encoding="utf-8"),
+            os.fdopen(out, encoding="utf-8"),
+            os.fdopen(err, encoding="utf-8"),
+        )
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            child, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if child else None
+        return self.returncode
+
+    def wait(self, timeout: float = 600) -> int:
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            assert time.monotonic() < deadline, "it has not ended"
+            time.sleep(0.005)
+        return code
+
+    def last_words(self) -> str:
+        """What it has written to standard error, once it has ended; and let go of its pipes."""
+        with self.stdin, self.stdout, self.stderr:
+            return self.stderr.read()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _let_go_of_files() -> None:
+    """Hold no end of a pipe but one's own. Numbers of files stay taken, since objects of the tests will close them."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for one in Path("/dev/fd").iterdir():
+        if int(one.name) > 2:
+            os.dup2(nothing, int(one.name))
+
+
+def _fork() -> int:
+    with warnings.catch_warnings(
+        action="ignore", category=DeprecationWarning
+    ):  # of forks beside threads, which do nothing
+        return os.fork()
+
+
 def _become(command: list[str], cwd: Path, environment: dict[str, str], out: int, err: int) -> NoReturn:
     """Be the process that a command would start, to its end."""
     code = 1
     try:
         os.dup2(out, 1)
         os.dup2(err, 2)
-        sys.stdout, sys.stderr = open(1, "w", encoding="utf-8"), open(2, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stdout, sys.stderr = (os.fdopen(one, "w", encoding="utf-8", closefd=False) for one in (1, 2))
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(environment)
@@ -103,4 +179,11 @@ def _python() -> int:
     return 0
 
 
-_PROGRAMS: dict[str, Callable[[], int]] = {"fedguard": cli.main, "pytest": pytest.console_main, "python": _python}
+def _worker() -> int:
+    worker.main()
+    return 0
+
+
+_PROGRAMS: dict[str, Callable[[], int]] = {
+    "fedguard": cli.main, "pytest": pytest.console_main, "python": _python, "worker": _worker,
+}  # fmt: skip

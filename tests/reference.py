@@ -9,7 +9,7 @@ Vector = list[float]
 
 
 def distance_squared(a: Vector, b: Vector) -> float:
-    return sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
+    return sum([(p - q) ** 2 for p, q in zip(a, b, strict=True)])  # a list is quicker than a generator
 
 
 def norm(a: Vector) -> float:
@@ -55,10 +55,11 @@ def multi_krum(rows: list[Vector], f: int) -> Vector:
 def geometric_median(
     rows: list[Vector], f: int, nu: float = 1e-6, steps: int = 10_000, start: Vector | None = None
 ) -> Vector:
-    z = start or [0.0] * len(rows[0])
+    z, columns = start or [0.0] * len(rows[0]), [*zip(*rows, strict=True)]
     for _ in range(steps):
         weights = [1 / max(nu, math.sqrt(distance_squared(row, z))) for row in rows]
-        moved = [sum(w * row[k] for w, row in zip(weights, rows, strict=True)) / sum(weights) for k in range(len(z))]
+        total = sum(weights)
+        moved = [sum([w * x for w, x in zip(weights, column, strict=True)]) / total for column in columns]
         if distance_squared(moved, z) < 1e-24:
             return moved
         z = moved

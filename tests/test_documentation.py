@@ -28,7 +28,17 @@ from fedguard.privacy.kinds.record import Level, RecordNoise
 from fedguard.registry import KINDS, installed
 
 pytest.importorskip("mkdocs")
+
+from markdown import markdown
+
+from docs_tools import algorithms, suite
+from docs_tools import commands as commands_page
+from docs_tools.formulae import set_in
+
 ROOT = Path(__file__).parents[1]
+#: Those of mkdocs.yml that the pages of the reference need.
+EXTENSIONS = ["attr_list", "pymdownx.arithmatex", "pymdownx.superfences", "tables", "toc"]
+GENERIC = {"pymdownx.arithmatex": {"generic": True}}
 
 
 class Page(HTMLParser):
@@ -99,10 +109,25 @@ def site(folder):
     return {path.relative_to(folder).as_posix(): Page(path.read_text()) for path in folder.rglob("*.html")}
 
 
+@pytest.fixture(scope="module", params=["by themselves", pytest.param("on the site", marks=pytest.mark.slow)])
+def made(request):
+    """The pages that are made from the code: set by the extensions of the site without the rest of it, and as they stand on it."""
+    if request.param == "on the site":
+        return request.getfixturevalue("site")
+    return {
+        address.replace(".md", ".html"): Page(
+            set_in(markdown(text, extensions=EXTENSIONS, extension_configs=GENERIC), docstrings=True)
+        )
+        for source in (algorithms, suite, commands_page)
+        for address, text in source.pages().items()
+    }
+
+
 def said(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_a_page_loads_nothing_from_elsewhere(folder, site):
     assert len(site) > 25
     for name, page in site.items():
@@ -112,6 +137,7 @@ def test_a_page_loads_nothing_from_elsewhere(folder, site):
         assert not re.search(r"url\([\"']?(https?:)?//|@import", path.read_text()), path
 
 
+@pytest.mark.slow
 def test_what_a_page_loads_and_links_to_is_there(folder, site):
     for name, page in site.items():
         if name == "404.html":  # it stands anywhere, so its links are those of a server's root
@@ -126,18 +152,21 @@ def test_what_a_page_loads_and_links_to_is_there(folder, site):
                 assert anchor in site[path.relative_to(folder.resolve()).as_posix()].ids, f"{name}: {target}"
 
 
+@pytest.mark.slow
 def test_each_anchor_of_a_page_is_there_once(folder):
     for page in folder.rglob("*.html"):
         ids = re.findall(r'\bid="([^"]+)"', page.read_text())
         assert len(ids) == len(set(ids)) > 0, page
 
 
+@pytest.mark.slow
 def test_each_defense_names_the_file_that_it_is_defined_in(folder):
     found = re.findall(r"<code>(defenses/[\w/]+\.py)</code>", (folder / "reference/defenses.html").read_text())
     assert len(found) == len(list(installed().classes(["defense"])))
     assert all((ROOT / one).is_file() for one in found)
 
 
+@pytest.mark.slow
 def test_no_source_of_the_site_is_in_it(folder):
     assert not [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yml", ".yaml")]
 
@@ -151,8 +180,8 @@ PAGE_OF = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_algorithm_has_its_entry_with_source_and_parameters(site, kind):
-    page = site[f"reference/{PAGE_OF[kind]}.html"]
+def test_each_algorithm_has_its_entry_with_source_and_parameters(made, kind):
+    page = made[f"reference/{PAGE_OF[kind]}.html"]
     for _, cls in installed().classes([kind]):
         if installed().origin(kind, cls.name) != "built in":
             continue
@@ -167,8 +196,8 @@ def test_each_algorithm_has_its_entry_with_source_and_parameters(site, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_formula_of_an_algorithm_is_set(site, kind):
-    page, seen = site[f"reference/{PAGE_OF[kind]}.html"], 0
+def test_each_formula_of_an_algorithm_is_set(made, kind):
+    page, seen = made[f"reference/{PAGE_OF[kind]}.html"], 0
     for _, cls in installed().classes([kind]):
         if installed().origin(kind, cls.name) == "built in":
             said = prose(cls.__doc__ or "") + "".join(one.meaning for one in settings(cls))
@@ -177,6 +206,7 @@ def test_each_formula_of_an_algorithm_is_set(site, kind):
     assert seen > {"attack": 100, "defense": 150, "inference": 80, "protocol": 20}.get(kind, -1)
 
 
+@pytest.mark.slow
 def test_formulae_of_documents_are_set_and_no_source_of_one_is_left(site):
     for document in (ROOT / "docs").rglob("*.md"):
         text = re.sub(r"^```.*?^```|`[^`]*`", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
@@ -191,8 +221,8 @@ def keys(page: Page, section: str) -> dict[str, list[str]]:
     return {row[0]: row for row in page.rows[section] if len(row) == 4}
 
 
-def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(site):
-    page, seen = site["reference/suite.html"], 0
+def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(made):
+    page, seen = made["reference/suite.html"], 0
 
     def compare(section, settings):
         nonlocal seen
@@ -224,8 +254,8 @@ def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(site):
         ("protocol-privacy-noise", Bands),
     ],
 )
-def test_mappings_that_may_stand_at_a_key_are_there_too(site, section, kind):
-    listed = keys(site["reference/suite.html"], section)
+def test_mappings_that_may_stand_at_a_key_are_there_too(made, section, kind):
+    listed = keys(made["reference/suite.html"], section)
     for field in dataclasses.fields(kind):
         assert listed[field.name][3]
         if field.default is not dataclasses.MISSING:
@@ -243,8 +273,8 @@ def commands(group=None, name="fedguard"):
             yield f"{name} {word}", command
 
 
-def test_each_command_is_there_with_its_options(site):
-    page, known = site["reference/commands.html"], dict(commands())
+def test_each_command_is_there_with_its_options(made):
+    page, known = made["reference/commands.html"], dict(commands())
     assert {"fedguard run", "fedguard show", "fedguard secagg attack"} <= set(known)
     for name, command in known.items():
         section = name.replace(" ", "-")
@@ -259,6 +289,7 @@ def test_each_command_is_there_with_its_options(site):
                 assert float(row[2]) == parameter.default, (name, parameter.name)
 
 
+@pytest.mark.slow
 def test_the_front_door_is_documented(site):
     import fedguard
 

@@ -44,7 +44,7 @@ SUITE = {
         "protocol": [
             {"secure_aggregation": "off"},
             {"secure_aggregation": "full"},
-            {"privacy": {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1e-5, "sample_rate": 0.1}},
+            {"privacy": {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1e-5, "sample_rate": 1.0}},
         ],
         "attack": ["none", "sign_flip", "ipm", "robbing_the_fed", "fed_mia"],
         "defense": ["mean", "median"],

@@ -117,7 +117,7 @@ class Meddles(PoisonAttack):
 """
 
 
-@pytest.mark.processes
+@pytest.mark.forked
 def test_what_a_trial_changes_for_others_is_said_and_they_get_a_fresh_process(suite, tmp_path):
     attacks = "[none, meddles, 'meddles(what=\"environment\")', 'meddles(what=\"nothing\")']"
     path, ear = suite(MEDDLES, f"{{attack: {attacks}, defense: [mean]}}"), Ear()

@@ -23,7 +23,7 @@ from fedguard.bench.running.schedule import Schedule
 from fedguard.errors import ConfigError, NotAllowed, StoreError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import estimate
-from tests.forked import called, fedguard
+from tests.forked import Forked, called, fedguard
 from tests.inline import pool
 
 SUITE = {
@@ -197,7 +197,7 @@ def test_without_a_stored_clean_model_it_is_trained_again(tmp_path, damage):
     assert reproducible(again.records[trial]) == before
 
 
-@pytest.mark.processes
+@pytest.mark.forked
 def test_same_numbers_whatever_else_is_in_the_suite_and_however_many_processes(finished, tmp_path):
     run, _ = finished
     one = fg.run(
@@ -288,7 +288,7 @@ def trouble(tmp_path, monkeypatch):
     ("what", "reason", "seeds"),
     [
         ("raise", "attack 'trouble' of {file}: ValueError: no such luck", 2),
-        pytest.param("kill", "the worker process was lost: killed by SIGKILL", 1, marks=pytest.mark.processes),
+        pytest.param("kill", "the worker process was lost: killed by SIGKILL", 1, marks=pytest.mark.forked),
     ],
 )
 def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkeypatch, what, reason, seeds):
@@ -316,17 +316,17 @@ def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkey
             assert record["result"]["corners"]["attack_mean"] is not None
 
 
-@pytest.mark.processes
+@pytest.mark.forked
 def test_what_algorithms_print_does_not_disturb_the_workers(trouble, tmp_path):
     assert {row["status"] for row in fg.run(trouble("print"), store=tmp_path, jobs=1).rows()} == {"ok"}
 
 
-def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
+@pytest.mark.forked
+def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path, monkeypatch):
     """Ctrl-C in the middle of a suite: exit 130, nothing half written, no process left, and the rest comes on resume."""
     suite = trouble("sleep")
-    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--jobs", "2", "--store", str(tmp_path / "a")]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it: nohup does
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
+    command = ["fedguard", "run", str(suite), "--jobs", "2", "--store", str(tmp_path / "a")]
+    process = Forked(command)
     cells = tmp_path / "a" / "trouble" / "cells"
     deadline = time.monotonic() + 60
     while (
@@ -334,9 +334,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
     ):  # the four clean ones, the four of silent colluders, and one more
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
+    code, error = process.wait(timeout=30), process.last_words()
+    assert code == 130, error
     stored = len(list(cells.glob("*/seed-*.json")))
-    assert process.returncode == 130
     assert f"interrupted: {stored} of 12 trials are stored. Run the same command to go on." in error
     assert 9 <= stored < 12
     assert not list(cells.rglob("*.tmp"))
@@ -347,8 +347,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path):
     )  # rows are positions, not all trials
 
     trouble("fine")
-    done = fedguard(*command[3:], cwd=tmp_path)
+    done = fedguard(*command[1:], cwd=tmp_path)
     assert f"{12 - stored} to run on 2 workers, {stored} stored already" in done.stdout
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
     whole = fg.run(suite, store=tmp_path / "b", jobs=1)
     assert records(fg.open_run("trouble", tmp_path / "a")) == records(whole)
 
