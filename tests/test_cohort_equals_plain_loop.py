@@ -146,13 +146,22 @@ def _goes(training: Training) -> bool:
 REFUSED = {("softmax", "fedper"), ("module", "fedper")}
 
 
-MODELS = pytest.mark.parametrize("model", installed().names("model"))
-EACH = pytest.mark.parametrize("algorithm", ALGORITHMS)
+#: Models that are quickly tried in one form alone, another one under each algorithm, and slowly in all.
+DEAR = ("fedavg_cnn", "resnet20")
 
 
-@MODELS
-@EACH
-def test_each_update_equals_the_plain_loop(model, algorithm):
+def _forms():
+    """(model, algorithm, the form in which it is tried, or None for all)."""
+    for model, (number, algorithm) in itertools.product(installed().names("model"), enumerate(ALGORITHMS)):
+        if model in DEAR:
+            yield pytest.param(model, algorithm, number, id=f"{algorithm}-{model}-quickly")
+        yield pytest.param(
+            model, algorithm, None, id=f"{algorithm}-{model}", marks=[pytest.mark.slow] if model in DEAR else []
+        )
+
+
+@pytest.mark.parametrize(("model", "algorithm", "form"), list(_forms()))
+def test_each_update_equals_the_plain_loop(model, algorithm, form):
     task = network_of(model)
     if (model, algorithm) in REFUSED:
         with pytest.raises(ConfigError, match="fedper: expected"):
@@ -160,6 +169,8 @@ def test_each_update_equals_the_plain_loop(model, algorithm):
         return
     tried = trainings(algorithm)
     assert tried, algorithm
+    if form is not None:
+        tried = [tried[form % len(tried)]]
     for training in tried:
         setup = papers.set_up(task, training, participation=Participation(total=len(SIZES), per_round=3))
         before = len(task.compared)

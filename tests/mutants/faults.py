@@ -245,8 +245,8 @@ FAULTS = (
     _row(
         "claims of whole trainings for shares of them",
         "fedguard/contracts/masking.py",
-        "[push.share for push in wire.pushes]",
-        "[1.0 for push in wire.pushes]",
+        "[claim * push.share for claim, push in",
+        "[claim for claim, push in",
         *SHARES,
     ),
     _row(
