@@ -182,7 +182,7 @@ def _rules() -> list[Goal]:
 
 
 def _asynchronous() -> list[Goal]:
-    each = "Each update is an aggregate, with views, checks and a report: a millisecond, and the training of one takes less."
+    each = "Each update is an aggregate, with checks and a report, and the shortest of these trainings take less than that."
     return [
         Goal(
             what=f"{architecture.partition('(')[0]}, {model}, {steps} steps",
