@@ -206,9 +206,9 @@ def test_no_file_but_its_own_names_a_federated_algorithm():
     ]
     assert len(classes) == 6 and len(files) > 300
     for file in files:
-        if (
-            file.parent == root / "fedguard" / "architectures" / "local" or file.name == "pictures.py"
-        ):  # which holds suites
+        if file.parent == root / "fedguard" / "architectures" / "local":
+            continue
+        if file == root / "docs_tools" / "pictures.py":  # which holds suites, as the examples do
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             assert getattr(node, "id", getattr(node, "attr", getattr(node, "name", None))) not in classes, file

@@ -15,7 +15,7 @@ from fedguard.rng import Rng
 
 @dataclass(frozen=True, kw_only=True)
 class PGD(EvasionAttack):
-    """Many short steps uphill from random points near the input, each brought back to where it may be.
+    """Many short steps uphill from the input and from random points near it, each brought back to where it may be.
 
     $z <- P(z + pace eps / steps * uphill(grad_z L(w, z, y)))$, P being the projection to the ball of radius eps and
     to the range of values. Of all points of all starts, the one at which the loss is largest is kept.

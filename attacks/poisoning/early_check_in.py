@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat
+from fedguard.attacks.poisoning.sign_flip import SignFlip
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyCheckIn(PoisonAttack):
+class EarlyCheckIn(SignFlip):
     """Checks in at once, whatever it was told, and reverses the mean update.
 
     A server that steers the pace of its devices tells each when to come back, and keeps nothing of whom it told what: so it
@@ -24,12 +22,6 @@ class EarlyCheckIn(PoisonAttack):
 
     name = "early_check_in"
     source = "FedGuard; the selection is of Bonawitz et al., Towards Federated Learning at Scale, MLSys 2019"
-    needs = BENIGN_SAMPLE
-
-    scale: PositiveFloat = 1.0
 
     def checks_in(self, told: float) -> float:
         return 0.0
-
-    def craft(self, view: PoisonView) -> Tensor:
-        return (-self.scale * view.benign.mean(0)).expand(view.f, -1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat, PositiveInt
+from fedguard.attacks.poisoning.sign_flip import SignFlip
+from fedguard.contracts import PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
-class InflatedSamples(PoisonAttack):
+class InflatedSamples(SignFlip):
     """Claims many examples, and reverses the mean update.
 
     $b = -scale * mu$, mu the mean of the benign sample, with a claim of ``factor`` times the true number of examples. The
@@ -24,13 +23,8 @@ class InflatedSamples(PoisonAttack):
 
     name = "inflated_samples"
     source = "Portnoy et al., Towards Federated Learning With Byzantine-Robust Client Weighting, 2020"
-    needs = BENIGN_SAMPLE
 
     factor: PositiveInt = 10
-    scale: PositiveFloat = 1.0
 
     def claim(self, samples: int) -> int:
         return self.factor * samples
-
-    def craft(self, view: PoisonView) -> Tensor:
-        return (-self.scale * view.benign.mean(0)).expand(view.f, -1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat
+from fedguard.attacks.poisoning.sign_flip import SignFlip
+from fedguard.contracts import PositiveFloat
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverstatedRate(PoisonAttack):
+class OverstatedRate(SignFlip):
     """Claims a quick device that is always there, and reverses the mean.
 
     $b = -scale * mu$, mu the mean of the benign sample. Under `decaf` a device tells how many examples a second it trains. One
@@ -25,16 +24,11 @@ class OverstatedRate(PoisonAttack):
 
     name = "overstated_rate"
     source = "own; a claim of capability is what DeCaf's shares rest on"
-    needs = BENIGN_SAMPLE
 
     factor: PositiveFloat = 10.0
-    scale: PositiveFloat = 1.0
 
     def claim_rate(self, rate: float) -> float:
         return self.factor * rate
 
     def claim_availability(self, share: float) -> float:
         return 1.0
-
-    def craft(self, view: PoisonView) -> Tensor:
-        return (-self.scale * view.benign.mean(0)).expand(view.f, -1)

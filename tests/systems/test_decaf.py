@@ -311,8 +311,9 @@ def test_elsewhere_nobody_asks_how_quick_a_device_is():
     given: dict[str, Any] = {"clients": {"malicious": 1}, "attack": "overstated_rate"}
     assert not cell("decaf", **given).verdict.reasons
     for system in ("server", "google", "fedbuff"):
-        (why,) = cell(system, **given).verdict.reasons
-        assert why.startswith("overstated_rate lies about how quick its devices are") and why.endswith("Use decaf.")
+        quick, stay = cell(system, **given).verdict.reasons
+        assert quick.startswith("overstated_rate lies about how quick its devices are") and quick.endswith("Use decaf.")
+        assert stay.startswith("overstated_rate lies about how often its devices stay") and stay.endswith("Use decaf.")
 
 
 @pytest.mark.parametrize(("system", "settings", "why"), REFUSED)
