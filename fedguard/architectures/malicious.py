@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,12 +82,20 @@ class MaliciousClients:
         return dict(said)
 
     def craft(
-        self, model: Tensor, round: int, sides: Sides, known_rule: KnownBy, *, measure: bool | None = None
+        self,
+        model: Tensor,
+        round: int,
+        sides: Sides,
+        known_rule: KnownBy,
+        *,
+        measure: bool | None = None,
+        links: Mapping[str, Any] | None = None,
     ) -> None:
         """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
 
         Args:
             measure: whether to see what the attack does to the rule; by default where the model is evaluated.
+            links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
@@ -121,6 +130,7 @@ class MaliciousClients:
             own=self._own(sides),
             model=model,
             rule=rule if Sight.RULE in setup.attack_sees else None,
+            **(links or {}),
         )
         with _untouched(attack, sides.honest_rows, model):
             crafted = returned_tensor(attack, "craft", attack.craft(view), (view.f, view.dim))

@@ -16,6 +16,7 @@ from fedguard.config.protocol import check, effective, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
 from fedguard.contracts import (
+    PUBLIC,
     Architecture,
     Availability,
     Combination,
@@ -214,7 +215,7 @@ class Cell:
     def threat_left(self) -> ThreatModel:
         """The threat without what architecture and protocol hide from the malicious clients."""
         shown = exposed(self.architecture.exposes, self.mode).clients
-        return dataclasses.replace(self.threat, grants=self.threat.grants & shown)
+        return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -253,6 +254,7 @@ class Cell:
             network=self.network,
             meeting=self.meeting,
             evasion=self.evasion,
+            told=self.told,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (

@@ -35,7 +35,8 @@ class RuleContext(View):
     ``f`` is the number of malicious updates that the rule is *told* to expect; ``state`` is what the rule itself returned
     from `Defense.remember` in the round before, empty at first; ``rng`` is its own stream for this round. ``layers`` are
     the sizes of the network's parameter tensors, which add up to d; ``shape`` is that of one input; the server adds
-    ``server_lr`` times the aggregate to the model.
+    ``server_lr`` times the aggregate to the model. At a node without a server ``mixing`` (float64 ``[n]``) is the weight of
+    each row in the graph; it is None behind a mixing, whose rows are nobody's, and at servers.
     """
 
     f: int
@@ -45,6 +46,7 @@ class RuleContext(View):
     layers: tuple[int, ...]
     shape: tuple[int, ...]
     server_lr: float
+    mixing: Tensor | None = None
     clients = seen[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
     samples = seen[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")
     noise = seen[Tensor](
@@ -63,6 +65,7 @@ class RuleContext(View):
     scale = seen[Tensor](Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age")
     federation = seen[tuple[int, int]](Sight.TIMES, "(f, n): of n clients in all f are reckoned to be malicious")
     starts = seen[Tensor](Sight.TIMES | Sight.MODEL, "float32 [n, d]: the model that each update was trained from")
+    own = seen[Tensor](Sight.GRAPH, "float32 [d]: of the rows the node's own, where there is no server")
 
 
 class Defense(Algorithm):

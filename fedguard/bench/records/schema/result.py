@@ -125,6 +125,47 @@ class SimulatedTime(TypedDict):
     timeline: NotRequired[Timeline]
 
 
+class NodesCurve(TypedDict):
+    """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
+
+    Attributes:
+        worst, best, mean_model: accuracies.
+        consensus: null where it is not finite.
+    """
+
+    worst: list[Share]
+    best: list[Share]
+    mean_model: list[Share]
+    consensus: list[Amount | None]
+
+
+class Nodes(TypedDict):
+    """The honest nodes of a training without a server; see `fedguard.metrics.nodes.by_node`.
+
+    Attributes:
+        honest: their numbers.
+        accuracy: of each of them.
+        worst, best, tenth, spread: over them.
+        mean_model: of the mean of their models, which nobody has.
+        consensus: how far the models are apart; null where that is not finite.
+        messages: vectors sent in all.
+        abandoned: aggregates at which the rule could not run.
+        curve: over the training.
+    """
+
+    honest: list[Count]
+    accuracy: list[Share]
+    worst: Share
+    best: Share
+    tenth: Share
+    spread: Amount
+    mean_model: Share
+    consensus: Amount | None
+    messages: Count
+    abandoned: Count
+    curve: NodesCurve
+
+
 class Aggregate(TypedDict):
     """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length.
 
@@ -491,6 +532,7 @@ class Result(TypedDict):
         rounds: what happened in them.
         aggregate: how near the aggregates came to the honest mean.
         time: where there is simulated time.
+        nodes: where there is no server.
         filter: null for a rule that gives every update weight.
         attack_notes: numbers that the attack noted.
         attack_effect: null for an attack without siblings.
@@ -516,6 +558,7 @@ class Result(TypedDict):
     rounds: Rounds
     aggregate: Aggregate
     time: NotRequired[SimulatedTime]
+    nodes: NotRequired[Nodes]
     filter: Filter | None
     attack_notes: dict[str, float]
     attack_effect: NotRequired[Effect | None]
