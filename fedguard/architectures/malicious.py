@@ -90,12 +90,14 @@ class MaliciousClients:
         *,
         measure: bool | None = None,
         links: Mapping[str, Any] | None = None,
+        trackers: bool = False,
     ) -> None:
         """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
 
         Args:
             measure: whether to see what the attack does to the rule; by default where the model is evaluated.
             links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
+            trackers: whether they stand for trackers of the mean update.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
@@ -133,7 +135,8 @@ class MaliciousClients:
             **(links or {}),
         )
         with _untouched(attack, sides.honest_rows, model):
-            crafted = returned_tensor(attack, "craft", attack.craft(view), (view.f, view.dim))
+            made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
+            crafted = returned_tensor(attack, method, made(view), (view.f, view.dim))
             self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):

@@ -1,4 +1,4 @@
-"""What a server can do with clean data of its own."""
+"""What a server can do with clean data of its own, and a node with its own examples."""
 
 from __future__ import annotations
 
@@ -17,5 +17,10 @@ def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
 
 def root_loss(setup: Setup, model: Tensor) -> float:
     """The mean cross-entropy of ``model`` (float32 ``[d]``) on the server's data, in nats."""
-    examples = setup.task.examples(ROOT)
+    return loss_on(setup, ROOT, model)
+
+
+def loss_on(setup: Setup, client: int, model: Tensor) -> float:
+    """The mean cross-entropy of ``model`` (float32 ``[d]``) on a client's own examples, in nats."""
+    examples = setup.task.examples(client)
     return float(cross_entropy(setup.task.logits(model, examples.x), examples.y))

@@ -61,7 +61,7 @@ def clipping(setup: Setup, clip: float | None) -> Setup:
 
 
 @dataclass(frozen=True)
-class Place:
+class Seat:
     """What the copy of the rule of a node without a server has besides: which of the rows is the node's own, and their weights.
 
     Attributes:
@@ -72,9 +72,9 @@ class Place:
     own: int
     mixing: Tensor | None
 
-    def seen(self, rows: Tensor, whole: bool) -> dict[str, Tensor | None]:
-        """The values of `RuleContext` at a node; in a round of fewer rows all weigh equally."""
-        return {"own": rows[min(self.own, len(rows) - 1)], "mixing": self.mixing if whole else None}
+    def seen(self, whole: bool) -> dict[str, Any]:
+        """The values of `RuleContext` at a node; in a round of other rows all weigh equally."""
+        return {"own": self.own if whole else 0, "mixing": self.mixing if whole else None}
 
 
 class KnownToColluders(KnownPipeline):
@@ -96,7 +96,7 @@ class KnownToColluders(KnownPipeline):
         states: tuple[State, ...],
         honest: tuple[int, ...],
         malicious: tuple[int, ...],
-        place: Place | None = None,
+        seat: Seat | None = None,
     ) -> None:
         sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
         if Sight.HONEST_UPDATES not in setup.attack_sees:
@@ -126,7 +126,7 @@ class KnownToColluders(KnownPipeline):
 
         def context(n: int, rows: Tensor) -> RuleContext:
             root, whole = rows[: benign or len(rows)].mean(0), len(order) == n
-            of_graph = {} if place is None else place.seen(rows, whole)
+            of_graph = {} if seat is None else seat.seen(whole)
 
             def root_loss(moved: Tensor) -> float:
                 return -float((moved - model) @ root)

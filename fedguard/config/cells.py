@@ -52,6 +52,7 @@ LIES = {
     "checks_in": ("when its devices check in", "google with selection and check_ins"),
     "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
     "claim_rate": ("how quick its devices are", "decaf"),
+    "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),
 }
 

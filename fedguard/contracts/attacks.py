@@ -177,6 +177,10 @@ class PoisonAttack(Algorithm):
         """float32 ``[f, d]``: what the malicious clients send."""
         return view.own
 
+    def track(self, view: PoisonView) -> Tensor:
+        """float32 ``[f, d]``: what they send in place of trackers of the mean update, where nodes exchange these, too."""
+        return self.craft(view)
+
     def claim(self, samples: int) -> int:
         """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""
         return samples

@@ -52,7 +52,10 @@ class RuleContext(View):
     noise = seen[Tensor](
         Sight.EACH_UPDATE, "float64 [n]: z C, the noise that each client's privacy level adds to a step"
     )
-    root = seen[Tensor](Sight.ROOT_DATA, "float32 [d]: the update computed on the server's clean data")
+    root = seen[Tensor](
+        Sight.ROOT_DATA,
+        "float32 [d]: the update computed on the server's clean data; at a node without a server its own",
+    )
     root_loss = seen[Callable[[Tensor], float]](Sight.ROOT_DATA, "the loss of a model [d] on the server's clean data")
     model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
     predict = seen[Callable[[Tensor, Tensor], Tensor]](
@@ -65,7 +68,7 @@ class RuleContext(View):
     scale = seen[Tensor](Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age")
     federation = seen[tuple[int, int]](Sight.TIMES, "(f, n): of n clients in all f are reckoned to be malicious")
     starts = seen[Tensor](Sight.TIMES | Sight.MODEL, "float32 [n, d]: the model that each update was trained from")
-    own = seen[Tensor](Sight.GRAPH, "float32 [d]: of the rows the node's own, where there is no server")
+    own = seen[int](Sight.GRAPH, "which row is the node's own, where there is no server")
 
 
 class Defense(Algorithm):

@@ -44,7 +44,7 @@ class Quadratics:
         self.taken += 1
         return torch.from_numpy(np.stack(rows))
 
-    def mixed(self, values, about, channel="model", matrix=None):
+    def mixed(self, values, about, *, matrix=None, trackers_at=None):
         matrix = self.matrix if matrix is None else matrix
         self.exchanges += 1
         return torch.from_numpy(matrix) @ values

@@ -46,7 +46,7 @@ def test_over_a_complete_graph_a_lie_to_each_is_the_lie_to_the_server():
 
 
 def test_combine_first_is_another_way():
-    assert off(models({"name": "d_psgd", "graph": "complete", "order": "combine_first"}), models()) > 0.01
+    assert off(models({"name": "d_psgd", "graph": "complete", "order": "combine_first"}), models()) > 0.001
 
 
 def nodes(system: Any, **changes: Any) -> tuple[Nodes, Any]:
@@ -87,7 +87,9 @@ class Tagged(PoisonAttack):
     seen: ClassVar[list[Any]] = []
 
     def craft(self, view):
-        Tagged.seen.append((view.receiver, view.honest_clients, view.mixing, view.model.clone(), view.honest.clone(), view.malicious))
+        Tagged.seen.append(
+            (view.receiver, view.honest_clients, view.mixing, view.model.clone(), view.honest.clone(), view.malicious)
+        )
         return torch.full((view.f, view.dim), 1000.0 + view.receiver)
 
 
@@ -206,12 +208,12 @@ def test_liars_remember_each_neighbour_and_each_channel_by_itself():
     for times in range(3):
         made = found.mixed(zeros, zeros)
         assert made[1].mean() == pytest.approx(times / 3, abs=1e-5) == float(made[3].mean())
-    assert float(found.mixed(zeros, zeros, channel="tracker")[1].abs().max()) == 0
+    assert float(found.mixed(zeros, zeros, trackers_at=zeros)[1].abs().max()) == 0
 
 
 def test_nodes_wait_for_their_neighbours_alone():
     """A slow node at one end of a directed ring holds up the next one after one round, and the one after that after two."""
-    slow = {"compute": {"seconds": 1e-9, "slow": {"share": 1 / 6, "factor": 1e12}}, "link": {"latency": 1}}
+    slow = {"compute": {"seconds": 1e-6, "slow": {"share": 1 / 6, "factor": 1e9}}, "link": {"latency": 1}}
     found, setup = nodes({"name": "d_psgd", "graph": "directed_ring"}, network=slow)
     x = found.start
     late: list[int] = []
@@ -257,8 +259,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("d_psgd", {"training": {"algorithm": "scaffold", "local_steps": 2}}, "settles something at the server"),
     ("d_psgd", {"protocol": {"dropout": {"rate": 0.1}}}, "would be waited for for ever"),
     ("d_psgd", {"network": {"link": {"loss": 0.1}}}, "would be waited for for ever"),
-    ("d_psgd", {"attack": "gradient_matching"}, "is mounted by a server"),
-    ("d_psgd", {"defense": "fltrust", "server": {"root_data": 20}}, "no server that could hold clean data"),
+    ("d_psgd", {"attack": "dlg"}, "is mounted by a server"),
     ("d_psgd", {"defense": "kardam"}, "no update has an age"),
     ("d2", {}, "smallest eigenvalue is above -1/3"),
     ({"name": "d_psgd", "graph": "torus"}, {"clients": {"total": 7}}, "a torus has rows and columns"),
@@ -282,5 +283,5 @@ def test_what_is_refused(system, settings, why):
 
 
 def test_a_rule_that_needs_a_node_is_refused_at_a_server():
-    (why,) = cell("server", attack=None or "none", defense="clipped_gossip").verdict.reasons
-    assert "an update of its own" in why
+    (why,) = cell("server", defense="clipped_gossip").verdict.reasons
+    assert "which has no update" in why

@@ -137,4 +137,6 @@ def test_malicious_clients_at_a_cut_part_a_ring():
 
 
 def test_drawn_places_differ_by_seed():
-    assert not np.array_equal(hostile_at("ring", "drawn", {1}, 0)[0].at(0), hostile_at("ring", "drawn", {1}, 1)[0].at(0))
+    assert not np.array_equal(
+        hostile_at("ring", "drawn", {1}, 0)[0].at(0), hostile_at("ring", "drawn", {1}, 1)[0].at(0)
+    )

@@ -19,6 +19,9 @@ class DecentralisedSGD(Gossip):
     $x <- W(x + u(x))$, adapt first; the paper's form, combine first, is $x <- W x + u(x)$, in which each node moves by its own
     update last: then even a complete graph is not the synchronous server. u is what local training moves a model by, $-eta g$
     for one step. On unlike data nodes stay apart, the farther the sparser the graph.
+
+    Args:
+        order: whether a node moves before it mixes, or after it.
     """
 
     name = "d_psgd"

@@ -26,8 +26,10 @@ class DeTAG(Gossip):
 
     Args:
         phase: R.
+        order: whether a node moves before it mixes, or after it.
     """
 
+    believes = frozenset({"track"})
     name = "detag"
     source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
 
@@ -48,9 +50,9 @@ class DeTAG(Gossip):
             before, u = u, mean_update(nodes, x, phase)
             change = u - before
             if adapt_first:
-                y = accelerated(nodes, y + change, phase, about=origin, channel="tracker")
+                y = accelerated(nodes, y + change, phase, about=origin, trackers_at=x)
             else:
-                y = accelerated(nodes, y, phase, about=origin, channel="tracker") + change
+                y = accelerated(nodes, y, phase, about=origin, trackers_at=x) + change
 
 
 def mean_update(nodes: Nodes, models: Tensor, times: int) -> Tensor:
@@ -61,15 +63,17 @@ def mean_update(nodes: Nodes, models: Tensor, times: int) -> Tensor:
     return total / times
 
 
-def accelerated(nodes: Nodes, values: Tensor, times: int, *, about: Tensor, channel: str = "model") -> Tensor:
+def accelerated(
+    nodes: Nodes, values: Tensor, times: int, *, about: Tensor, trackers_at: Tensor | None = None
+) -> Tensor:
     """$A_R$ of the values, float32 ``[n, d]``.
 
     Args:
-        about: float32 ``[n, d]``: what each node measures from in each of the exchanges.
+        about, trackers_at: as in `Nodes.mixed`, in each of the exchanges.
     """
     root = sqrt(max(0.0, 1 - nodes.topology.second**2))
     c = (1 - root) / (1 + root)
     before = values
     for _ in range(times):
-        values, before = (1 + c) * nodes.mixed(values, about, channel) - c * before, values
+        values, before = (1 + c) * nodes.mixed(values, about, trackers_at=trackers_at) - c * before, values
     return values

@@ -20,8 +20,12 @@ class GradientTracking(Gossip):
     $x_{t+1} = W(x_t + y_t)$, $y_{t+1} = W(y_t + u_{t+1} - u_t)$ with $y_0 = u_0$, adapt first; combine first it is
     $W x_t + y_t$ and $W y_t + u_{t+1} - u_t$. The mean of all trackers is that of all updates at any time. Two vectors
     to each neighbour in a round; the tracker is measured from 0, as updates are.
+
+    Args:
+        order: whether a node moves before it mixes, or after it.
     """
 
+    believes = frozenset({"track"})
     name = "dsgt"
     source = "Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, Mathematical Programming 2021"
 
@@ -37,6 +41,6 @@ class GradientTracking(Gossip):
             before, u = u, nodes.updates(x)
             change = u - before
             if adapt_first:
-                y = nodes.mixed(y + change, about=origin, channel="tracker")
+                y = nodes.mixed(y + change, about=origin, trackers_at=x)
             else:
-                y = nodes.mixed(y, about=origin, channel="tracker") + change
+                y = nodes.mixed(y, about=origin, trackers_at=x) + change

@@ -16,6 +16,7 @@ from fedguard.contracts import (
     Exposure,
     NonNegativeInt,
     Participation,
+    PoisonAttack,
     RoundReport,
     Setup,
     Share,
@@ -31,13 +32,14 @@ class Gossip(Architecture):
     """Each node has a model of its own, hears its neighbours in a graph, and aggregates for itself.
 
     The rule of the cell runs at each node, on its own value and those that it hears, measured from the node's model; the mean
-    weighs them by the graph's matrix W. A node waits for its neighbours and for nobody else. Malicious nodes tell each
-    honest neighbour something else, made for that neighbour. Figures are means over honest nodes.
+    weighs them by the graph's matrix W. A node's clean data are its own examples, and its root update is its own. A node
+    waits for its neighbours and for nobody else. Malicious nodes tell each honest neighbour something else, made for that
+    neighbour. Figures are means over honest nodes.
 
     Args:
         graph: who hears whom. In both directions, with the weights of Metropolis and Hastings: ``ring``, ``torus``, ``star``,
-            ``complete``, ``erdos_renyi``. In one direction, with equal weights: ``directed_ring``, ``exponential`` (the nodes 1,
-            2, 4, ... places before), ``one_peer_exponential`` (one of these after the other). Or ``none``.
+            ``complete``, ``erdos_renyi``. In one direction, with equal weights: ``directed_ring``, ``exponential`` (the nodes
+            1, 2, 4, ... places before), ``one_peer_exponential`` (one of these after the other). Or ``none``.
         p: of ``erdos_renyi``: the chance of each link. The graph is drawn once, whatever the seed of the trial.
         graph_seed: another one.
         weight: k of $W_k = k W + (1 - k) I$.
@@ -48,11 +50,12 @@ class Gossip(Architecture):
 
     in_time = True
     exposes = Exposure(
-        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL | Sight.GRAPH,
+        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL | Sight.GRAPH | Sight.ROOT_DATA,
         clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE | Sight.GRAPH,
     )
     #: Whether it needs weights whose rows and columns add up to 1.
     both_ways: ClassVar[bool] = True
+
     graph: GraphName = "ring"
     p: Share = 0.3
     graph_seed: NonNegativeInt = 0
@@ -124,12 +127,21 @@ class Gossip(Architecture):
         elif training.server_step != 1 or training.server_momentum or training.server_optimizer is not None:
             yield (
                 f"{name} has no server that could take a step. Leave out training.server_lr, server_momentum and "
-                "server_optimizer, of which worker_momentum is each node's own; instead of fedsgd use fedavg with local_steps: 1."
+                "server_optimizer (worker_momentum is each node's own); instead of fedsgd use fedavg with local_steps: 1."
             )
         if cell.inference is not None:
             yield f"{cell.inference.name} is mounted by a server, and {name} has none. Use server."
-        if Sight.ROOT_DATA in cell.rule_sees:
-            yield f"there is no server that could hold clean data under {name}. Use a rule that needs none."
+        if Sight.ROOT_DATA in cell.rule_sees and cell.protocol.private:
+            yield (
+                "a rule that tries models on a node's own examples would look at them again where noise hides them. Leave out "
+                "privacy, or use a rule that does not."
+            )
+        by_link = isinstance(cell.adversary, PoisonAttack) and all(Sight.GRAPH in way for way in cell.adversary.needs)
+        if self.broadcast and cell.adversary is not None and by_link:
+            yield (
+                f"{cell.adversary.name} tells each neighbour something else, and where broadcast is set all hear the same. "
+                "Leave out broadcast."
+            )
 
     def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
         """Why the algorithm does not work on such a graph."""

@@ -14,9 +14,9 @@ from fedguard.simulated.topology import GraphName
 
 @dataclass(frozen=True, kw_only=True)
 class Lone(Gossip):
-    """Each node trains on its own examples and hears nobody: $x <- x + u(x)$.
+    """Each node trains on its own examples and hears nobody.
 
-    The reference for whoever exchanges anything: a node that ends below it would have done better without the others.
+    $x <- x + u(x)$. The reference for whoever exchanges anything: a node that ends below it would have done better without the others.
     """
 
     name = "lone"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -16,7 +16,8 @@ from torch import Tensor
 from fedguard.aggregation import aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.malicious import MaliciousClients
-from fedguard.architectures.rule_context import KnownToColluders, Place, noise_of, rule_context
+from fedguard.architectures.root import loss_on
+from fedguard.architectures.rule_context import KnownToColluders, Seat, noise_of, rule_context
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import moment, world
 from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, State, Wire
@@ -52,8 +53,8 @@ class Nodes:
         self._world = world(setup, self.start[0])
         self._clocks = [0.0] * self._n
         self._round, self._trainings, self._exchanges = 0, 0, 0
-        self._working: dict[tuple[int, str], MaliciousClients] = {}
-        self._states: dict[tuple[int, str], tuple[State, ...]] = {}
+        self._working: dict[tuple[int, bool], MaliciousClients] = {}
+        self._states: dict[tuple[int, bool], tuple[State, ...]] = {}
         self._acting: frozenset[int] = frozenset()
         self._messages, self._outvoted, self._abandoned = 0, 0, 0
         self._not_finite: set[int] = set()
@@ -83,7 +84,9 @@ class Nodes:
         self._arrived.extend(range(self._n))
         return rows
 
-    def mixed(self, values: Tensor, about: Tensor, channel: str = "model", matrix: Matrix | None = None) -> Tensor:
+    def mixed(
+        self, values: Tensor, about: Tensor, *, matrix: Matrix | None = None, trackers_at: Tensor | None = None
+    ) -> Tensor:
         """What each node makes of its own value and those that it hears, by the rule of the cell.
 
         $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix.
@@ -91,17 +94,20 @@ class Nodes:
         Args:
             values: float32 ``[n, d]``: what each node sends to its neighbours.
             about: float32 ``[n, d]``: a, what each node measures from, which it has already.
-            channel: what is sent; lies and rules remember each channel by itself.
             matrix: float64 ``[n, n]``, instead of that of the graph.
+            trackers_at: float32 ``[n, d]``: the nodes' models, where trackers of the mean update are sent and no models. Lies
+                and rules remember these by themselves.
         """
         matrix = self.matrix if matrix is None else matrix
         self._exchanges += 1
         self._send(matrix)
-        said = self._said_to_all(values, about, channel) if self._broadcast and self._acting else {}
+        trackers, at = trackers_at is not None, about if trackers_at is None else trackers_at
+        said = self._said_to_all(values, about, at, trackers) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
             for node in range(self._n):
-                mixed[node] += self._made(node, matrix[node], values, about[node], channel, said)
+                place = _Place(node, matrix[node], about[node], at[node], trackers)
+                mixed[node] += self._made(place, values, said)
         return mixed
 
     def _send(self, matrix: Matrix) -> None:
@@ -114,71 +120,74 @@ class Nodes:
                 self._clocks[node] = max(self._clocks[node], began[source] + seconds)
         self._messages += int(heard.sum())
 
-    def _made(
-        self, node: int, weights: Matrix, values: Tensor, about: Tensor, channel: str, said: Mapping[int, Tensor]
-    ) -> Tensor:
+    def _made(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of what one node has and hears."""
+        node, weights = place.node, place.weights
+        assert weights is not None
         heard = {int(other) for other in np.flatnonzero(weights)} | {node}
         lying = () if node in self._acting else tuple(sorted(heard & self._acting))
         honest = tuple(sorted(heard - set(lying)))
         if lying and self._broadcast:
             lying = tuple(one for one in lying if one in said)
         elif lying:
-            lying = self._colluders(node, channel).heard(lying, self._round, about)
+            lying = self._colluders(place).heard(lying, self._round, place.model)
         rows = values.new_empty(len(honest) + len(lying), values.shape[1])
         sides = Sides.drawn(self._setup.rng.child("order", self._exchanges, node), rows, honest, lying)
-        torch.sub(values[list(honest)], about, out=sides.honest_rows)
+        torch.sub(values[list(honest)], place.about, out=sides.honest_rows)
         if lying and self._broadcast:
-            sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - about)
+            sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
-            self._craft(node, channel, about, sides, weights)
-        return self._aggregated(node, weights, about, Wire(rows, sides.order, frozenset(lying)), channel)
+            self._craft(place, sides)
+        return self._aggregated(place, Wire(rows, sides.order, frozenset(lying)))
 
-    def _said_to_all(self, values: Tensor, about: Tensor, channel: str) -> dict[int, Tensor]:
+    def _said_to_all(self, values: Tensor, about: Tensor, at: Tensor, trackers: bool) -> dict[int, Tensor]:
         """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
-        centre = about[list(self.honest)].mean(0)
-        heard = self._colluders(EVERYBODY, channel).heard(tuple(sorted(self._acting)), self._round, centre)
+        honest = list(self.honest)
+        place = _Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers)
+        heard = self._colluders(place).heard(tuple(sorted(self._acting)), self._round, place.model)
         if not heard:
             return {}
-        rows = values.new_empty(len(self.honest) + len(heard), values.shape[1])
+        rows = values.new_empty(len(honest) + len(heard), values.shape[1])
         sides = Sides.drawn(self._setup.rng.child("order", self._exchanges), rows, self.honest, heard)
-        torch.sub(values[list(self.honest)], centre, out=sides.honest_rows)
-        self._craft(EVERYBODY, channel, centre, sides, None)
-        return {one: centre + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
+        torch.sub(values[honest], place.about, out=sides.honest_rows)
+        self._craft(place, sides)
+        return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
 
-    def _craft(self, node: int, channel: str, about: Tensor, sides: Sides, weights: Matrix | None) -> None:
-        """Fill the malicious rows with what is made for one honest node; ``weights`` are None for what all hear."""
+    def _craft(self, place: _Place, sides: Sides) -> None:
+        """Fill the malicious rows with what is made for one honest node, or for all."""
         links: dict[str, Any] = {}
-        place = None
-        if weights is not None:
-            mixing = _mixing(weights, node, (*sides.honest, *sides.malicious))
-            links = {"receiver": node, "mixing": mixing}
-            place = Place(sides.honest.index(node), None if self._setup.pipeline.mixings else mixing)
-        states = self._states.get((node, channel), ())
-        known = partial(KnownToColluders, self._setup, about, self._round, states, place=place)
+        seat = None
+        if place.weights is not None:
+            mixing = place.mixing((*sides.honest, *sides.malicious))
+            links = {"receiver": place.node, "mixing": mixing}
+            seat = Seat(sides.honest.index(place.node), None if self._setup.pipeline.mixings else mixing)
+        states = self._states.get(place.key, ())
+        known = partial(KnownToColluders, self._setup, place.model, self._round, states, seat=seat)
         with self._setup.stopwatch.stage("attack"):
-            self._colluders(node, channel).craft(about, self._round, sides, known, measure=False, links=links)
+            self._colluders(place).craft(
+                place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
+            )
 
-    def _colluders(self, node: int, channel: str) -> MaliciousClients:
+    def _colluders(self, place: _Place) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
-        if (node, channel) not in self._working:
-            self._working[node, channel] = self.clients.colluders()
-        return self._working[node, channel]
+        if place.key not in self._working:
+            self._working[place.key] = self.clients.colluders()
+        return self._working[place.key]
 
-    def _aggregated(self, node: int, weights: Matrix, about: Tensor, wire: Wire, channel: str) -> Tensor:
+    def _aggregated(self, place: _Place, wire: Wire) -> Tensor:
         """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
-        setup = self._setup
+        setup, node = self._setup, place.node
         told = setup.told_among(len(wire.clients))
         usable = zip(wire.clients, usable_rows(wire.updates).tolist(), strict=True)
         bad = [client for client, good in usable if not good]
         self._not_finite.update(bad)
         if node in bad:
-            return torch.zeros_like(about)
+            return torch.zeros_like(place.about)
         wire, told = wire.without(bad), max(0, told - len(bad))
-        own = wire.updates[wire.clients.index(node)]
+        own = wire.clients.index(node)
         if node not in self._acting:
             self._outvoted += len(wire.malicious & set(wire.clients)) > told
-        context = rule_context(setup, about, self._round, told).narrowed(
+        context = rule_context(setup, place.model, self._round, told).narrowed(
             "node",
             setup.rule_sees,
             rng=setup.rng.child("rule", self._exchanges, "node", node),
@@ -186,14 +195,16 @@ class Nodes:
             samples=torch.tensor([setup.claims[client] for client in wire.clients], dtype=torch.float64),
             noise=noise_of(setup, wire.clients),
             own=own,
-            mixing=None if setup.pipeline.mixings else _mixing(weights, node, wire.clients),
+            mixing=None if setup.pipeline.mixings else place.mixing(wire.clients),
+            root=wire.updates[own],
+            root_loss=partial(loss_on, setup, node),
         )
         try:
-            found = aggregate(setup.pipeline, wire.updates, context, self._states.get((node, channel), ()))
+            found = aggregate(setup.pipeline, wire.updates, context, self._states.get(place.key, ()))
         except PreconditionError:
             self._abandoned += node not in self._acting
-            return own.clone()
-        self._states[node, channel] = found.states
+            return wire.updates[own].clone()
+        self._states[place.key] = found.states
         return found.vector
 
     def moment(self) -> Moment:
@@ -239,12 +250,35 @@ class Nodes:
         )
 
 
-def _mixing(weights: Matrix, node: int, clients: Sequence[int]) -> Tensor:
-    """float64 ``[n]``: the weight of each of these rows; what is missing to 1 is the node's own."""
-    found = torch.tensor([weights[client] for client in clients], dtype=torch.float64)
-    own = list(clients).index(node)
-    found[own] = 1 - (found.sum() - found[own])
-    return found
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where something is heard: at one node, or by all (`EVERYBODY`).
+
+    Attributes:
+        weights: float64 ``[n]``: what the node gives to each value; None where all hear.
+        about: float32 ``[d]``: what it measures from.
+        model: float32 ``[d]``: its own.
+        trackers: whether trackers are heard, and no models.
+    """
+
+    node: int
+    weights: Matrix | None
+    about: Tensor
+    model: Tensor
+    trackers: bool
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Under what lies and rules remember it."""
+        return self.node, self.trackers
+
+    def mixing(self, clients: Sequence[int]) -> Tensor:
+        """float64 ``[n]``: the weight of each of these rows; what is missing to 1 is the node's own."""
+        assert self.weights is not None
+        found = torch.tensor([self.weights[client] for client in clients], dtype=torch.float64)
+        own = list(clients).index(self.node)
+        found[own] = 1 - (found.sum() - found[own])
+        return found
 
 
 def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
