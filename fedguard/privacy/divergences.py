@@ -3,7 +3,7 @@
     D(a) = log(A) / (a - 1),      A = E_{x ~ N(0, s^2)} [(1 - q + q exp((2 x - 1) / (2 s^2)))^a]
 
 For whole orders A is a sum by the binomial theorem; for broken ones it is two series, of the integrals below and above the x
-where both parts of the mixture are alike. They are added up in the order in which opacus does it, so that an epsilon is the same
+where both parts of the mixture are alike. They are added up in the order in which opacus does it, so that epsilons are the same
 to the last bit; but their terms are computed many at a time.
 
 Source: Mironov, Talwar and Zhang 2019, "Rényi differential privacy of the sampled Gaussian mechanism", section 3.3.
