@@ -53,7 +53,12 @@ def _divergence(q: float, s: float, order: float) -> float:
 def _whole(q: float, s: float, order: int) -> float:
     """log of ``sum_i (a over i) q^i (1 - q)^(a - i) exp((i^2 - i) / (2 s^2))``."""
     i = np.arange(order + 1)
-    terms = _coefficients(order, 0, order + 1)[0] + i * math.log(q) + (order - i) * math.log(1 - q) + (i * i - i) / (2 * s**2)
+    terms = (
+        _coefficients(order, 0, order + 1)[0]
+        + i * math.log(q)
+        + (order - i) * math.log(1 - q)
+        + (i * i - i) / (2 * s**2)
+    )
     total = -math.inf
     for term in terms.tolist():
         total = _log_sum(total, term)
