@@ -245,6 +245,8 @@ def _assumptions(record: Record) -> None:
     st.markdown("**Threat card**")
     narrow = {"fact": st.column_config.Column(width=280)}
     st.dataframe(words.card(card), hide_index=True, width="stretch", height="content", column_config=narrow)
+    st.markdown("**What kind of federation**")
+    st.dataframe(words.kind(record), hide_index=True, width="stretch", height="content")
     with st.expander("Configuration"):
         st.code(yaml.safe_dump(record["config"], sort_keys=False), language="yaml")
 

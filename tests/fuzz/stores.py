@@ -305,6 +305,7 @@ def _dashboard(store: Path, run: str) -> None:
             _refusing(partial(disclosure.picture, one.arrays))
     for (cell, _), record in opened.records.items():
         words.card(record["threat_card"]), words.sights(record["threat_card"]), words.needs(record["threat_card"])
+        words.kind(record)
         words.costs([record])
         ran = [one for (other, _), one in opened.records.items() if other == cell and one["status"] == "ok"]
         if ran:
