@@ -184,6 +184,19 @@ def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:
     ]
 
 
+def parties(records: Sequence[Ran]) -> list[dict[str, Any]]:
+    """How each party does on its own task, a line for each, where they have different ones."""
+    found = [record["result"]["parties"] for record in records if "parties" in record["result"]]
+    told: dict[tuple[int, ...], list[float]] = {}
+    for one in found:
+        for own, accuracy in zip(one["classes"], one["accuracy"], strict=True):
+            told.setdefault(tuple(own), []).extend([] if accuracy is None else [accuracy])
+    return [
+        {"classes": ", ".join(map(str, own)), "accuracy in %": _interval(values) if values else "not known"}
+        for own, values in told.items()
+    ]
+
+
 def costs(records: Sequence[Record]) -> list[dict[str, str]]:
     """What each trial took, and what made it: a line for each fact, a column for each seed."""
     sides = {f"seed {record['seed']}": _cost(record) for record in records}

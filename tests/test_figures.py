@@ -31,6 +31,7 @@ OLD = Path(__file__).parent / "first_edition"
 PARTS = {
     "filter": {"precision": 0.5, "recall": 0.5, "honest_excluded": 0.5, "most_excluded": None},
     "durability": {"rounds": 1, "survived": False},
+    "parties": {"classes": [[0, 1], [2, 3]], "accuracy": [0.5, None], "worst": 0.5},
     "evasion": {"attack": "pgd(eps=0.1)", "examples": 360, "clean": 0.9, "accuracy": 0.5},
     "time": {
         "seconds": 1.0, "computed": 1.0, "joules": 1.0, "bytes_up": 1, "bytes_down": 1, "updates_a_second": 1.0, "releases": 1,

@@ -193,6 +193,10 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
         st.subheader("By class")
         _spread(shown)
         st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
+        parties = words.parties(shown)
+        if parties:
+            st.caption("Parties with different tasks: each on the test examples of its classes.")
+            st.dataframe(parties, hide_index=True, width="stretch")
         minority = words.minority(shown)
         if minority:
             st.caption("Honest clients that hold a class which fewer than a quarter of all clients hold.")

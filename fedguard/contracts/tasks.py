@@ -118,6 +118,10 @@ class Partition(Algorithm):
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         """One array of example numbers for each client: disjoint, none empty. Some examples may be left to nobody."""
 
+    def label_sets(self, classes: int) -> tuple[tuple[int, ...], ...]:
+        """The classes of each party, where parties have tasks of their own; empty where all have the same."""
+        return ()
+
 
 class Model(Algorithm):
     """A family of networks."""

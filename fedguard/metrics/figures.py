@@ -204,6 +204,10 @@ FIGURES = Table({
         title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,
         shown=("lab",), aliases=("worst_class", "min_class_accuracy", "worst_class_acc"),
     ),
+    "worst_party_accuracy": Figure(
+        title="accuracy of the worst party on its own task", path=("result", "parties", "worst"), more_is_better=True,
+        margin=0.05, shown=("lab",),
+    ),
     "accuracy_drop": Figure(
         title="accuracy lost under the attack", path=("result", "accuracy_drop"), bounds=DIFFERENCE, margin=0.02,
         shown=("lab",),
