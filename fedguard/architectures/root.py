@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Setup
 
@@ -16,6 +15,6 @@ def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
 
 
 def root_loss(setup: Setup, model: Tensor) -> float:
-    """The mean cross-entropy of ``model`` (float32 ``[d]``) on the server's data, in nats."""
+    """The mean loss of ``model`` (float32 ``[d]``) on the server's data."""
     examples = setup.task.examples(ROOT)
-    return float(cross_entropy(setup.task.logits(model, examples.x), examples.y))
+    return float(setup.task.loss(setup.task.logits(model, examples.x), examples.y))

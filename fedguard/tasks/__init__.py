@@ -40,6 +40,7 @@ PARTITIONS = {
 
 MODELS = {
     "softmax": "fedguard.tasks.models.softmax:Softmax",
+    "svm": "fedguard.tasks.models.svm:SVM",
     "mlp": "fedguard.tasks.models.mlp:MLP",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",

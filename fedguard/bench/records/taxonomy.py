@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 #: Models whose logits are affine in the inputs.
-LINEAR = frozenset({"softmax"})
+LINEAR = frozenset({"softmax", "svm"})
 
 #: The most parties of a federation across silos (Kairouz et al., Advances and Open Problems in Federated Learning, 2021).
 SILOS = 100
