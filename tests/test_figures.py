@@ -31,6 +31,7 @@ OLD = Path(__file__).parent / "first_edition"
 PARTS = {
     "filter": {"precision": 0.5, "recall": 0.5, "honest_excluded": 0.5, "most_excluded": None},
     "durability": {"rounds": 1, "survived": False},
+    "parties": {"classes": [[0, 1], [2, 3]], "accuracy": [0.5, None], "worst": 0.5},
     "evasion": {"attack": "pgd(eps=0.1)", "examples": 360, "clean": 0.9, "accuracy": 0.5},
     "nodes": {
         "honest": [0], "accuracy": [0.5], "worst": 0.5, "best": 0.5, "tenth": 0.5, "spread": 0.1, "mean_model": 0.5,

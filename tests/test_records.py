@@ -49,6 +49,9 @@ def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old
     with console.capture() as capture:
         console.print(overview(old))
     said = capture.get()
+    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralised" in said.replace(
+        "\n", " "
+    )
     assert "Red flags" in said and "members found at 1 % false alarms" in said
     assert {finding.flag for finding in lint(results_of(old)).findings} >= {"class_lost"}
     assert all(one.paired.mean == 0 for one in compare(old, old).differences)

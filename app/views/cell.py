@@ -193,6 +193,10 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
         st.subheader("By class")
         _spread(shown)
         st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
+        parties = words.parties(shown)
+        if parties:
+            st.caption("Parties with different tasks: each on the test examples of its classes.")
+            st.dataframe(parties, hide_index=True, width="stretch")
         minority = words.minority(shown)
         if minority:
             st.caption("Honest clients that hold a class which fewer than a quarter of all clients hold.")
@@ -245,6 +249,8 @@ def _assumptions(record: Record) -> None:
     st.markdown("**Threat card**")
     narrow = {"fact": st.column_config.Column(width=280)}
     st.dataframe(words.card(card), hide_index=True, width="stretch", height="content", column_config=narrow)
+    st.markdown("**What kind of federation**")
+    st.dataframe(words.kind(record), hide_index=True, width="stretch", height="content")
     with st.expander("Configuration"):
         st.code(yaml.safe_dump(record["config"], sort_keys=False), language="yaml")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Setup
 
@@ -16,6 +15,7 @@ def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
 
 
 def root_loss(setup: Setup, model: Tensor) -> float:
+<<<<<<< HEAD
     """The mean cross-entropy of ``model`` (float32 ``[d]``) on the server's data, in nats."""
     return loss_on(setup, ROOT, model)
 
@@ -24,3 +24,8 @@ def loss_on(setup: Setup, client: int, model: Tensor) -> float:
     """The mean cross-entropy of ``model`` (float32 ``[d]``) on a client's own examples, in nats."""
     examples = setup.task.examples(client)
     return float(cross_entropy(setup.task.logits(model, examples.x), examples.y))
+=======
+    """The mean loss of ``model`` (float32 ``[d]``) on the server's data."""
+    examples = setup.task.examples(ROOT)
+    return float(setup.task.loss(setup.task.logits(model, examples.x), examples.y))
+>>>>>>> f0da2b54d727dec27fc692cd6138cf41b7364e2a

@@ -273,6 +273,10 @@ class Cell:
                 f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
                 "are nobody's secret. Set shared: 0."
             )
+        assumed = [one.name for one in self.pipeline.transforms if one.by_cross_entropy]
+        if not self.model.by_cross_entropy and (assumed or self.inference is not None):
+            named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
+            yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
         yield from self._unheard_lies()
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):

@@ -111,6 +111,7 @@ from fedguard.contracts.tasks import (
     Model,
     Partition,
     Preparation,
+    Reduction,
     Task,
     Trigger,
 )
@@ -202,6 +203,7 @@ __all__ = [
     "Received",
     "Receiver",
     "Reconstruction",
+    "Reduction",
     "RoundReport",
     "RuleContext",
     "RunningAlgorithm",

@@ -214,6 +214,8 @@ class ClientTransform(Defense):
     needs: ClassVar[Needs] = (Sight.NOTHING,)
     #: Whether `apply` looks at the client's examples, so that noise which was to hide these would prove nothing.
     reads_data: ClassVar[bool] = False
+    #: Whether it takes the loss of the model for cross-entropy.
+    by_cross_entropy: ClassVar[bool] = False
 
     def prepare(self, examples: Examples, context: ClientContext) -> Examples:
         """What the client trains on in this round, as many as ``examples``; these themselves where nothing is changed."""

@@ -21,7 +21,7 @@ class Network:
     Attributes:
         compute: where it computes; by default the processor, with the usual memory.
         flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
-        widths: for a plain MLP the widths ``(inputs, hidden ..., classes)``; None for any other network.
+        widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
     """
 
     def __init__(
@@ -42,9 +42,12 @@ class Network:
                 f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}."
             )
         self.shape, self.classes = shape, classes
+        #: (logits, labels, "mean" or "sum") -> what training makes small.
+        self.loss = model.loss
         self.flat = flatten(self.module)
         self._copies: dict[torch.device, tuple[nn.Module, Tensor]] = {}
-        self.widths = _mlp_widths(self.module)
+        self.by_cross_entropy = model.by_cross_entropy
+        self.widths = _mlp_widths(self.module) if self.by_cross_entropy else None
         #: Sizes of the parameter tensors, in order.
         self.layers = tuple(parameter.numel() for parameter in self.module.parameters())
 

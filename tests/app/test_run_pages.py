@@ -393,6 +393,14 @@ def test_the_card_keeps_every_line_of_the_record(run):
     assert seen["each update"]["attacker may"] == "-"
 
 
+def test_the_page_of_a_cell_has_its_six_words(page, run):
+    words_of = table(page(run, "cell", attack="alie", defense="median"), "aspect").set_index("aspect")["word"]
+    assert words_of.to_dict() == {
+        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralised",
+        "scale": "cross-silo", "motivation": "incentive",
+    }  # fmt: skip
+
+
 # -------------------------------------------------------------------------------------------------------- breakdown
 
 

@@ -815,6 +815,13 @@ FAULTS = (
         *ASYNCHRONOUS,
     ),
     _row(
+        "attacks that never act and are reported all the same",
+        "fedguard/architectures/systems/event_run.py",
+        "if self._unarmed and not self._armed:",
+        "if False:",
+        *BAD_INPUT,
+    ),
+    _row(
         "ranges that all remember what the first does",
         "fedguard/architectures/systems/parameter_server.py",
         "kept = states[index * each : (index + 1) * each]",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun, course_of
+from fedguard.architectures.systems.event_run import EventRun, check_armed, course_of
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
@@ -178,7 +178,7 @@ class EventServer(Architecture):
                 yield f"a session of secure aggregation under {self.name}: {error}{late}"
 
     def check(self, setup: Setup) -> None:
-        """Rounds that end too early for any device would all be abandoned; and for some aggregates one would wait for ever."""
+        """Some aggregates would be waited for for ever, rounds that end too early be abandoned, and some attacks never act."""
         barrier = self.barrier(setup.participation)
         least = sorted(least_of(setup))
         if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
@@ -186,15 +186,15 @@ class EventServer(Architecture):
                 next(course_of(self, setup, world(setup, torch.empty(setup.task.dim))).releases())
             except StalledError as error:
                 raise PreconditionError(f"under {self.name} {error}") from None
-        if barrier.deadline is None:
-            return
         seconds = least[barrier.least - 1]
-        if seconds > barrier.deadline * (1 + 1e-9):
+        if barrier.deadline is not None and seconds > barrier.deadline * (1 + 1e-9):
             raise PreconditionError(
                 f"each round of {self.name} would be abandoned: it ends after {barrier.deadline:g} s, and needs "
                 f"{barrier.least} updates by then, which take {seconds:.3g} s at least. Raise the window, or lower "
                 "network.compute or network.link."
             )
+        if setup.attack is not None:
+            check_armed(self, setup, world(setup, torch.empty(setup.task.dim)))
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         return EventRun(self, setup).reports()

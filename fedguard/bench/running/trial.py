@@ -24,6 +24,7 @@ from fedguard.contracts import RoundReport, Setup, Stopwatch
 from fedguard.metrics.evasion import evaded
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
+from fedguard.metrics.parties import parties
 from fedguard.metrics.trajectory import durability, summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -187,6 +188,8 @@ def _scores(cell: Cell, setup: Setup, task: Classification, reports: Sequence[Ro
     result = summarise(reports)
     result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
     result["minority"] = minorities(task, reports, setup.malicious, result["class_accuracy"])
+    if label_sets := cell.partition.label_sets(task.classes):
+        result["parties"] = parties(label_sets, result["class_accuracy"], task.dataset.test.y)
     result["secure_aggregation"] = sums(cell, reports, setup.malicious)
     result["privacy"] = privacy_spent(cell, setup, reports)
     return result

@@ -239,6 +239,20 @@ class Minority(TypedDict):
     accuracy: Share | None
 
 
+class Parties(TypedDict):
+    """Parties with tasks of their own; see `fedguard.metrics.parties`.
+
+    Attributes:
+        classes: of each party.
+        accuracy: of each party on its own classes; null without test examples of them.
+        worst: the least of these.
+    """
+
+    classes: list[list[Count]]
+    accuracy: list[Share | None]
+    worst: Share | None
+
+
 class Corners(TypedDict):
     """Final accuracies without attack, with silent malicious clients and with the attack; under the plain mean and the defense.
 
@@ -538,6 +552,7 @@ class Result(TypedDict):
         attack_effect: null for an attack without siblings.
         chance: the accuracy of a guess.
         minority: honest clients with rare classes.
+        parties: where they have tasks of their own.
         secure_aggregation: null where nothing was masked.
         privacy: null without noise.
         corners: the trials that this one is compared with, by final accuracy.
@@ -564,6 +579,7 @@ class Result(TypedDict):
     attack_effect: NotRequired[Effect | None]
     chance: Share
     minority: list[Minority]
+    parties: NotRequired[Parties]
     secure_aggregation: Sums | None
     privacy: Privacy | None
     corners: Corners
