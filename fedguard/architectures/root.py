@@ -15,17 +15,11 @@ def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
 
 
 def root_loss(setup: Setup, model: Tensor) -> float:
-<<<<<<< HEAD
-    """The mean cross-entropy of ``model`` (float32 ``[d]``) on the server's data, in nats."""
+    """The mean loss of ``model`` (float32 ``[d]``) on the server's data, in nats where it is a cross-entropy."""
     return loss_on(setup, ROOT, model)
 
 
 def loss_on(setup: Setup, client: int, model: Tensor) -> float:
-    """The mean cross-entropy of ``model`` (float32 ``[d]``) on a client's own examples, in nats."""
+    """The same on a client's own examples."""
     examples = setup.task.examples(client)
-    return float(cross_entropy(setup.task.logits(model, examples.x), examples.y))
-=======
-    """The mean loss of ``model`` (float32 ``[d]``) on the server's data."""
-    examples = setup.task.examples(ROOT)
     return float(setup.task.loss(setup.task.logits(model, examples.x), examples.y))
->>>>>>> f0da2b54d727dec27fc692cd6138cf41b7364e2a

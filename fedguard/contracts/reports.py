@@ -129,6 +129,7 @@ class NodesReport:
 
     Attributes:
         messages: vectors that nodes have sent to each other since the start.
+        links: (source, destination) of each pair of nodes of which the second ever hears the first.
         outvoted: in how many aggregates of honest nodes in this round more rows were malicious than the rule reckoned with.
         abandoned: how many aggregates of honest nodes changed nothing in this round, since the rule could not run.
         honest: the honest nodes; in rounds that are not evaluated none, and the figures below say nothing.
@@ -139,6 +140,7 @@ class NodesReport:
     """
 
     messages: int
+    links: tuple[tuple[int, int], ...] = ()
     outvoted: int = 0
     abandoned: int = 0
     honest: tuple[int, ...] = ()

@@ -50,6 +50,7 @@ class Nodes:
         self.honest = tuple(node for node in range(self._n) if node not in malicious)
         self.clients = Clients(setup)
         self.start = setup.task.initial_model(setup.rng.child("model")).expand(self._n, -1).clone()
+        self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.heard))
         self._world = world(setup, self.start[0])
         self._clocks = [0.0] * self._n
         self._round, self._trainings, self._exchanges = 0, 0, 0
@@ -229,7 +230,7 @@ class Nodes:
             planted=planted,
             notes=colluders[0].notes(),
             moment=self.moment(),
-            nodes=NodesReport(self._messages, self._outvoted, self._abandoned),
+            nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned),
         )
         if not due:
             return found

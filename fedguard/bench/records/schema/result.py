@@ -129,10 +129,12 @@ class NodesCurve(TypedDict):
     """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
 
     Attributes:
+        accuracy: of each honest node, a list for each evaluation.
         worst, best, mean_model: accuracies.
         consensus: null where it is not finite.
     """
 
+    accuracy: list[list[Share]]
     worst: list[Share]
     best: list[Share]
     mean_model: list[Share]
@@ -150,6 +152,8 @@ class Nodes(TypedDict):
         consensus: how far the models are apart; null where that is not finite.
         messages: vectors sent in all.
         abandoned: aggregates at which the rule could not run.
+        links: (source, destination), of each pair of nodes of which the second ever hears the first.
+        malicious: the nodes that acted for the attack.
         curve: over the training.
     """
 
@@ -163,6 +167,8 @@ class Nodes(TypedDict):
     consensus: Amount | None
     messages: Count
     abandoned: Count
+    links: list[list[Count]]
+    malicious: list[Count]
     curve: NodesCurve
 
 
