@@ -56,6 +56,7 @@ def test_the_usual_cell():
         ({"protocol": {"secure_aggregation": "full"}}, "motivation", "regulation"),
         ({"architecture": "fedbuff(buffer=3)"}, "architecture", "centralised"),
         ({"architecture": "parameter_server(ranges=3)"}, "architecture", "sharded"),
+        ({"architecture": "d_psgd"}, "architecture", "decentralised"),
         ({"architecture": "mapreduce(combiners=5)"}, "architecture", "hierarchical"),
         ({"architecture": "google(aggregators=2, aggregator_fails=0.1)"}, "architecture", "hierarchical"),
         ({"clients": {"total": 100}}, "scale", "cross-silo"),

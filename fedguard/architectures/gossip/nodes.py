@@ -20,7 +20,7 @@ from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import KnownToColluders, Seat, noise_of, rule_context
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import moment, world
-from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, State, Wire
+from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, Span, State, Wire
 from fedguard.errors import PreconditionError
 from fedguard.kernels import usable_rows
 from fedguard.simulated.topology import Topology
@@ -60,11 +60,13 @@ class Nodes:
         self._messages, self._outvoted, self._abandoned = 0, 0, 0
         self._not_finite: set[int] = set()
         self._arrived: list[int] = []
+        self._spans: list[Span] = []
 
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
         self._round, self._acting = round, self._setup.acting(round)
-        self._outvoted, self._abandoned, self._not_finite, self._arrived = 0, 0, set(), []
+        self._outvoted, self._abandoned, self._not_finite = 0, 0, set()
+        self._arrived, self._spans = [], []
 
     @property
     def matrix(self) -> Matrix:
@@ -80,8 +82,9 @@ class Nodes:
             trained = rows[training]
             self.clients.train_honest(models[training], self._trainings, tuple(training), trained)
             rows[training] = trained
-        for node in range(self._n):
+        for node, began in enumerate(self._clocks):
             self._clocks[node] += self._world.compute(node, self._trainings)
+            self._spans.append(Span(node, began, self._clocks[node], "arrived"))
         self._arrived.extend(range(self._n))
         return rows
 
@@ -210,7 +213,8 @@ class Nodes:
 
     def moment(self) -> Moment:
         """When the last node is done with the round, and what was spent up to then."""
-        return replace(moment(self._world, max(self._clocks), (0,) * len(self._arrived)), acting=self._acting)
+        found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
+        return replace(found, acting=self._acting, spans=tuple(self._spans))
 
     def report(self, round: int, models: Tensor) -> RoundReport:
         """The report of a round after which these are the nodes' models, float32 ``[n, d]``."""

@@ -32,10 +32,10 @@ class Word(NamedTuple):
 def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     """The six words of a record of either edition, by its configuration and threat card; nothing of it is stored.
 
-    - data: ``horizontal``, since every partition deals whole examples, with all features and the label.
-    - model: ``linear``, or a ``network``.
-    - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``.
-    - architecture: ``centralised``; ``sharded`` over servers that have a range each, ``hierarchical`` with others between
+    - data: ``horizontal``, since every partition deals whole examples, with all features and the label. - model: ``linear``,
+    or a ``network``. - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``. - architecture:
+    ``decentralised`` where each node aggregates for itself; else ``centralised``; ``sharded`` over servers that have a range
+    each, ``hierarchical`` with others between
       clients and server.
     - scale: ``cross-silo`` of at most 100 clients that take part in each round, else ``cross-device``.
     - motivation: ``regulation``, where a mechanism protects what is private, else ``incentive``: the model is all that
@@ -53,7 +53,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
         Word("data", "horizontal", f"whole examples, dealt by {card['partition']}{public}"),
         Word("model", "linear" if model in LINEAR else "network", model),
         Word("privacy mechanism", privacy, ", ".join(hidden + noisy) or "updates travel as they are"),
-        Word("architecture", _shape(config.get("architecture")), architecture),
+        Word("architecture", _shape(config.get("architecture"), card), architecture),
         Word(
             "scale", "cross-silo" if silos else "cross-device", f"{card['per_round']} of {card['clients']} in a round"
         ),
@@ -70,8 +70,10 @@ def in_words(records: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{aspect} {words}" for aspect, words in told)
 
 
-def _shape(architecture: Any) -> str:
+def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
     """The shape of what stands between the clients and the model."""
+    if "graph" in card["server_shown"]:
+        return "decentralised"
     given = architecture if isinstance(architecture, Mapping) else {}
     several = (word for key, word in _SERVERS.items() if isinstance(given.get(key), int) and given[key] > 1)
     return next(several, "centralised")
