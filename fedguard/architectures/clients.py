@@ -65,12 +65,12 @@ class Clients:
                 self.malicious.craft(model, round, sides, known_rule)
         self.local.trim(rows)
         let_go(rows)
-        return Wire(rows, sides.order, frozenset(malicious))
+        return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added)
 
     def begin(self, chosen: Sequence[int]) -> None:
         """A round begins, for these clients."""
         self.local.begin(chosen)
-        self.malicious.effect = None
+        self.malicious.effect, self.malicious.added = None, {}
 
     def train_honest(
         self,

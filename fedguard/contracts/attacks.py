@@ -125,9 +125,9 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and say
-    of themselves (`claim`, `checks_in`, `reports`), and on whether they send at all (`silent`), or on several of these; what
-    is not overridden is honest. A complete attack::
+    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`), pass on
+    (`adds`) and say of themselves (`claim`, `checks_in`, `reports`), and on whether they send at all (`silent`), or on several
+    of these; what is not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -170,6 +170,13 @@ class PoisonAttack(Algorithm):
     def craft(self, view: PoisonView) -> Tensor:
         """float32 ``[f, d]``: what the malicious clients send."""
         return view.own
+
+    def adds(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
+        """float32 ``[f, d]``: what each malicious client adds to the sums of others that it passes on; None for nothing.
+
+        Asked after `craft`, with what that gave.
+        """
+        return None
 
     def claim(self, samples: int) -> int:
         """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""

@@ -89,6 +89,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "silent": "participation",
         "plan": "local training",
         "craft": "update",
+        "adds": "sums passed on",
         "claim": "claims",
         "claim_rate": "claims",
         "claim_availability": "claims",
