@@ -170,6 +170,8 @@ ATTACKS = [
     Attack("overstated_rate"),
     Attack("early_check_in"),
     Attack("no_show"),
+    Attack("partial_sum"),
+    Attack("partial_sum", {"scale": 3.0}),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),
