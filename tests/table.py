@@ -172,6 +172,7 @@ ATTACKS = [
     Attack("no_show"),
     Attack("partial_sum"),
     Attack("partial_sum", {"scale": 3.0}),
+    Attack("false_accusation"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),
     Attack("gaussian", {"scale": 2.0}, scale=False),

@@ -155,6 +155,7 @@ class RoundReport:
         moment: when and for what it happened in simulated time; None without a simulated world.
         effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of
             the rule tell it; None for an attack without siblings.
+        banned: the clients that have no part in later rounds.
     """
 
     round: int
@@ -181,6 +182,7 @@ class RoundReport:
     watched: Watched | None = None
     effect: Mapping[str, float] | None = None
     moment: Moment | None = None
+    banned: tuple[int, ...] = ()
 
     @property
     def received(self) -> int:

@@ -5,6 +5,7 @@ ring.py               ring: reduce-scatter, then all-gather
 reduce_broadcast.py   reduce_broadcast: all to a root, and back
 hierarchical.py       hierarchical: rings within groups, and rings across them
 all_to_all.py         all_to_all: each node sends its whole vector to each other
+butterfly.py          node j has part j of all vectors: that of btard, no topology of all_reduce
 """
 
 from collections.abc import Callable

@@ -11,4 +11,5 @@ SYSTEMS = {
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
     "basgd": "fedguard.architectures.systems.basgd:BASGD",
     "all_reduce": "fedguard.architectures.systems.all_reduce:AllReduce",
+    "btard": "fedguard.architectures.systems.btard:BTARD",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.schedule import Schedule, carried
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, Pairs
-from fedguard.architectures.systems.peers import PeerRun, Peers
+from fedguard.architectures.systems.peers import ELEMENT, PeerRun, Peers
 from fedguard.contracts import (
     Combination,
     Exposure,
@@ -34,9 +34,6 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
-
-#: Bytes of an element, be it a float or a number of the ring.
-_ELEMENT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +154,9 @@ class Collective(PeerRun):
         """Elements of a vector: the coordinates, and the number of examples where it counts, and under masks."""
         return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
 
-    def exchange(self, nodes: Sequence[int]) -> float:
+    def exchange(self, nodes: Sequence[int], round: int) -> float:
         traffic = self.schedule(nodes).traffic(self.width)
-        return sum(self.world.step(_bytes(sent, nodes), _bytes(received, nodes)) for sent, received in traffic.steps)
+        return self.carry(traffic, nodes)
 
     def schedule(self, nodes: Sequence[int]) -> Schedule:
         """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""
@@ -260,7 +257,7 @@ class SumRun(Collective):
             contributors=None,
             error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
             clipped=inputs.clipped(nodes),
-            bytes_up=_ELEMENT * sum(schedule.traffic(self.width).sent) + KEY * handed,
+            bytes_up=ELEMENT * sum(schedule.traffic(self.width).sent) + KEY * handed,
             bytes_down=0,
         )
 
@@ -284,7 +281,3 @@ def _nothing(sent: Sent, why: str) -> Received:
 @cache
 def _schedule(topology: str, nodes: int, group: int) -> Schedule:
     return TOPOLOGIES[topology](nodes, group)
-
-
-def _bytes(elements: Mapping[int, int], nodes: Sequence[int]) -> dict[int, int]:
-    return {nodes[node]: _ELEMENT * count for node, count in elements.items()}

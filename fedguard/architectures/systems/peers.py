@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
+from fedguard.architectures.collectives.schedule import Traffic
 from fedguard.architectures.measured import excluded
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, released
@@ -31,6 +32,9 @@ from fedguard.contracts import (
     Wire,
 )
 from fedguard.mapped import round_buffer
+
+#: Bytes of an element, be it a float or a number of the ring.
+ELEMENT = 4
 
 
 class Peers(Architecture):
@@ -87,7 +91,7 @@ class PeerRun(ABC):
         self.model = setup.task.initial_model(setup.rng.child("model"))
         self.world = world(setup, self.model)
         self.states: tuple[State, ...] = ()
-        self._clients = Clients(setup)
+        self.clients = Clients(setup)
         self._step = ServerStep(setup.training, self.model)
         self._buffer: Tensor | None = None
         self._seconds = 0.0
@@ -101,12 +105,28 @@ class PeerRun(ABC):
         """What every node has of a round."""
 
     @abstractmethod
-    def exchange(self, nodes: Sequence[int]) -> float:
+    def exchange(self, nodes: Sequence[int], round: int) -> float:
         """Simulated seconds of the exchange among these nodes, whose bytes and energy the world is told."""
+
+    def carry(self, traffic: Traffic, nodes: Sequence[int]) -> float:
+        """Simulated seconds of a collective among these nodes, step by step."""
+
+        def size(elements: Mapping[int, int]) -> dict[int, int]:
+            return {nodes[place]: ELEMENT * count for place, count in elements.items()}
+
+        return sum(self.world.step(size(sent), size(received)) for sent, received in traffic.steps)
 
     def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
         """What every node makes of it; or why there is nothing."""
         return released(self.setup, self.model, round, received, self.states)
+
+    def known(self) -> tuple[State, ...]:
+        """What malicious nodes who see all honest updates know of the states of the rule."""
+        return self.states
+
+    def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
+        """Who has no part in later rounds, for what it did in this one."""
+        return ()
 
     def reports(self) -> Iterator[RoundReport]:
         """One for each round."""
@@ -118,23 +138,24 @@ class PeerRun(ABC):
                 sent = leave(setup, self.model, round, wire)
                 received = self.received(sent)
                 result = self.aggregate(round, sent, received)
+                banned = self.banned(round, sent, nodes)
             if isinstance(result, Aggregate):
                 self.states = result.states
                 with setup.stopwatch.stage("model"):
                     self.model = self._step.moved(self.model, result.vector)
-            yield self._report(nodes, round, sent, received, result)
+            yield replace(self._report(nodes, round, sent, received, result), banned=banned)
 
     def _trained(self, nodes: tuple[int, ...], round: int) -> Wire:
-        known = partial(KnownToColluders, self.setup, self.model, round, self.states)
+        known = partial(KnownToColluders, self.setup, self.model, round, self.known())
         self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
-        return self._clients.send(self.model, round, nodes, known, self._buffer)
+        return self.clients.send(self.model, round, nodes, known, self._buffer)
 
     def _report(
         self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str
     ) -> RoundReport:
-        setup, malicious = self.setup, self._clients.malicious
+        setup, malicious = self.setup, self.clients.malicious
         due = setup.due(round)
-        found: dict[str, Any] = figures(setup, self._clients, self.model, result, received, due)
+        found: dict[str, Any] = figures(setup, self.clients, self.model, result, received, due)
         return RoundReport(
             round=round,
             model=self.model,
@@ -158,7 +179,8 @@ class PeerRun(ABC):
         """All wait for the slowest, and then for the exchange."""
         began, setup = self._seconds, self.setup
         ended = {node: began + self.world.compute(node, round) for node in sent.clients}
-        self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients) if ended else 0.0)
+        self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)
         spans = tuple(Span(node, began, ended[node], "arrived") for node in sorted(ended, key=lambda node: ended[node]))
         found = moment(self.world, self._seconds, (0,) * len(received.clients))
-        return replace(found, spans=spans, acting=setup.acting(round))
+        rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
+        return replace(found, spans=spans, acting=setup.acting(round), outvoted=int(rows > received.told))

@@ -90,6 +90,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "plan": "local training",
         "craft": "update",
         "adds": "sums passed on",
+        "accuses": "accusations",
         "claim": "claims",
         "claim_rate": "claims",
         "claim_availability": "claims",
