@@ -202,7 +202,7 @@ def test_parameters_that_are_off_are_no_part_of_a_cell():
 
 
 def test_the_card_says_what_a_neighbour_reads():
-    assert "1/n of the update of the one before it" in threat_card(cell("all_reduce"))["in_words"]
+    assert "1/n of the updates of the two beside it" in threat_card(cell("all_reduce"))["in_words"]
     assert "masked" in threat_card(cell(MASKED))["in_words"]
     assert threat_card(cell("all_reduce"))["server_shown"] == ["sum", "model"]
 

@@ -88,7 +88,7 @@ class AllReduce(Peers):
         if self.masks:
             return "Nodes read masked chunks of others, and the sum of all."
         return {
-            "ring": "Each node reads 1/n of the update of the one before it, and partial sums; the two around it read all.",
+            "ring": "Each node reads 1/n of the updates of the two beside it, and partial sums; two around one read all of its.",
             "reduce_broadcast": "Node 0 reads each update, and adds them up.",
             "hierarchical": "Each node reads a part of the update of the one before it in its group, and partial sums.",
             "all_to_all": "Each node reads each update.",
