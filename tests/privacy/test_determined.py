@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -63,22 +64,27 @@ def test_a_node_of_a_ring_reads_an_nth_of_the_two_beside_it(n):
         assert read_by(ring, {node}) == {one: Fraction(1, n) for one in sorted([(node - 1) % n, (node + 1) % n])}
 
 
-@pytest.mark.parametrize("n", [4, 5, 8])
-def test_two_around_a_node_read_all_of_it(n):
-    found = read_by(TOPOLOGIES["ring"](n, 1), {0, 2})
-    assert found[1] == 1
-    assert set(found) == {1, 3, n - 1}
-    assert all(share == Fraction(1, n) for node, share in found.items() if node != 1 and n > 4)
+@pytest.mark.parametrize("n", [3, 4, 5, 6])
+def test_whoever_pools_what_they_hear_reads_what_lies_between_two_of_them(n):
+    """Each set of readers: all of a node whose two neighbours are readers, an n-th of one with one, nothing of others."""
+    ring = TOPOLOGIES["ring"](n, 1)
+    for k in range(1, n):
+        for readers in map(set, combinations(range(n), k)):
+            others = set(range(n)) - readers
+            beside = {node: ((node - 1) % n in readers) + ((node + 1) % n in readers) for node in others}
+            expected = {node: Fraction(1) if count == 2 else Fraction(1, n) for node, count in beside.items() if count}
+            assert read_by(ring, readers) == expected, readers
 
 
-@pytest.mark.parametrize("n", [4, 8])
+@pytest.mark.parametrize("n", [3, 4, 5, 6])
 @pytest.mark.parametrize("topology", ["ring", "reduce_broadcast"])
 def test_masks_in_pairs_close_it_but_for_all_others_together(topology, n):
     """Whatever some nodes pool, they have the sum of the others; and where there is one other, that is its vector."""
     schedule = TOPOLOGIES[topology](n, 1)
-    for readers in ({0}, {1}, {0, 2}, set(range(n - 2)), set(range(n)) - {1, 3}):
-        assert read_by(schedule, readers, masked=True) == {}
-    assert read_by(schedule, set(range(n)) - {2}, masked=True) == {2: 1}
+    for k in range(1, n):
+        for readers in map(set, combinations(range(n), k)):
+            others = dict.fromkeys(set(range(n)) - readers, 1)
+            assert read_by(schedule, readers, masked=True) == (others if k == n - 1 else {}), readers
 
 
 def test_masks_of_all_are_needed():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,3 +257,29 @@ def test_keys_are_handed_out_once():
     assert one.masked.bytes_up == 4 * elements + 32 * n * (n - 1)
     assert last.masked.bytes_up == 4 * elements
     assert last.moment.bytes_up == 3 * 4 * elements + 32 * n * (n - 1)
+
+
+# Names.
+
+
+def named():
+    """The rows of the page: name, spec of the architecture, and whether it is for one node."""
+    page = (Path(__file__).parents[2] / "docs" / "collectives.md").read_text()
+    table = page.split("## What the field calls it")[1].split("\n## ")[0]
+    for row in re.findall(r"^\| ([A-Z][\w, ]+) \| `(.+?)`(?: with .*?)? \| (.+?) \|$", table, re.MULTILINE):
+        yield pytest.param(row[1], row[2], id=row[0])
+
+
+def test_all_names_are_there():
+    text = " ".join(str(row.id) for row in named())
+    names = "MirroredStrategy MultiWorkerMirroredStrategy DDP Horovod CentralStorage ParameterServer OneDevice"
+    assert all(name in text for name in names.split())
+
+
+@pytest.mark.parametrize(("system", "equals"), list(named()))
+def test_what_the_field_calls_it_is_what_the_table_says(system, equals):
+    """Step by step, as these systems add up gradients."""
+    one = {"the synchronous server": {}, "the server, for one node": {"clients": {"total": 1}}}[equals]
+    for steps in ({"algorithm": "fedsgd"}, {"local_steps": 1}):
+        settings = one | {"training": {"rounds": 12, **steps}}
+        assert off(models(system, **settings), models(**settings)) < 1e-5

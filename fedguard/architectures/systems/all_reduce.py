@@ -53,7 +53,7 @@ class AllReduce(Peers):
     Args:
         topology: who sends what to whom.
         group: nodes of a group of ``hierarchical``; it divides their number.
-        masks: bits of a coordinate, with its sign, where each pair of nodes adds masks that cancel in the sum, modulo 2^32;
+        masks: bits of a coordinate, with its sign, where each pair of nodes adds masks that cancel in the sum, modulo $2^32$;
             None for no masks.
         clip: under masks, the largest absolute value of a coordinate that an honest node sends.
     """
@@ -88,7 +88,7 @@ class AllReduce(Peers):
         if self.masks:
             return "Nodes read masked chunks of others, and the sum of all."
         return {
-            "ring": "Each node reads 1/n of the updates of the two beside it, and partial sums; two around one read all of its.",
+            "ring": "Each node reads 1/n of the updates of the two beside it, and partial sums; two around a node read all.",
             "reduce_broadcast": "Node 0 reads each update, and adds them up.",
             "hierarchical": "Each node reads a part of the update of the one before it in its group, and partial sums.",
             "all_to_all": "Each node reads each update.",
