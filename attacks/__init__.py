@@ -33,6 +33,8 @@ CATALOGUE = {
     "overstated_rate": "fedguard.attacks.poisoning.overstated_rate:OverstatedRate",
     "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
     "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
+    "partial_sum": "fedguard.attacks.poisoning.partial_sum:PartialSum",
+    "false_accusation": "fedguard.attacks.poisoning.false_accusation:FalseAccusation",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",
     "random_update": "fedguard.attacks.poisoning.random_update:RandomUpdate",

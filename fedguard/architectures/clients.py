@@ -65,7 +65,7 @@ class Clients:
                 self.malicious.craft(model, round, sides, known_rule)
         self.local.trim(rows)
         let_go(rows)
-        return Wire(rows, sides.order, frozenset(malicious))
+        return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added)
 
     def colluders(self) -> MaliciousClients:
         """Malicious clients with a memory of their own, such as those who lie to one node and remember what they told it."""
@@ -74,7 +74,7 @@ class Clients:
     def begin(self, chosen: Sequence[int]) -> None:
         """A round begins, for these clients."""
         self.local.begin(chosen)
-        self.malicious.effect = None
+        self.malicious.effect, self.malicious.added = None, {}
 
     def train_honest(
         self,

@@ -48,6 +48,7 @@ class MaliciousClients:
 
     Attributes:
         effect: what the attack does to the rule, in evaluated rounds: see `effects`.
+        added: by client, what it adds in this round to the sums of others that it passes on.
     """
 
     def __init__(self, setup: Setup, local: RunningAlgorithm, train: Train) -> None:
@@ -55,6 +56,7 @@ class MaliciousClients:
         self._attack_state: State = {}
         self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
         self.effect: Mapping[str, float] | None = None
+        self.added: Mapping[int, Tensor] = {}
         self._poisoned = setup.task
         if setup.attack is not None and not setup.attack.every_round:
             with setup.stopwatch.stage("attack"):
@@ -137,6 +139,10 @@ class MaliciousClients:
         with _untouched(attack, sides.honest_rows, model):
             made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
             crafted = returned_tensor(attack, method, made(view), (view.f, view.dim))
+            added = attack.adds(view, crafted)
+            if added is not None:
+                added = returned_tensor(attack, "adds", added, (view.f, view.dim))
+                self.added = dict(zip(sides.malicious, added, strict=True))
             self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):

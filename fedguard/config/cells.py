@@ -51,6 +51,8 @@ RESULTS_VERSION = 4
 LIES = {
     "checks_in": ("when its devices check in", "google with selection and check_ins"),
     "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
+    "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
+    "accuses": ("what other nodes did", "btard"),
     "claim_rate": ("how quick its devices are", "decaf"),
     "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),

@@ -131,9 +131,9 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and say
-    of themselves (`claim`, `checks_in`, `reports`), and on whether they send at all (`silent`), or on several of these; what
-    is not overridden is honest. A complete attack::
+    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`), pass on
+    (`adds`), say of themselves (`claim`, `checks_in`, `reports`) and of others (`accuses`), and on whether they send at all
+    (`silent`), or on several of these; what is not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -180,6 +180,17 @@ class PoisonAttack(Algorithm):
     def track(self, view: PoisonView) -> Tensor:
         """float32 ``[f, d]``: what they send in place of trackers of the mean update, where nodes exchange these, too."""
         return self.craft(view)
+
+    def adds(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
+        """float32 ``[f, d]``: what each malicious client adds to the sums of others that it passes on; None for nothing.
+
+        Asked after `craft`, with what that gave.
+        """
+        return None
+
+    def accuses(self) -> bool:
+        """Whether a malicious node that is to check an honest one accuses it; where it does not, it finds nothing wrong."""
+        return False
 
     def claim(self, samples: int) -> int:
         """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""

@@ -184,6 +184,7 @@ class RoundReport:
             the rule tell it; None for an attack without siblings.
         nodes: the nodes of a training without a server; then ``model`` is the mean of the honest nodes' models, and
             ``evaluation`` and ``backdoor`` are means over these nodes.
+        banned: the clients that have no part in later rounds.
     """
 
     round: int
@@ -211,6 +212,7 @@ class RoundReport:
     effect: Mapping[str, float] | None = None
     moment: Moment | None = None
     nodes: NodesReport | None = None
+    banned: tuple[int, ...] = ()
 
     @property
     def received(self) -> int:

@@ -32,6 +32,11 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
     last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
     by_class = [_mean(values) for values in zip(*(evaluation.class_accuracy for evaluation in last), strict=True)]
     abandoned = [report.abandoned for report in reports if report.abandoned is not None]
+    bans = [
+        {"client": client, "round": report.round, "malicious": client in report.malicious}
+        for report in reports
+        for client in report.banned
+    ]
     return {
         "final_accuracy": _mean([evaluation.accuracy for evaluation in last]),
         "best_accuracy": max(evaluation.accuracy for _, evaluation in evaluated),
@@ -58,6 +63,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             ),
             "outvoted": sum(map(_outvoted, reports)),
             "silent": sum(len(report.silent) for report in reports),
+            **({"bans": bans} if bans else {}),
         },
         "aggregate": {
             "kappa": _largest([report.kappa for report in reports]),

@@ -90,6 +90,8 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "plan": "local training",
         "craft": "update",
         "track": "trackers",
+        "adds": "sums passed on",
+        "accuses": "accusations",
         "claim": "claims",
         "claim_rate": "claims",
         "claim_availability": "claims",

@@ -37,6 +37,19 @@ class Curve(TypedDict):
     loss: list[float | None]
 
 
+class Ban(TypedDict):
+    """A client that has no part in the rounds after this one.
+
+    Attributes:
+        client, round: who, and after which round.
+        malicious: whether it acted for the attack.
+    """
+
+    client: Count
+    round: Count
+    malicious: bool
+
+
 class Rounds(TypedDict):
     """Numbers of rounds, and of updates in them; see `fedguard.metrics.trajectory.summarise`.
 
@@ -47,6 +60,7 @@ class Rounds(TypedDict):
         worst_hostile_share: the largest share of malicious updates in a round.
         outvoted: rounds with more malicious rows than the rule reckons with.
         silent: updates that did not come.
+        bans: who was banned, and in which round, where anybody was.
     """
 
     total: Count
@@ -58,6 +72,7 @@ class Rounds(TypedDict):
     worst_hostile_share: Share
     outvoted: Count
     silent: Count
+    bans: NotRequired[list[Ban]]
 
 
 class Staleness(TypedDict):
