@@ -57,6 +57,8 @@ def test_the_usual_cell():
         ({"architecture": "fedbuff(buffer=3)"}, "architecture", "centralised"),
         ({"architecture": "parameter_server(ranges=3)"}, "architecture", "sharded"),
         ({"architecture": "d_psgd"}, "architecture", "decentralised"),
+        ({"architecture": "all_reduce(topology='ring')"}, "architecture", "decentralised"),
+        ({"architecture": "btard"}, "architecture", "decentralised"),
         ({"architecture": "mapreduce(combiners=5)"}, "architecture", "hierarchical"),
         ({"architecture": "google(aggregators=2, aggregator_fails=0.1)"}, "architecture", "hierarchical"),
         ({"clients": {"total": 100}}, "scale", "cross-silo"),

@@ -11,6 +11,9 @@ LINEAR = frozenset({"softmax", "svm"})
 #: The most parties of a federation across silos (Kairouz et al., Advances and Open Problems in Federated Learning, 2021).
 SILOS = 100
 
+#: Architectures in which all nodes hold one model, and none of them is a server.
+_SERVERLESS = frozenset({"all_reduce", "btard"})
+
 #: Parameters of architectures by which more than one server adds up, and what that makes of it.
 _SERVERS = {"ranges": "sharded", "aggregators": "hierarchical", "combiners": "hierarchical"}
 
@@ -72,7 +75,8 @@ def in_words(records: Sequence[Mapping[str, Any]]) -> str:
 
 def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
     """The shape of what stands between the clients and the model."""
-    if "graph" in card["server_shown"]:
+    name = architecture["name"] if isinstance(architecture, Mapping) else architecture
+    if "graph" in card["server_shown"] or name in _SERVERLESS:
         return "decentralised"
     given = architecture if isinstance(architecture, Mapping) else {}
     several = (word for key, word in _SERVERS.items() if isinstance(given.get(key), int) and given[key] > 1)
