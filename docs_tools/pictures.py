@@ -34,6 +34,9 @@ FOLDER = ROOT / "docs" / "pictures"
 STRAGGLER = {"compute": {"seconds": 0.001, "slow": {"share": 0.1, "factor": 5}}, "link": {"latency": 0.05}}
 _HEIGHT, _WIDTH = 220, 300
 
+#: Axes that count no whole things.
+_AXES = {"chance to be silent": alt.Axis(format="%")}
+
 Points = pd.DataFrame
 
 
@@ -187,6 +190,32 @@ _ALIKE = {
 }
 
 
+def fate(store: Path, *shorter: str) -> Points:
+    """By the chance with which a party is silent: the share of rounds that have a sum, of twelve parties.
+
+    With masks that nobody can take out again, beside the closed form, and with those of ``server``.
+    """
+    chances, parties = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2), 12
+    found = [
+        {"chance to be silent": chance, "masks": "fate: (1 - p)^12", "summed": 100 * (1 - chance) ** parties}
+        for chance in chances
+    ]
+    for system, masks, rounds in (("fate", "off", 400), ("server", "full", 40)):
+        suite = {
+            "name": system,
+            "clients": {"total": parties},
+            "training": {"rounds": rounds, "local_steps": 1},
+            "architecture": system,
+            "protocol": {"secure_aggregation": masks},
+            "evaluation": {"every": rounds},
+            "matrix": {"protocol.dropout.rate": list(chances)},
+        }
+        for chance, record in _records(suite, store, shorter, "protocol.dropout.rate"):
+            summed = 100 - 100 * record["result"]["rounds"]["abandoned"] / rounds
+            found.append({"chance to be silent": float(chance), "masks": f"{system}: measured", "summed": summed})
+    return pd.DataFrame(found)
+
+
 def _records(
     suite: Mapping[str, Any], store: Path, shorter: Sequence[str], *keys: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
@@ -207,7 +236,7 @@ def _lines(points: Points, x: str, y: str, colour: str, title: str) -> alt.Chart
         alt.Chart(points)
         .mark_line()
         .encode(
-            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False), axis=alt.Axis(tickMinStep=1)),
+            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False), axis=_AXES.get(x, alt.Axis(tickMinStep=1))),
             y=alt.Y(f"{y}:Q", title=title, scale=alt.Scale(zero=y != "loss")),
             color=alt.Color(f"{colour}:N", sort=None, scale=alt.Scale(range=COLOURS)),
         )
@@ -272,6 +301,10 @@ PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevel
         lambda points: _lines(points, "copies", "seconds", "chance to be slow", "seconds of a round"),
     ),
     "homogeneity": (homogeneity, _alike),
+    "fate": (
+        fate,
+        lambda points: _lines(points, "chance to be silent", "summed", "masks", "% of the rounds with a sum"),
+    ),
     "basgd": (basgd, lambda points: _lines(points, "round", "accuracy", "system", "test accuracy in %")),
 }
 

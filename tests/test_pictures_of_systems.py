@@ -73,6 +73,16 @@ def test_bounded_delay_helps_against_passing_slowness_alone(tmp_path):
 
 
 @pytest.mark.slow
+def test_silent_parties_cost_the_sum_of_fate_and_not_that_of_server(tmp_path):
+    """400 rounds: within four deviations of (1 - p)^12."""
+    points = pictures.fate(tmp_path).pivot_table(index="chance to be silent", columns="masks", values="summed") / 100
+    form = points["fate: (1 - p)^12"]
+    assert form[0.05] == pytest.approx(0.54, abs=0.001)
+    assert ((points["fate: measured"] - form).abs() <= 4 * (form * (1 - form) / 400) ** 0.5).all()
+    assert (points["server: measured"] == 1).all()
+
+
+@pytest.mark.slow
 def test_a_flood_fills_a_buffer_and_not_buffers(tmp_path):
     last = pictures.basgd(tmp_path).groupby("system")["accuracy"].apply(lambda one: one.tail(5).mean())
     assert last["basgd(buffers=5), median"] > last["fedbuff(buffer=5), median"] + 20

@@ -286,6 +286,11 @@ class Cell:
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
                 "them. Leave out one of the two."
             )
+        if cell.clients.most_trainings is not None and not self.architecture.counts_trainings(cell.clients):
+            yield (
+                f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
+                "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
+            )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)
 
@@ -320,6 +325,8 @@ class Cell:
         }
         if self.participation.schedule:
             clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
+        if self.participation.most_trainings is not None:
+            clients["most_trainings"] = self.participation.most_trainings
         threat = config.threat if self.adversary else type(config.threat)()
         content = {
             "task": {

@@ -52,6 +52,7 @@ SELECTORS = ("tests/simulated/test_selectors.py",)
 ENERGY = ("tests/systems/test_energy.py", "tests/simulated/test_world.py")
 SPEED_UP = ("tests/simulated/test_speed_up.py",)
 BAD_INPUT = ("tests/systems/test_bad_input_in_time.py",)
+BUDGETS = ("tests/systems/test_most_trainings.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
@@ -577,8 +578,8 @@ FAULTS = (
     _row(
         "interrupted trainings that count as done",
         "fedguard/simulated/places.py",
-        '        """Who starts after this device has left: itself, for it has not done this training."""\n        return device',
-        "        return (self.sent(device) or [device])[0]",
+        '        """Who starts after this device has left: itself, for it has not done this training."""\n        return (device,)',
+        "        return tuple(self.sent(device) or [device])",
         *COURSE,
     ),
     _row(
@@ -813,6 +814,20 @@ FAULTS = (
         "if not honest and not self._last:",
         "if False:",
         *ASYNCHRONOUS,
+    ),
+    _row(
+        "a client that trains once more than its budget",
+        "fedguard/simulated/course.py",
+        "return self._turns[device] >= self._most",
+        "return self._turns[device] > self._most",
+        *BUDGETS,
+    ),
+    _row(
+        "noise for one update of a client in a buffer, which may hold several",
+        "fedguard/architectures/systems/event_server.py",
+        "in_one=int(min(barrier.count, ahead))",
+        "in_one=1",
+        *BUDGETS,
     ),
     _row(
         "attacks that never act and are reported all the same",

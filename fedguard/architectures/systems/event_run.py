@@ -34,9 +34,8 @@ def course_of(system: EventServer, setup: Setup, world: World) -> Course:
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
     fractions = system.fractions(setup, world)
-    return Course(
-        world, barrier, setup.participation.total, chosen, setup.rng.child("course"), fractions, lies_of(setup)
-    )
+    clients, rng = setup.participation, setup.rng.child("course")
+    return Course(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
 
 
 def by_rounds(system: EventServer, setup: Setup, world: World) -> Iterator[tuple[Release, int, bool]]:
@@ -55,23 +54,23 @@ def by_rounds(system: EventServer, setup: Setup, world: World) -> Iterator[tuple
             yield release, round, last
 
 
-def check_armed(system: EventServer, setup: Setup, world: World) -> None:
-    """See to it that the malicious clients once have an honest update to craft from, by the course alone.
+def check_course(system: EventServer, setup: Setup, world: World) -> None:
+    """See to it that a training comes to its end, and that its malicious clients once have an honest update to craft from.
 
     Raises:
-        PreconditionError: they never have one, and their attack would be honest updates to the end; or nothing happens any
-            more.
+        PreconditionError: nothing happens any more; or they never have one, and would send honest updates to the end.
     """
-    sent = False
+    sent = armed = False
     try:
         for release, round, _ in by_rounds(system, setup, world):
             acting = setup.acting(round)
-            if acting and any(one.by not in acting for one in release.arrivals):
+            armed = armed or bool(acting and any(one.by not in acting for one in release.arrivals))
+            if armed and setup.participation.most_trainings is None:
                 return
             sent = sent or bool(acting and release.arrivals)
     except StalledError as error:
         raise PreconditionError(f"under {system.name} {error}") from None
-    if sent:
+    if sent and not armed:
         raise _unarmed(system)
 
 

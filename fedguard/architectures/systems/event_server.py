@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun, check_armed, course_of
+from fedguard.architectures.systems.event_run import EventRun, check_course, course_of
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
@@ -56,12 +56,18 @@ class EventServer(Architecture):
         """How updates meet in so many rounds.
 
         Where all start together a client is in a round once. Under bounded delay the slowest of n clients comes to one push a
-        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it.
+        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it but
+        ``most_trainings``. One who does not start with the others may come into an aggregate of several more than once.
         """
         barrier = self.barrier(clients)
-        ahead = rounds + barrier.ahead + 1
-        most = clients.participations(rounds) if barrier.fresh else int(ahead) if ahead < inf else None
-        return Meeting(updates=self.updates(clients), most=most)
+        if barrier.fresh:
+            return Meeting(updates=self.updates(clients), most=clients.participations(rounds))
+        ahead = min(rounds + barrier.ahead + 1, inf if clients.most_trainings is None else clients.most_trainings)
+        most = int(ahead) if ahead < inf else None
+        return Meeting(updates=self.updates(clients), most=most, in_one=int(min(barrier.count, ahead)))
+
+    def counts_trainings(self, clients: Participation) -> bool:
+        return not self.barrier(clients).fresh
 
     def updates(self, clients: Participation) -> int:
         return min(self.barrier(clients).count, clients.expected)
@@ -132,6 +138,12 @@ class EventServer(Architecture):
                 f"under {name} who trains next follows from who is done. Leave out clients.sampling: cyclic and "
                 "clients.schedule."
             )
+        most, needed = cell.clients.most_trainings, cell.training.rounds * max(cell.clients.expected, barrier.count)
+        if most is not None and most * cell.clients.total < needed:
+            yield (
+                f"training.rounds asks for {needed} updates, and {cell.clients.total} clients begin {most} trainings each at "
+                "most. Raise clients.most_trainings, or lower training.rounds."
+            )
         looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients and not stage.meets_again]
         if looking:
             yield (
@@ -193,8 +205,8 @@ class EventServer(Architecture):
                 f"{barrier.least} updates by then, which take {seconds:.3g} s at least. Raise the window, or lower "
                 "network.compute or network.link."
             )
-        if setup.attack is not None:
-            check_armed(self, setup, world(setup, torch.empty(setup.task.dim)))
+        if setup.attack is not None or setup.participation.most_trainings is not None:
+            check_course(self, setup, world(setup, torch.empty(setup.task.dim)))
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         return EventRun(self, setup).reports()
