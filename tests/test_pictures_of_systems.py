@@ -99,5 +99,5 @@ def test_the_mean_of_the_models_hides_what_unlike_nodes_lack(tmp_path):
     for system in ("d2", "dsgt", "detag", "defacto"):
         assert worst[system]["sorted by label"] > server - 3
     assert worst["lone"]["sorted by label"] < 15
-    alike = worst.drop("lone").xs("alike", level="data")
-    assert alike.max() - alike.min() < 2
+    alike = [value for system, value in worst.xs("alike", level="data").items() if system != "lone"]
+    assert max(alike) - min(alike) < 2
