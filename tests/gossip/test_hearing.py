@@ -34,6 +34,25 @@ def test_over_a_complete_graph_real_nodes_are_the_server(name, settings):
     assert off(found, models(**SETTINGS[settings])) < ROUNDING
 
 
+@pytest.mark.parametrize("name", ["d_psgd", "dsgt"])
+def test_noise_of_each_nodes_own_is_that_of_a_client(name):
+    """The same seeds, so the same noise: what proves an epsilon around a server proves it here."""
+    noise = {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "sample_rate": 0.2}
+    private = {"protocol": {"privacy": noise}, "training": {"local_steps": 2}}
+    assert off(models({"name": name, "graph": "complete"}, **private), models(**private)) < ROUNDING
+
+
+def test_what_a_node_sends_first_is_its_update_in_clear():
+    """Every model is the same at first: so a neighbour reads what a server without masks reads, to the last digits."""
+    found, setup = nodes({"name": "d_psgd", "graph": "ring"})
+    sent = found.start + found.updates(found.start)
+    rows = torch.empty(6, setup.task.dim)
+    plan, rng = setup.training.plan(), setup.rng.child("round", 1)
+    setup.task.local_updates(found.start[0], tuple(range(6)), plan, rng, rows)
+    read = sent - found.start
+    assert float((read - rows).norm() / rows.norm()) < 1e-6
+
+
 @pytest.mark.parametrize("defense", ["median", "trimmed_mean", "krum", "geometric_median", "nnm >> trimmed_mean"])
 def test_over_a_complete_graph_each_rule_gives_each_node_what_it_gives_the_server(defense):
     told = {"defense": defense, "clients": {"total": 7, "assumed_f": 1}}
