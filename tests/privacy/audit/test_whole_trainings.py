@@ -81,8 +81,7 @@ def failing(name, seed=0):
 @pytest.mark.parametrize(
     ("name", "seeds"),
     [
-        *((name, 1 if name in DEAR else 5) for name in SUITES),
-        ("server", 20),
+        *((name, 20 if name == "server" else 1 if name in DEAR else 5) for name in SUITES),
         *(pytest.param(name, 5, marks=pytest.mark.slow) for name in DEAR),
         *(
             pytest.param(name, 60, marks=pytest.mark.slow)
