@@ -37,7 +37,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``.
     - architecture: ``centralised``; ``sharded`` over servers that have a range each, ``hierarchical`` with others between
       clients and server.
-    - scale: ``cross-silo`` of at most 100 clients that take part in each round, else ``cross-device``.
+    - scale: ``cross-silo`` of at most 100 clients, else ``cross-device``.
     - motivation: ``regulation``, where a mechanism protects what is private, else ``incentive``: the model is all that
       the parties get. Why they really train together no configuration says.
     """
@@ -48,15 +48,13 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     hidden = [f"secure_aggregation: {mode}"] if mode != "off" else [architecture] * ("masked" in card["server_shown"])
     noisy = [f"privacy: {card['privacy']}"] if card["noise"] else []
     privacy = " and ".join(["masks"] * len(hidden) + ["noise"] * len(noisy)) or "none"
-    silos = card["per_round"] == card["clients"] <= SILOS
+    scale = "cross-silo" if card["clients"] <= SILOS else "cross-device"
     return (
         Word("data", "horizontal", f"whole examples, dealt by {card['partition']}{public}"),
         Word("model", "linear" if model in LINEAR else "network", model),
         Word("privacy mechanism", privacy, ", ".join(hidden + noisy) or "updates travel as they are"),
         Word("architecture", _shape(config.get("architecture")), architecture),
-        Word(
-            "scale", "cross-silo" if silos else "cross-device", f"{card['per_round']} of {card['clients']} in a round"
-        ),
+        Word("scale", scale, f"{card['per_round']} of {card['clients']} in a round"),
         Word(
             "motivation", *(("incentive", "a model") if privacy == "none" else ("regulation", "a model, and privacy"))
         ),
