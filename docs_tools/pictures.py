@@ -1,4 +1,4 @@
-"""The pictures of `docs/architectures.md`: for each system the effect that it is known for, from light runs.
+"""The pictures of `docs/architectures.md` and `docs/gossip.md`: for each system its effect, from light runs.
 
 python -m docs_tools.pictures               all of them, into docs/pictures/: a minute or two
 python -m docs_tools.pictures google        one of them
@@ -192,6 +192,32 @@ def decaf(store: Path, *shorter: str) -> Points:
     return pd.DataFrame(found)
 
 
+def homogeneity(store: Path, *shorter: str) -> Points:
+    """Accuracy of the nodes of a ring and of the mean of their models, by how alike their data are; means over seeds."""
+    run = fg.run(ROOT / "examples" / "homogeneity.yaml", store=store, jobs=1, settings=shorter)
+    found = []
+    for row in run.rows():
+        system = row["architecture"].partition("(")[0]
+        if system == "sgp":  # over links in both directions it is d_psgd
+            continue
+        data = _ALIKE[row["task.partition"]]
+        of = {"the worst node": row["worst_node_accuracy"], "the mean of the models": row["mean_model_accuracy"]}
+        if of["the worst node"] is None:  # a server has one model
+            of = dict.fromkeys(of, row["final_accuracy"])
+        found += [{"system": system, "data": data, "of": name, "accuracy": 100 * one} for name, one in of.items()]
+    means: Points = pd.DataFrame(found).groupby(["system", "data", "of"], as_index=False, sort=False)["accuracy"].mean()
+    return means
+
+
+#: Partitions of `homogeneity`, in words.
+_ALIKE = {
+    "iid": "alike",
+    "dirichlet(alpha=1)": "alpha = 1",
+    "dirichlet(alpha=0.1)": "alpha = 0.1",
+    "label_sorted": "sorted by label",
+}
+
+
 def fate(store: Path, *shorter: str) -> Points:
     """By the chance with which a party is silent: the share of rounds that have a sum, of twelve parties.
 
@@ -279,6 +305,16 @@ def _ages(points: Points) -> alt.TopLevelMixin:
     return _panels(chart.properties(height=_HEIGHT), "system")
 
 
+def _alike(points: Points) -> alt.TopLevelMixin:
+    chart = alt.Chart(points).mark_line(point=True).encode(
+        x=alt.X("data:N", title=None, sort=list(_ALIKE.values()), axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("accuracy:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100])),
+        color=alt.Color("system:N", sort=None, scale=alt.Scale(range=COLOURS)),
+        strokeDash=alt.StrokeDash("system:N", sort=None, legend=None),
+    )  # fmt: skip
+    return _panels(chart.properties(height=_HEIGHT), "of")
+
+
 #: How each picture is measured and drawn.
 PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevelMixin]]] = {
     "speed_up": (speed_up, _beside_forms),
@@ -296,6 +332,7 @@ PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevel
         decaf,
         lambda points: _lines(points, "deadline in seconds", "met", "a client does", "% of the deadlines met"),
     ),
+    "homogeneity": (homogeneity, _alike),
     "fate": (
         fate,
         lambda points: _lines(points, "chance to be silent", "summed", "masks", "% of the rounds with a sum"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,6 +48,7 @@ class MaliciousClients:
 
     Attributes:
         effect: what the attack does to the rule, in evaluated rounds: see `effects`.
+        added: by client, what it adds in this round to the sums of others that it passes on.
     """
 
     def __init__(self, setup: Setup, local: RunningAlgorithm, train: Train) -> None:
@@ -54,6 +56,7 @@ class MaliciousClients:
         self._attack_state: State = {}
         self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
         self.effect: Mapping[str, float] | None = None
+        self.added: Mapping[int, Tensor] = {}
         self._poisoned = setup.task
         if setup.attack is not None and not setup.attack.every_round:
             with setup.stopwatch.stage("attack"):
@@ -81,12 +84,22 @@ class MaliciousClients:
         return dict(said)
 
     def craft(
-        self, model: Tensor, round: int, sides: Sides, known_rule: KnownBy, *, measure: bool | None = None
+        self,
+        model: Tensor,
+        round: int,
+        sides: Sides,
+        known_rule: KnownBy,
+        *,
+        measure: bool | None = None,
+        links: Mapping[str, Any] | None = None,
+        trackers: bool = False,
     ) -> None:
         """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
 
         Args:
             measure: whether to see what the attack does to the rule; by default where the model is evaluated.
+            links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
+            trackers: whether they stand for trackers of the mean update.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
@@ -121,9 +134,15 @@ class MaliciousClients:
             own=self._own(sides),
             model=model,
             rule=rule if Sight.RULE in setup.attack_sees else None,
+            **(links or {}),
         )
         with _untouched(attack, sides.honest_rows, model):
-            crafted = returned_tensor(attack, "craft", attack.craft(view), (view.f, view.dim))
+            made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
+            crafted = returned_tensor(attack, method, made(view), (view.f, view.dim))
+            added = attack.adds(view, crafted)
+            if added is not None:
+                added = returned_tensor(attack, "adds", added, (view.f, view.dim))
+                self.added = dict(zip(sides.malicious, added, strict=True))
             self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):

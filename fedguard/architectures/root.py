@@ -1,4 +1,4 @@
-"""What a server can do with clean data of its own."""
+"""What a server can do with clean data of its own, and a node with its own examples."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
 
 
 def root_loss(setup: Setup, model: Tensor) -> float:
-    """The mean loss of ``model`` (float32 ``[d]``) on the server's data."""
-    examples = setup.task.examples(ROOT)
+    """The mean loss of ``model`` (float32 ``[d]``) on the server's data, in nats where it is a cross-entropy."""
+    return loss_on(setup, ROOT, model)
+
+
+def loss_on(setup: Setup, client: int, model: Tensor) -> float:
+    """The same on a client's own examples."""
+    examples = setup.task.examples(client)
     return float(setup.task.loss(setup.task.logits(model, examples.x), examples.y))

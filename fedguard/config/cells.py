@@ -16,6 +16,7 @@ from fedguard.config.protocol import check, effective, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
 from fedguard.contracts import (
+    PUBLIC,
     Architecture,
     Availability,
     Combination,
@@ -50,7 +51,10 @@ RESULTS_VERSION = 4
 LIES = {
     "checks_in": ("when its devices check in", "google with selection and check_ins"),
     "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
+    "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
+    "accuses": ("what other nodes did", "btard"),
     "claim_rate": ("how quick its devices are", "decaf"),
+    "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),
 }
 
@@ -214,7 +218,7 @@ class Cell:
     def threat_left(self) -> ThreatModel:
         """The threat without what architecture and protocol hide from the malicious clients."""
         shown = exposed(self.architecture.exposes, self.mode).clients
-        return dataclasses.replace(self.threat, grants=self.threat.grants & shown)
+        return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -253,6 +257,7 @@ class Cell:
             network=self.network,
             meeting=self.meeting,
             evasion=self.evasion,
+            told=self.told,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (

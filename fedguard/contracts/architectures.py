@@ -147,7 +147,7 @@ class Architecture(Algorithm):
 
     @property
     def shows_others(self) -> str:
-        """Which examples a device has that are another's, a sentence for threat cards; empty where none leave their device."""
+        """What a device has or reads that is another's, a sentence for threat cards; empty where there is nothing."""
         return ""
 
     def updates(self, clients: Participation) -> int:

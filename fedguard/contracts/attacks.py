@@ -110,6 +110,12 @@ class PoisonView(View):
     own = seen[Tensor](Sight.OWN_DATA, "float32 [f, d]: the malicious clients' updates, as their own data give them")
     model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
     rule = seen[KnownRule](Sight.RULE, "the server's rule and its parameters")
+    receiver = seen[int](
+        Sight.GRAPH, "the honest node that will hear what is crafted; it stands among `honest_clients`"
+    )
+    mixing = seen[Tensor](
+        Sight.GRAPH, "float64 [n]: the weight that the receiver gives each row, the honest ones first"
+    )
 
     @property
     def f(self) -> int:
@@ -125,9 +131,9 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`) and say
-    of themselves (`claim`, `checks_in`, `reports`), and on whether they send at all (`silent`), or on several of these; what
-    is not overridden is honest. A complete attack::
+    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`), pass on
+    (`adds`), say of themselves (`claim`, `checks_in`, `reports`) and of others (`accuses`), and on whether they send at all
+    (`silent`), or on several of these; what is not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -170,6 +176,21 @@ class PoisonAttack(Algorithm):
     def craft(self, view: PoisonView) -> Tensor:
         """float32 ``[f, d]``: what the malicious clients send."""
         return view.own
+
+    def track(self, view: PoisonView) -> Tensor:
+        """float32 ``[f, d]``: what they send in place of trackers of the mean update, where nodes exchange these, too."""
+        return self.craft(view)
+
+    def adds(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
+        """float32 ``[f, d]``: what each malicious client adds to the sums of others that it passes on; None for nothing.
+
+        Asked after `craft`, with what that gave.
+        """
+        return None
+
+    def accuses(self) -> bool:
+        """Whether a malicious node that is to check an honest one accuses it; where it does not, it finds nothing wrong."""
+        return False
 
     def claim(self, samples: int) -> int:
         """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""

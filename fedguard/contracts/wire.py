@@ -44,12 +44,14 @@ class Wire:
         clients: the client behind each row.
         malicious: those of them that are malicious.
         pushes: when each row came, and from which model; none without simulated time.
+        added: float32 ``[d]``, by malicious client: what it adds to the sums of others that it passes on.
     """
 
     updates: Tensor
     clients: tuple[int, ...]
     malicious: frozenset[int]
     pushes: tuple[Push, ...] = ()
+    added: Mapping[int, Tensor] = field(default_factory=dict)
 
     def without(self, clients: Collection[int]) -> Wire:
         """The wire without these clients: the last rows are moved into their places, in the same memory."""
@@ -63,7 +65,7 @@ class Wire:
                 order[row], order[kept] = order[kept], order[row]
                 if pushes:
                     pushes[row] = pushes[kept]
-        return Wire(self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept]))
+        return Wire(self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept]), self.added)
 
 
 @dataclass(frozen=True)

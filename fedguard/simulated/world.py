@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 
@@ -119,6 +119,14 @@ class World:
         self.spent.joules += self.network.link.joules * self.size
         return self._up[device]
 
+    def between(self, source: int, device: int, sends: int, hears: int) -> float:
+        """Seconds of a vector from one device to another, which send and hear so many at once over their own links."""
+        self.spent.bytes_up += self.size
+        self.spent.bytes_down += self.size
+        self.spent.joules += 2 * self.network.link.joules * self.size
+        latency = self.network.link.latency
+        return latency + (self._up[source] - latency) * sends + (self._down[device] - latency) * hears
+
     def loses(self, device: int, turn: int) -> bool:
         """Whether the update of a device's ``turn``-th training is lost."""
         loss = self.network.link.loss
@@ -156,6 +164,20 @@ class World:
         self.spent.bytes_up += size
         self.spent.bytes_down += size
         self.spent.joules += 2 * self.network.link.joules * size
+
+    def step(self, sent: Mapping[int, int], received: Mapping[int, int]) -> float:
+        """Seconds until messages between devices, all sent at once, have arrived. A link carries both directions at a time.
+
+        Args:
+            sent, received: bytes, by device.
+        """
+        latency, spent = self.network.link.latency, self.spent
+        spent.bytes_up += sum(sent.values())
+        spent.bytes_down += sum(received.values())
+        spent.joules += self.network.link.joules * (sum(sent.values()) + sum(received.values()))
+        up = [(self._up[device] - latency) * size / self.size for device, size in sent.items()]
+        down = [(self._down[device] - latency) * size / self.size for device, size in received.items()]
+        return latency + max(up + down, default=0.0)
 
     def attempt(
         self, device: int, turn: int, now: float, task: int | None = None, share: float = 1.0

@@ -28,8 +28,8 @@ class Network:
         self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng, compute: Compute | None = None
     ) -> None:
         self.compute = compute or Compute()
-        with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from the global generator
-            torch.manual_seed(rng.entropy() % 2**63)
+        with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from this generator
+            torch.default_generator.manual_seed(rng.entropy() % 2**63)
             self.module = model.build(shape, classes)
         if buffers := [name for name, _ in self.module.named_buffers()]:
             raise ConfigError(

@@ -4,6 +4,7 @@ full.py            full: one sum
 groups.py          groups: the sum of each group
 group_testing.py   group_testing: one sum of those who passed a test of overlapping groups
 sessions.py        the real protocol on the updates of a round, and how well its sums tell the means
+pairwise.py        masks in pairs without a server, which cancel if all send: no mode, but what fate and rings use
 inputs.py          what the clients put into a session
 decoding.py        who is malicious, as far as such tests tell
 """

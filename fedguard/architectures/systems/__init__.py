@@ -1,4 +1,5 @@
-"""Ways of training around a server in simulated time, one file each, on the common `event_server` and `event_run`."""
+"""Ways of training together, one file each: around a server in simulated time, on the common `event_server` and `event_run`;
+and without one, on the common `peers`."""
 
 SYSTEMS = {
     "parameter_server": "fedguard.architectures.systems.parameter_server:ParameterServer",
@@ -9,4 +10,6 @@ SYSTEMS = {
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
     "basgd": "fedguard.architectures.systems.basgd:BASGD",
+    "all_reduce": "fedguard.architectures.systems.all_reduce:AllReduce",
+    "btard": "fedguard.architectures.systems.btard:BTARD",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -12,6 +11,7 @@ import torch
 from annotated_types import Ge, Le
 
 from fedguard.architectures.masking.inputs import Inputs
+from fedguard.architectures.masking.pairwise import KEY, Pairs
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
     Combination,
@@ -29,13 +29,11 @@ from fedguard.contracts import (
 )
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.entropy import system
-from fedguard.secagg.keys import KeyPair, pairwise_mask_key
-from fedguard.secagg.masks import RingVector, add_masks
+from fedguard.secagg.masks import RingVector
 from fedguard.simulated.barriers import Barrier, bsp
 
-#: Bytes of a public key, of an element of the ring, and of a weight.
-_KEY, _ELEMENT, _WEIGHT = 32, 4, 8
+#: Bytes of an element of the ring, and of a weight.
+_ELEMENT, _WEIGHT = 4, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +120,13 @@ class PairwiseReceiver(Receiver):
         super().__init__(setup)
         self._sizes = setup.task.sizes
         self._encoding = Encoding(bits=masks.bits, clip=masks.clip, largest_weight=max(self._sizes))
-        self._parties: dict[int, KeyPair] = {}
-        self._agreed: dict[tuple[int, int], bytearray] = {}
+        self._pairs = Pairs()
 
     def receive(self, sent: Sent) -> Received:
         chosen = self.setup.participation.choose(self.setup.rng.child("participation", sent.round), sent.round)
         came = tuple(client for client in chosen if client in set(sent.wire.clients) - sent.lost)
-        up, down = self._introduced(chosen)
-        up += len(came) * (_ELEMENT * len(sent.model) + _WEIGHT)
+        new, handed = self._pairs.introduce(chosen)
+        up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed
         if len(came) < max(len(chosen), 3):
             silent = len(chosen) - len(came)
             why = f"{silent} of {len(chosen)} parties sent nothing, and their masks do not cancel"
@@ -169,23 +166,5 @@ class PairwiseReceiver(Receiver):
     def message(self, inputs: Inputs, client: int, parties: Sequence[int], sent: Sent) -> RingVector:
         """uint32 ``[d]``: what a party sends beside its number of examples."""
         vector: RingVector = inputs.encoded(client)[:-1].copy()
-        sid = hashlib.sha256(sent.model_hash + sent.round.to_bytes(8, "little")).digest()
-        add_masks(
-            vector,
-            [(self._key(sid, client, other), 1 if client < other else -1) for other in parties if other != client],
-        )
+        self._pairs.mask(vector, client, parties, sent)
         return vector
-
-    def _introduced(self, parties: Sequence[int]) -> tuple[int, int]:
-        """Bytes up and down of public keys: each party sends its own when it first comes, and each gets those of all others."""
-        known, new = len(self._parties), [client for client in parties if client not in self._parties]
-        self._parties.update((client, KeyPair(system(_KEY))) for client in new)
-        now = len(self._parties)
-        return _KEY * len(new), _KEY * (now * (now - 1) - known * (known - 1))
-
-    def _key(self, sid: bytes, one: int, other: int) -> bytes:
-        pair = (min(one, other), max(one, other))
-        if pair not in self._agreed:
-            self._agreed[pair] = self._parties[pair[0]].agree(self._parties[pair[1]].public)
-        keys = [(client, self._parties[client].public) for client in pair]
-        return pairwise_mask_key(sid, self._agreed[pair], keys[0], keys[1], 16)

@@ -88,29 +88,40 @@ class ParameterServer(EventServer):
     ) -> Aggregate | str:
         if self.ranges == 1 or not received.behind:
             return released(setup, model, round, received, states)
-        cuts = torch.arange(len(model)).tensor_split(min(self.ranges, len(model)))
-        each = len(states) // len(cuts)
-        vectors: list[Tensor] = []
-        after: list[State] = []
-        try:
-            for index, keys in enumerate(cuts):
-                part = slice(int(keys[0]), int(keys[-1]) + 1)
-                context = rule_context(setup, model, round, received.told).narrowed(
-                    f"server {index}",
-                    setup.rule_sees,
-                    rng=setup.rng.child("rule", round, index),
-                    clients=None if received.of_groups else tuple(client for (client,) in received.behind),
-                    samples=received.samples,
-                    **times_of(setup, received),
-                    layers=_within(setup.task.layers, part),
-                )
-                kept = states[index * each : (index + 1) * each]
-                found = aggregate(setup.pipeline, received.rows[:, part].contiguous(), context, kept)
-                vectors.append(found.vector)
-                after += found.states
-        except PreconditionError as error:
-            return str(error)
-        return Aggregate(torch.cat(vectors), None, tuple(after))
+        return by_ranges(setup, model, round, received, states, self.ranges)
+
+
+def by_ranges(
+    setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...], ranges: int
+) -> Aggregate | str:
+    """The rule on each of so many ranges of the coordinates by itself; or why there is nothing.
+
+    Args:
+        states: of each range's stages, one range after another; none in a first round.
+    """
+    cuts = torch.arange(len(model)).tensor_split(min(ranges, len(model)))
+    each = len(states) // len(cuts)
+    vectors: list[Tensor] = []
+    after: list[State] = []
+    try:
+        for index, keys in enumerate(cuts):
+            part = slice(int(keys[0]), int(keys[-1]) + 1)
+            context = rule_context(setup, model, round, received.told).narrowed(
+                f"server {index}",
+                setup.rule_sees,
+                rng=setup.rng.child("rule", round, index),
+                clients=None if received.of_groups else tuple(client for (client,) in received.behind),
+                samples=received.samples,
+                **times_of(setup, received),
+                layers=_within(setup.task.layers, part),
+            )
+            kept = states[index * each : (index + 1) * each]
+            found = aggregate(setup.pipeline, received.rows[:, part].contiguous(), context, kept)
+            vectors.append(found.vector)
+            after += found.states
+    except PreconditionError as error:
+        return str(error)
+    return Aggregate(torch.cat(vectors), None, tuple(after))
 
 
 def _within(layers: tuple[int, ...], part: slice) -> tuple[int, ...]:

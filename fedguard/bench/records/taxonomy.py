@@ -11,6 +11,9 @@ LINEAR = frozenset({"softmax", "svm"})
 #: The most parties of a federation across silos (Kairouz et al., Advances and Open Problems in Federated Learning, 2021).
 SILOS = 100
 
+#: Architectures in which all nodes hold one model, and none of them is a server.
+_SERVERLESS = ("all_reduce", "btard")
+
 #: Parameters of architectures by which more than one server adds up, and what that makes of it.
 _SERVERS = {"ranges": "sharded", "aggregators": "hierarchical", "combiners": "hierarchical"}
 
@@ -35,8 +38,8 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     - data: ``horizontal``, since every partition deals whole examples, with all features and the label.
     - model: ``linear``, or a ``network``.
     - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``.
-    - architecture: ``centralised``; ``sharded`` over servers that have a range each, ``hierarchical`` with others between
-      clients and server.
+    - architecture: ``decentralised`` where each node aggregates for itself; else ``centralised``; ``sharded`` over servers that
+      have a range each, ``hierarchical`` with others between clients and server.
     - scale: ``cross-silo`` of at most 100 clients, else ``cross-device``.
     - motivation: ``regulation``, where a mechanism protects what is private, else ``incentive``: the model is all that
       the parties get. Why they really train together no configuration says.
@@ -53,7 +56,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
         Word("data", "horizontal", f"whole examples, dealt by {card['partition']}{public}"),
         Word("model", "linear" if model in LINEAR else "network", model),
         Word("privacy mechanism", privacy, ", ".join(hidden + noisy) or "updates travel as they are"),
-        Word("architecture", _shape(config.get("architecture")), architecture),
+        Word("architecture", _shape(config.get("architecture"), card), architecture),
         Word("scale", scale, f"{card['per_round']} of {card['clients']} in a round"),
         Word(
             "motivation", *(("incentive", "a model") if privacy == "none" else ("regulation", "a model, and privacy"))
@@ -68,8 +71,10 @@ def in_words(records: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{aspect} {words}" for aspect, words in told)
 
 
-def _shape(architecture: Any) -> str:
+def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
     """The shape of what stands between the clients and the model."""
-    given = architecture if isinstance(architecture, Mapping) else {}
+    given = architecture if isinstance(architecture, Mapping) else {"name": architecture}
+    if "graph" in card["server_shown"] or given.get("name") in _SERVERLESS:
+        return "decentralised"
     several = (word for key, word in _SERVERS.items() if isinstance(given.get(key), int) and given[key] > 1)
     return next(several, "centralised")

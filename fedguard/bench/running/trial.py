@@ -107,7 +107,7 @@ def run_trial(
             "stages": stages,
             "worker_peak_memory_bytes": peak_memory(),
             "worker_memory_limit_bytes": bench.memory,
-            "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
+            "update_bytes_sent": 4 * task.dim * _vectors(result),
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
@@ -117,6 +117,11 @@ def run_trial(
         result, {**card, "attack": None} if curious else card
     )  # they are of attacks on the training
     return identified(cell, seed, record), model
+
+
+def _vectors(result: Mapping[str, Any]) -> int:
+    """How many vectors were sent: an update each, or what nodes tell each other."""
+    return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
 
 
 def not_run(cell: Cell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:

@@ -37,6 +37,19 @@ class Curve(TypedDict):
     loss: list[float | None]
 
 
+class Ban(TypedDict):
+    """A client that has no part in the rounds after this one.
+
+    Attributes:
+        client, round: who, and after which round.
+        malicious: whether it acted for the attack.
+    """
+
+    client: Count
+    round: Count
+    malicious: bool
+
+
 class Rounds(TypedDict):
     """Numbers of rounds, and of updates in them; see `fedguard.metrics.trajectory.summarise`.
 
@@ -47,6 +60,7 @@ class Rounds(TypedDict):
         worst_hostile_share: the largest share of malicious updates in a round.
         outvoted: rounds with more malicious rows than the rule reckons with.
         silent: updates that did not come.
+        bans: who was banned, and in which round, where anybody was.
     """
 
     total: Count
@@ -58,6 +72,7 @@ class Rounds(TypedDict):
     worst_hostile_share: Share
     outvoted: Count
     silent: Count
+    bans: NotRequired[list[Ban]]
 
 
 class Staleness(TypedDict):
@@ -123,6 +138,53 @@ class SimulatedTime(TypedDict):
     lost: Count
     malicious_share: Share
     timeline: NotRequired[Timeline]
+
+
+class NodesCurve(TypedDict):
+    """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
+
+    Attributes:
+        accuracy: of each honest node, a list for each evaluation.
+        worst, best, mean_model: accuracies.
+        consensus: null where it is not finite.
+    """
+
+    accuracy: list[list[Share]]
+    worst: list[Share]
+    best: list[Share]
+    mean_model: list[Share]
+    consensus: list[Amount | None]
+
+
+class Nodes(TypedDict):
+    """The honest nodes of a training without a server; see `fedguard.metrics.nodes.by_node`.
+
+    Attributes:
+        honest: their numbers.
+        accuracy: of each of them.
+        worst, best, tenth, spread: over them.
+        mean_model: of the mean of their models, which nobody has.
+        consensus: how far the models are apart; null where that is not finite.
+        messages: vectors sent in all.
+        abandoned: aggregates at which the rule could not run.
+        links: (source, destination), of each pair of nodes of which the second ever hears the first.
+        malicious: the nodes that acted for the attack.
+        curve: over the training.
+    """
+
+    honest: list[Count]
+    accuracy: list[Share]
+    worst: Share
+    best: Share
+    tenth: Share
+    spread: Amount
+    mean_model: Share
+    consensus: Amount | None
+    messages: Count
+    abandoned: Count
+    links: list[list[Count]]
+    malicious: list[Count]
+    curve: NodesCurve
 
 
 class Aggregate(TypedDict):
@@ -505,6 +567,7 @@ class Result(TypedDict):
         rounds: what happened in them.
         aggregate: how near the aggregates came to the honest mean.
         time: where there is simulated time.
+        nodes: where there is no server.
         filter: null for a rule that gives every update weight.
         attack_notes: numbers that the attack noted.
         attack_effect: null for an attack without siblings.
@@ -531,6 +594,7 @@ class Result(TypedDict):
     rounds: Rounds
     aggregate: Aggregate
     time: NotRequired[SimulatedTime]
+    nodes: NotRequired[Nodes]
     filter: Filter | None
     attack_notes: dict[str, float]
     attack_effect: NotRequired[Effect | None]

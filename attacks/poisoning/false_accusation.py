@@ -1,0 +1,25 @@
+"""False accusations in a training whose nodes check each other; after Gorbunov et al. (ICML 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.attacks.poisoning.sign_flip import SignFlip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalseAccusation(SignFlip):
+    """Accuses each honest node that it is to check, and reverses the mean update.
+
+    $b = -scale * mu$, mu the mean of the benign sample. Each accusation makes all nodes repeat a computation, and it is the
+    accuser who is banned, as long as most nodes are honest; else it is the honest one.
+
+    Args:
+        scale: how far backwards.
+    """
+
+    name = "false_accusation"
+    source = "Gorbunov et al., Secure Distributed Training at Scale, ICML 2022"
+
+    def accuses(self) -> bool:
+        return True

@@ -1,0 +1,25 @@
+"""Collectives: who sends which chunk to whom, step by step, until every node has the sum. One topology, one file.
+
+schedule.py           what a schedule is, and how it is carried out: on floats, on masked integers, on symbols
+ring.py               ring: reduce-scatter, then all-gather
+reduce_broadcast.py   reduce_broadcast: all to a root, and back
+hierarchical.py       hierarchical: rings within groups, and rings across them
+all_to_all.py         all_to_all: each node sends its whole vector to each other
+butterfly.py          node j has part j of all vectors: that of btard, no topology of all_reduce
+"""
+
+from collections.abc import Callable
+
+from fedguard.architectures.collectives.all_to_all import all_to_all
+from fedguard.architectures.collectives.hierarchical import hierarchical
+from fedguard.architectures.collectives.reduce_broadcast import reduce_broadcast
+from fedguard.architectures.collectives.ring import ring
+from fedguard.architectures.collectives.schedule import Schedule
+
+#: By name: (number of nodes, size of a group) -> schedule.
+TOPOLOGIES: dict[str, Callable[[int, int], Schedule]] = {
+    "ring": lambda n, group: ring(n),
+    "reduce_broadcast": lambda n, group: reduce_broadcast(n),
+    "hierarchical": hierarchical,
+    "all_to_all": lambda n, group: all_to_all(n),
+}

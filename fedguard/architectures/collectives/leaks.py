@@ -1,0 +1,46 @@
+"""What nodes of a collective can solve for, from the messages that reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.architectures.collectives.schedule import Message, Schedule, carried
+from fedguard.privacy.determined import determined
+
+
+def heard(schedule: Schedule, chunk: int, masked: bool = False) -> Iterator[tuple[Message, NDArray[np.int64]]]:
+    """Each message of a chunk, and what it is made of: how often each node's own chunk stands in it.
+
+    Under masks, a coefficient for each pair i < j of nodes follows: node i adds their mask, and node j subtracts it.
+    """
+    n = schedule.nodes
+    pairs = list(combinations(range(n), 2)) if masked else []
+    parts = np.zeros((n, n + len(pairs)), np.int64)
+    parts[range(n), range(n)] = 1
+    for column, (i, j) in enumerate(pairs, start=n):
+        parts[i, column], parts[j, column] = 1, -1
+    said: list[tuple[Message, NDArray[np.int64]]] = []
+    carried(schedule, chunk, list(parts), heard=lambda message, value: said.append((message, value)))
+    return iter(said)
+
+
+def read_by(schedule: Schedule, readers: Collection[int], masked: bool = False) -> dict[int, Fraction]:
+    """Which share of its vector the readers can solve for together, for each node of which they can for any.
+
+    They know their own vectors and masks, and what is sent to them. A share is one of chunks.
+    """
+    n, shares = schedule.nodes, dict[int, Fraction]()
+    own = set(readers)
+    if masked:
+        own |= {n + k for k, pair in enumerate(combinations(range(n), 2)) if not own.isdisjoint(pair)}
+    for chunk in range(schedule.chunks):
+        messages = [row.tolist() for message, row in heard(schedule, chunk, masked) if message.to in readers]
+        for node in determined(messages, own):
+            if node < n:
+                shares[node] = shares.get(node, Fraction(0)) + Fraction(1, schedule.chunks)
+    return dict(sorted(shares.items()))

@@ -1,0 +1,191 @@
+"""BTARD: an all-reduce whose nodes check each other (Gorbunov et al., ICML 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.collectives.butterfly import butterfly
+from fedguard.architectures.systems.parameter_server import by_ranges
+from fedguard.architectures.systems.peers import PeerRun, Peers
+from fedguard.contracts import (
+    Combination,
+    Exposure,
+    PlainReceiver,
+    PositiveInt,
+    Received,
+    Sent,
+    Setup,
+    Sight,
+    State,
+)
+from fedguard.contracts.returned import returned
+
+#: Bytes of a commitment, and how far a computation that is repeated may be off, over its length.
+_HASH, _OFF = 32, 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class BTARD(Peers):
+    """Node j aggregates part j of all updates by the rule, and some nodes check others, whom a lie costs their place.
+
+    $w <- w + server_lr * (R(x_1^1, ..., x_n^1), ..., R(x_1^n, ..., x_n^n))$ with part j of each update at node j, and R the
+    rule; the source's is `centered_clipping`.
+
+    Before parts are sent, each node tells all others a hash of each part, and then one of what it made of its own: so nobody
+    can change what it has said. Then ``validators`` nodes are drawn in public, and as many others that they check: a validator
+    trains again what its node should have trained, from the same batches, and aggregates that node's part again. If one of
+    them is not what was committed to, it accuses; then all repeat the computation, and by majority the accused is banned, or
+    the accuser if nothing is wrong. Where a node sends nothing, it is one's word against another's, and both are banned. Who
+    is banned has no part in later rounds; what it did before stays in the model.
+
+    A malicious validator finds nothing wrong with another one. So each of f malicious nodes among n is found in a round with
+    the chance $(m / n) (n - f) / (n - 1)$ of m validators, and a lone one after $n / m$ rounds on average. Where half of
+    the nodes or more are malicious, the majority bans the honest ones.
+
+    To train again one needs the examples: every node has those of all, as in the source, and no node's are private.
+
+    Args:
+        validators: m; half of all nodes at most.
+    """
+
+    name = "btard"
+    source = "Gorbunov et al., Secure Distributed Training at Scale, ICML 2022"
+    exposes = Exposure(
+        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL,
+        clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
+    )
+    believes = frozenset({"adds", "accuses"})
+
+    validators: PositiveInt = 1
+
+    @property
+    def shows_others(self) -> str:
+        return "Every node has the examples of all, to repeat what others train, and reads each update."
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if 2 * self.validators > cell.clients.total:
+            yield (
+                f"{self.validators} validators check {self.validators} other nodes, and there are {cell.clients.total} in "
+                "all. Lower validators of btard."
+            )
+        if cell.protocol.private:
+            yield "the validators of btard train on the examples of others, which no noise hides from them. Use all_reduce."
+        if cell.training.worker_momentum:
+            yield (
+                "a validator of btard repeats a node's training, and does not have its momentum. Set "
+                "training.worker_momentum: 0."
+            )
+        whole = [stage.name for stage in cell.pipeline.stages if (Sight.MODEL | Sight.ROOT_DATA) & cell.rule_sees]
+        if whole:
+            yield f"{' and '.join(whole)} works with the whole model, of which each node of btard has a part. Use all_reduce."
+
+    def start(self, setup: Setup) -> PeerRun:
+        return CheckedRun(self, setup)
+
+
+class CheckedRun(PeerRun):
+    """One training, with who is banned."""
+
+    def __init__(self, system: BTARD, setup: Setup) -> None:
+        super().__init__(setup)
+        self._system, self._receiver = system, PlainReceiver(setup)
+        self._banned: frozenset[int] = frozenset()
+        self._wrong: frozenset[int] = frozenset()
+        self._parts = 0
+
+    def nodes(self, round: int) -> Sequence[int]:
+        return [node for node in super().nodes(round) if node not in self._banned]
+
+    def known(self) -> tuple[State, ...]:
+        """The copy that malicious nodes have is of one rule on all coordinates, which remembers nothing of the parts."""
+        return ()
+
+    def received(self, sent: Sent) -> Received:
+        return self._receiver.receive(sent)
+
+    def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
+        nodes = sent.clients
+        states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
+        self._parts, self._wrong = len(nodes), frozenset()
+        result = by_ranges(self.setup, self.model, round, received, states, len(nodes)) if nodes else received.why
+        if isinstance(result, str) or not sent.wire.added:
+            return result
+        vector = result.vector.clone()
+        for node, part in zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True):
+            if node in sent.wire.added:
+                vector[part] += sent.wire.added[node][part] / len(nodes)
+        self._wrong = frozenset(
+            node
+            for node, part in zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True)
+            if _differs(vector[part], result.vector[part])
+        )
+        return Aggregate(vector, None, result.states)
+
+    def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
+        hostile = self.setup.acting(round)
+        majority = 2 * len(hostile & set(nodes)) < len(nodes)
+        out = set(sent.not_finite)
+        for silent in sorted(set(nodes) - set(sent.clients)):
+            missed = [node for node in self._drawn(round, nodes) if node in sent.clients and node not in out]
+            out |= {silent, *missed[:1]}
+        for checker, checked in self.checks(round, nodes):
+            if {checker, checked} & out or checked not in sent.wire.clients:
+                continue
+            guilty = self._guilty(checked, round, sent)
+            if accuses(checker in hostile, checked in hostile, guilty, self._slander()):
+                out.add(convicted(checker, checked, guilty, hostile, majority))
+        self._banned |= out
+        return tuple(sorted(out))
+
+    def checks(self, round: int, nodes: Sequence[int]) -> list[tuple[int, int]]:
+        """Who checks whom in a round, as all draw it together."""
+        order, m = self._drawn(round, nodes), min(self._system.validators, len(nodes) // 2)
+        return list(zip(order[:m], order[m : 2 * m], strict=True))
+
+    def _drawn(self, round: int, nodes: Sequence[int]) -> list[int]:
+        order: list[int] = self.setup.rng.child("validators", round).numpy().permutation(sorted(nodes)).tolist()
+        return order
+
+    def _slander(self) -> bool:
+        attack = self.setup.attack
+        return attack is not None and returned(attack, "accuses", attack.accuses(), bool)
+
+    def _guilty(self, node: int, round: int, sent: Sent) -> bool:
+        """Whether its update is not what its examples give, or its part not what the rule gives."""
+        again = torch.empty(1, len(sent.model))
+        self.clients.train_honest(sent.model, round, (node,), again)
+        return node in self._wrong or _differs(sent.wire.updates[sent.wire.clients.index(node)], again[0])
+
+    def exchange(self, nodes: Sequence[int], round: int) -> float:
+        """The parts, there and back; the hashes, to all; then what the validators ask for, and their own training."""
+        n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
+        hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * _HASH)
+        seconds = self.carry(butterfly(n).traffic(d), nodes) + self.world.step(hashes, hashes)
+        if not checks:
+            return seconds
+        part = 4 * -(-d // n)
+        asked = {node: part * sum(node != checker for checker, _ in checks) for node in nodes}
+        got = {checker: part * (n - 1) for checker, _ in checks}
+        return seconds + self.world.step(asked, got) + max(self.world.compute(checked, round) for _, checked in checks)
+
+
+def accuses(hostile_checker: bool, hostile_checked: bool, guilty: bool, slander: bool) -> bool:
+    """Whether a validator accuses whom it checks: an honest one if something is wrong, a malicious one never its own."""
+    return not hostile_checked and slander if hostile_checker else guilty
+
+
+def convicted(accuser: int, accused: int, guilty: bool, hostile: Collection[int], honest_majority: bool) -> int:
+    """Who of the two is banned, once all have repeated the computation and said what came out."""
+    if honest_majority:
+        return accused if guilty else accuser
+    return accuser if accused in hostile else accused
+
+
+def _differs(one: Tensor, other: Tensor) -> bool:
+    return float((one.double() - other.double()).norm()) > _OFF * float(other.double().norm())

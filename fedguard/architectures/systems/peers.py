@@ -1,0 +1,186 @@
+"""Nodes without a server, in rounds: all train from one model, exchange, and each comes to the same next model by itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.collectives.schedule import Traffic
+from fedguard.architectures.measured import excluded
+from fedguard.architectures.optimizers import ServerStep
+from fedguard.architectures.release import figures, released
+from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.times import moment, world
+from fedguard.architectures.wire import leave
+from fedguard.contracts import (
+    Architecture,
+    Combination,
+    Moment,
+    Received,
+    RoundReport,
+    Sent,
+    Setup,
+    Span,
+    State,
+    Wire,
+)
+from fedguard.mapped import round_buffer
+
+#: Bytes of an element, be it a float or a number of the ring.
+ELEMENT = 4
+
+
+class Peers(Architecture):
+    """What all of them have in common. What a server would do, its rule and its optimizer's step, each node does for itself.
+
+    Everybody takes part in each round. A node that is silent when a round begins has no part in it: the others close up.
+    Where no ``network:`` is set, simulated time is that of its defaults.
+    """
+
+    in_time = True
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        name = self.name
+        if cell.clients.expected < cell.clients.total or cell.clients.schedule:
+            yield (
+                f"{name} is a chain of all nodes in each round. Set clients.per_round: 1.0 and leave out clients.schedule, "
+                "or use server."
+            )
+        if cell.protocol.dropout.rate:
+            yield f"under {name} one silent node holds up all others. Leave out protocol.dropout, or use server."
+        if cell.protocol.masked:
+            yield (
+                "a session of secure aggregation has a server that hands its messages around, and "
+                f"{name} has none. Switch secure_aggregation off, and set masks of all_reduce; or use server."
+            )
+        if cell.protocol.privacy.added_by == "server":
+            yield f"{name} has no server that could be trusted to add noise. Use privacy: {{kind: record}}, or server."
+        if not cell.training.algorithm.only_updates:
+            yield (
+                f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
+                "updates alone. Use fedavg, fedsgd or fedprox, or server."
+            )
+        if cell.inference is not None:
+            yield f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server."
+        if cell.network is not None and cell.network.loses:
+            yield (
+                f"under {name} every node waits for the one before it, and one that network loses would be waited for for "
+                "ever. Leave out network.link.loss and network.there, or use google."
+            )
+
+    @abstractmethod
+    def start(self, setup: Setup) -> PeerRun:
+        """One training."""
+
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        return self.start(setup).reports()
+
+
+class PeerRun(ABC):
+    """One training, round by round."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.model = setup.task.initial_model(setup.rng.child("model"))
+        self.world = world(setup, self.model)
+        self.states: tuple[State, ...] = ()
+        self.clients = Clients(setup)
+        self._step = ServerStep(setup.training, self.model)
+        self._buffer: Tensor | None = None
+        self._seconds = 0.0
+
+    def nodes(self, round: int) -> Sequence[int]:
+        """Who takes part, in ascending order."""
+        return self.setup.participation.choose(self.setup.rng.child("participation", round), round)
+
+    @abstractmethod
+    def received(self, sent: Sent) -> Received:
+        """What every node has of a round."""
+
+    @abstractmethod
+    def exchange(self, nodes: Sequence[int], round: int) -> float:
+        """Simulated seconds of the exchange among these nodes, whose bytes and energy the world is told."""
+
+    def carry(self, traffic: Traffic, nodes: Sequence[int]) -> float:
+        """Simulated seconds of a collective among these nodes, step by step."""
+
+        def size(elements: Mapping[int, int]) -> dict[int, int]:
+            return {nodes[place]: ELEMENT * count for place, count in elements.items()}
+
+        return sum(self.world.step(size(sent), size(received)) for sent, received in traffic.steps)
+
+    def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
+        """What every node makes of it; or why there is nothing."""
+        return released(self.setup, self.model, round, received, self.states)
+
+    def known(self) -> tuple[State, ...]:
+        """What malicious nodes who see all honest updates know of the states of the rule."""
+        return self.states
+
+    def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
+        """Who has no part in later rounds, for what it did in this one."""
+        return ()
+
+    def reports(self) -> Iterator[RoundReport]:
+        """One for each round."""
+        setup = self.setup
+        for round in range(1, setup.training.rounds + 1):
+            nodes = tuple(self.nodes(round))
+            wire = self._trained(nodes, round)
+            with setup.stopwatch.stage("aggregation"):
+                sent = leave(setup, self.model, round, wire)
+                received = self.received(sent)
+                result = self.aggregate(round, sent, received)
+                banned = self.banned(round, sent, nodes)
+            if isinstance(result, Aggregate):
+                self.states = result.states
+                with setup.stopwatch.stage("model"):
+                    self.model = self._step.moved(self.model, result.vector)
+            yield replace(self._report(nodes, round, sent, received, result), banned=banned)
+
+    def _trained(self, nodes: tuple[int, ...], round: int) -> Wire:
+        known = partial(KnownToColluders, self.setup, self.model, round, self.known())
+        self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
+        return self.clients.send(self.model, round, nodes, known, self._buffer)
+
+    def _report(
+        self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str
+    ) -> RoundReport:
+        setup, malicious = self.setup, self.clients.malicious
+        due = setup.due(round)
+        found: dict[str, Any] = figures(setup, self.clients, self.model, result, received, due)
+        return RoundReport(
+            round=round,
+            model=self.model,
+            clients=received.clients,
+            malicious=sent.wire.malicious & set(received.clients),
+            behind=received.behind,
+            told=received.told,
+            not_finite=sent.not_finite,
+            too_large=sent.too_large,
+            chosen=nodes,
+            excluded=excluded(result, received),
+            abandoned=None if isinstance(result, Aggregate) else result,
+            **found,
+            effect=malicious.effect if due else None,
+            notes=malicious.notes(),
+            masked=received.masked,
+            moment=self._moment(sent, round, received),
+        )
+
+    def _moment(self, sent: Sent, round: int, received: Received) -> Moment:
+        """All wait for the slowest, and then for the exchange."""
+        began, setup = self._seconds, self.setup
+        ended = {node: began + self.world.compute(node, round) for node in sent.clients}
+        self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)
+        spans = tuple(Span(node, began, ended[node], "arrived") for node in sorted(ended, key=lambda node: ended[node]))
+        found = moment(self.world, self._seconds, (0,) * len(received.clients))
+        rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
+        return replace(found, spans=spans, acting=setup.acting(round), outvoted=int(rows > received.told))

@@ -1,0 +1,80 @@
+"""What somebody can solve for: which of the unknown vectors the messages that they have determine, by exact algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from fractions import Fraction
+
+#: A known linear combination of unknown vectors: a coefficient for each.
+Row = Sequence[int | Fraction]
+
+
+def determined(messages: Iterable[Row], known: Collection[int] = ()) -> frozenset[int]:
+    """The unknown vectors that the messages determine, beside those that are known already.
+
+    A message is $sum_i a_i x_i$ with coefficients that its reader knows. $x_i$ can be solved for if and only if the i-th unit
+    vector lies in the span of the rows a, once the known vectors are taken out: then the reduced echelon form of these rows
+    has it for a row. Coefficients are rational, and nothing is rounded. What is not determined may still be known in part: as
+    a sum with others, or because real updates are not arbitrary vectors.
+
+    Args:
+        messages: rows a, all of one length.
+        known: those that the reader has by itself, such as its own.
+    """
+    rows = [[Fraction(0 if i in known else a) for i, a in enumerate(row)] for row in messages]
+    reduced = _reduced(rows)
+    return frozenset(pivot for pivot, row in reduced if sum(value != 0 for value in row) == 1)
+
+
+def heard_in_gossip(
+    mixing: Sequence[Row], listeners: Collection[int], rounds: int, *, fresh: bool = False
+) -> list[Row]:
+    """What nodes that mix their values hear in so many rounds: rows over the nodes' first values.
+
+    In round t (from 1) each node sends its value $x_i$ to its neighbours, and then $x <- W x$, with W known to all.
+
+    Args:
+        mixing: W, ``[n, n]``; j sends to i where $W_{ij}$ is not 0.
+        listeners: who puts together what they hear.
+        fresh: whether each node adds an update of its own before it sends, in each round and not in the first alone: rows are
+            over the updates, those of round 1 first.
+    """
+    n, updates = len(mixing), rounds if fresh else 1
+    weights = [[Fraction(a) for a in row] for row in mixing]
+    values = [[Fraction(0)] * (n * updates) for _ in range(n)]
+    heard: list[Row] = []
+    for round in range(rounds):
+        for i in range(n if round < updates else 0):
+            values[i][n * round + i] += 1
+        heard += [list(values[j]) for i in listeners for j in range(n) if j != i and weights[i][j]]
+        values = [_mixed(row, values) for row in weights]
+    return heard
+
+
+def _mixed(weights: Sequence[Fraction], values: Sequence[Sequence[Fraction]]) -> list[Fraction]:
+    used = [(weight, value) for weight, value in zip(weights, values, strict=True) if weight]
+    return [sum((weight * value[k] for weight, value in used), Fraction(0)) for k in range(len(values[0]))]
+
+
+def _reduced(rows: list[list[Fraction]]) -> list[tuple[int, list[Fraction]]]:
+    """Reduced row echelon form: each row with the column of its pivot, which is 1 there and 0 in all other rows."""
+    done: list[tuple[int, list[Fraction]]] = []
+    for new in rows:
+        row = list(new)
+        for pivot, other in done:
+            _clear(row, pivot, other)
+        pivot = next((i for i, value in enumerate(row) if value), -1)
+        if pivot < 0:
+            continue
+        row = [value / row[pivot] for value in row]
+        for _, other in done:
+            _clear(other, pivot, row)
+        done.append((pivot, row))
+    return done
+
+
+def _clear(row: list[Fraction], pivot: int, other: Sequence[Fraction]) -> None:
+    """In place: take the multiple of ``other``, which is 1 at its pivot, that leaves a 0 there."""
+    factor = row[pivot]
+    if factor:
+        row[:] = [value - factor * taken for value, taken in zip(row, other, strict=True)]

@@ -1,0 +1,224 @@
+"""BTARD: each part by the rule at its node; who lies is found by validators and banned, and the accuracy comes back."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pytest
+import torch
+
+from fedguard.architectures.collectives.butterfly import butterfly
+from fedguard.architectures.systems import btard
+from fedguard.architectures.systems.btard import BTARD, accuses, convicted
+from tests.systems.scenes import cell, models, off, reports, scene
+
+TEN = {"clients": {"total": 10, "malicious": 3}, "training": {"rounds": 30}, "evaluation": {"every": 30}}
+
+
+def bans(system, seed=0, **settings):
+    """By node: the round in which it was banned; and who is malicious."""
+    found = {node: report.round for report in reports(system, seed, **settings) for node in report.banned}
+    return found, scene(system, seed, **settings)[1].malicious
+
+
+@pytest.mark.parametrize("defense", ["mean", "trimmed_mean", "median"])
+def test_rules_by_coordinate_do_not_know_parts(defense):
+    """Where nobody lies it is the server, to the last bit."""
+    settings = {"defense": defense, "clients": {"assumed_f": 1}}
+    assert torch.equal(models("btard", **settings), models(**settings))
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"algorithm": "fedprox", "mu": 0.1}, {"server_momentum": 0.5}])
+def test_it_is_the_server_however_nodes_train(settings):
+    assert torch.equal(models("btard", training=settings), models(training=settings))
+
+
+def test_node_j_aggregates_part_j_by_itself(monkeypatch):
+    """Centred clipping of each part, as a plain loop, from the part's own last aggregate; and not that of the whole."""
+    system, tau, kept = "btard", 0.05, []
+    received = btard.CheckedRun.received
+
+    def kept_back(self, sent):
+        found = received(self, sent)
+        kept.append(found.rows.clone())
+        return found
+
+    monkeypatch.setattr(btard.CheckedRun, "received", kept_back)
+    found = models(system, defense=f"centered_clipping(tau={tau})", training={"rounds": 3})
+    cuts = butterfly(6).cuts(650)
+    centre = torch.zeros(650, dtype=torch.float64)
+    for round, rows in enumerate(kept):
+        for cut in cuts:
+            away = rows[:, cut].double() - centre[cut]
+            centre[cut] += (away * (tau / away.norm(dim=1)).clamp(max=1)[:, None]).mean(0)
+        assert torch.allclose((found[round + 1] - found[round]).double(), centre, atol=1e-6)
+    assert off(found, models(defense=f"centered_clipping(tau={tau})", training={"rounds": 3})) > 0.01
+
+
+@pytest.mark.parametrize(
+    "attack", ["sign_flip", "ipm(tau=0.1)", "alie", "label_flip", "partial_sum", "false_accusation", "free_rider"]
+)
+def test_who_lies_is_banned_and_nobody_else(attack):
+    found, malicious = bans("btard(validators=4)", attack=attack, **TEN)
+    assert found.keys() == malicious
+
+
+def test_honest_nodes_are_never_banned():
+    found, _ = bans("btard(validators=5)", **TEN | {"clients": {"total": 10}})
+    assert found == {}
+
+
+@pytest.mark.parametrize("attack", ["sign_flip(scale=10)", "partial_sum(scale=5)"])
+def test_the_accuracy_comes_back(attack):
+    """Unlike that of an all-reduce, in which a wrong sum stays unattributable."""
+    settings = TEN | {"training": {"rounds": 40}, "evaluation": {"every": 1}}
+    found = list(reports("btard(validators=3)", attack=attack, **settings))
+    accuracy = [report.evaluation.accuracy for report in found]
+    assert min(accuracy[:5]) < 0.5 < 0.85 < accuracy[-1]
+    unchecked = list(reports("all_reduce", attack=attack, **TEN | {"training": {"rounds": 40}}))
+    assert unchecked[-1].evaluation.accuracy < 0.3
+
+
+def test_a_lone_liar_is_banned_after_n_over_m_rounds_on_average():
+    """The round of the ban is geometric with p = m/n = 1/3: mean 3, deviation 2.45; over 30 seeds within four deviations."""
+    settings = {"clients": {"malicious": 1}, "training": {"rounds": 40, "lr": 1e-3}, "evaluation": {"every": 40}}
+    rounds = []
+    for seed in range(30):
+        run = reports("btard(validators=2)", seed, attack="sign_flip", **settings)
+        rounds.append(next(report.round for report in run if report.banned))
+    assert abs(sum(rounds) / 30 - 3) < 4 * 2.45 / 30**0.5
+    assert len(set(rounds)) > 3
+
+
+def test_who_checks_whom_is_drawn_evenly():
+    """Of n (n - 1) pairs each is drawn in m rounds of n (n - 1) for each validator, within five deviations."""
+    setup = scene("btard(validators=2)")[1]
+    run, n, m, rounds = BTARD(validators=2).start(setup), 6, 2, 6000
+    pairs = [pair for round in range(rounds) for pair in run.checks(round, range(n))]
+    assert len(pairs) == m * rounds
+    assert all(len({*one, *other}) == 4 for one, other in zip(pairs[::2], pairs[1::2], strict=True))
+    p = m / (n * (n - 1))
+    for i in range(n):
+        for j in range(n):
+            expected = rounds * p * (i != j)
+            assert abs(pairs.count((i, j)) - expected) <= 5 * (rounds * p * (1 - p)) ** 0.5 * (i != j)
+    assert run.checks(1, [4]) == []
+
+
+def test_hostile_validators_shield_each_other():
+    """Of 10 nodes, 4 hostile, the chance that one is found in a round is (m/n) (n - f)/(n - 1): counted from the draws."""
+    setup = scene("btard(validators=5)", clients={"total": 10})[1]
+    run, hostile, rounds = BTARD(validators=5).start(setup), {0, 1, 2, 3}, 4000
+    found = sum(
+        accuses(one in hostile, other in hostile, other in hostile, slander=False)
+        for round in range(rounds)
+        for one, other in run.checks(round, range(10))
+        if other == 0
+    )
+    chance = 5 / 10 * 6 / 9
+    assert abs(found - rounds * chance) < 4 * (rounds * chance * (1 - chance)) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("accuser", "accused", "guilty", "majority", "banned"),
+    [
+        (1, 7, True, True, 7),  # an honest node accuses a liar
+        (7, 1, False, True, 7),  # a liar accuses an honest node
+        (1, 7, True, False, 1),  # the same where liars are the majority
+        (7, 1, False, False, 1),
+    ],
+)
+def test_accuser_or_accused_is_banned(accuser, accused, guilty, majority, banned):
+    assert convicted(accuser, accused, guilty, {7, 8}, majority) == banned
+
+
+def test_whether_one_accuses():
+    assert accuses(False, True, True, False) and not accuses(False, False, False, True)
+    assert not accuses(True, True, True, True) and accuses(True, False, False, True)
+
+
+def test_a_majority_of_liars_bans_the_honest():
+    found, malicious = bans(
+        "btard(validators=4)", attack="sign_flip", **TEN | {"clients": {"total": 10, "malicious": 6}}
+    )
+    first = sorted(found, key=found.__getitem__)[:4]
+    assert not set(first) & malicious
+
+
+def test_who_sends_nothing_takes_one_other_with_it():
+    """Word against word: both go, so that no node can rid itself of more than one."""
+    found, malicious = bans("btard", attack="dropout", **TEN)
+    assert malicious < found.keys() and len(found) == 2 * len(malicious) and set(found.values()) == {1}
+
+
+def test_what_is_not_finite_is_seen_by_all():
+    found, malicious = bans("btard", attack="nan", **TEN)
+    assert found == dict.fromkeys(malicious, 1)
+
+
+def test_the_banned_have_no_part_in_later_rounds_and_stand_in_the_record():
+    from fedguard.metrics.trajectory import summarise
+
+    found = list(reports("btard(validators=5)", attack="sign_flip", **TEN))
+    gone: set[int] = set()
+    for report in found:
+        assert not gone & set(report.chosen) and len(report.chosen) == 10 - len(gone)
+        gone |= set(report.banned)
+    said = summarise(found)["rounds"]["bans"]
+    assert {(one["client"], one["malicious"]) for one in said} == {(node, True) for node in gone}
+    assert "bans" not in summarise(list(islice(reports("btard"), 4)))["rounds"]
+
+
+def test_bytes_are_parts_hashes_and_what_validators_ask_for():
+    last = list(reports("btard(validators=2)", training={"rounds": 1}))[-1]
+    n, d, m = 6, 650, 2
+    sizes = [d // n + (part < d % n) for part in range(n)]
+    parts = sum(d - size for size in sizes) + sum((n - 1) * size for size in sizes)
+    asked = m * (n - 1) * -(-d // n)
+    assert last.moment.bytes_up == last.moment.bytes_down == 4 * (parts + asked) + 32 * n * (n - 1) * (n + 1)
+    assert 4 * parts == 4 * 2 * d * (n - 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"architecture": "btard(validators=4)"}, "Lower validators of btard"),
+        ({"training": {"worker_momentum": 0.5}}, "Set training.worker_momentum: 0"),
+        (
+            {"protocol": {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0}}},
+            "train on the examples of others",
+        ),
+        ({"defense": "fltrust", "server": {"root_data": 50}}, "of which each node of btard has a part"),
+        ({"clients": {"per_round": 3}}, "Set clients.per_round: 1.0"),
+        ({"protocol": {"secure_aggregation": "full"}, "clients": {"total": 12}}, "btard has none"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, reason):
+    reasons = cell(**({"architecture": "btard"} | settings)).verdict.reasons
+    assert any(reason in one for one in reasons), reasons
+
+
+@pytest.mark.parametrize("system", ["server", "all_reduce"])
+def test_nobody_is_accused_where_nobody_checks(system):
+    reasons = cell(system, attack="false_accusation", clients={"malicious": 1}).verdict.reasons
+    assert reasons == (
+        f"false_accusation lies about what other nodes did, and {system} does not go by that here. Use btard.",
+    )
+
+
+# A test that cannot fail is no test.
+
+
+@pytest.mark.parametrize("fault", ["validators are asleep", "an innocent is convicted", "a wrong part passes"])
+def test_a_fault_is_seen(fault, monkeypatch):
+    if fault == "validators are asleep":
+        monkeypatch.setattr(btard, "accuses", lambda *_: False)
+    elif fault == "an innocent is convicted":
+        numbers = count()
+        monkeypatch.setattr(btard, "_differs", lambda *_: next(numbers) % 7 == 0)
+    else:
+        differs = btard._differs
+        monkeypatch.setattr(btard, "_differs", lambda one, other: len(one) > 100 and differs(one, other))
+    attack = "partial_sum" if fault == "a wrong part passes" else "sign_flip"
+    found, malicious = bans("btard(validators=4)", attack=attack, **TEN)
+    assert found.keys() != malicious
