@@ -61,3 +61,13 @@ def test_another_peer_in_each_round_does_nearly_what_four_do():
         for graph in ("one_peer_exponential", "exponential", "ring")
     )
     assert four - 0.08 < one and one > ring + 0.05
+
+
+@pytest.mark.slow
+def test_per_step_detag_does_not_care_how_little_nodes_listen():
+    """A ring of eight sorted by label, with W_k = k W + (1 - k) I: as many steps, and forty times the vectors of D^2."""
+    sorted_by_label = {"task": {"partition": "label_sorted"}, "clients": {"total": 8}, "steps": 1, "seeds": 1}
+    for k in (1.0, 0.05, 0.01):
+        assert ends({"name": "detag", "phase": 20, "weight": k}, 50, **sorted_by_label) > 0.8
+    assert ends({"name": "d_psgd", "weight": 0.05}, 50, **sorted_by_label) < 0.4
+    assert ends({"name": "d2", "weight": 0.05}, 100, **sorted_by_label) > 0.8
