@@ -33,9 +33,10 @@ def test_it_is_the_server_however_nodes_train(settings):
     assert torch.equal(models("btard", training=settings), models(training=settings))
 
 
-def test_node_j_aggregates_part_j_by_itself(monkeypatch):
-    """Centred clipping of each part, as a plain loop, from the part's own last aggregate; and not that of the whole."""
-    system, tau, kept = "btard", 0.05, []
+@pytest.mark.parametrize(("attack", "malicious"), [("none", 0), ("sign_flip", 2)])
+def test_node_j_aggregates_part_j_by_itself(attack, malicious, monkeypatch):
+    """Centred clipping of each part, as a plain loop, from the part's own last aggregate, or from 0 once parts are cut anew."""
+    tau, kept = 0.05, []
     received = btard.CheckedRun.received
 
     def kept_back(self, sent):
@@ -44,15 +45,23 @@ def test_node_j_aggregates_part_j_by_itself(monkeypatch):
         return found
 
     monkeypatch.setattr(btard.CheckedRun, "received", kept_back)
-    found = models(system, defense=f"centered_clipping(tau={tau})", training={"rounds": 3})
-    cuts = butterfly(6).cuts(650)
-    centre = torch.zeros(650, dtype=torch.float64)
+    settings = {
+        "defense": f"centered_clipping(tau={tau})",
+        "training": {"rounds": 6},
+        "clients": {"malicious": malicious},
+    }
+    found = models("btard(validators=2)", attack=attack, **settings)
+    centre, before = torch.zeros(650, dtype=torch.float64), 6
     for round, rows in enumerate(kept):
-        for cut in cuts:
+        if len(rows) != before:
+            centre, before = torch.zeros(650, dtype=torch.float64), len(rows)
+        for cut in butterfly(len(rows)).cuts(650):
             away = rows[:, cut].double() - centre[cut]
             centre[cut] += (away * (tau / away.norm(dim=1)).clamp(max=1)[:, None]).mean(0)
-        assert torch.allclose((found[round + 1] - found[round]).double(), centre, atol=1e-6)
-    assert off(found, models(defense=f"centered_clipping(tau={tau})", training={"rounds": 3})) > 0.01
+        assert torch.allclose((found[round + 1] - found[round]).double(), centre, atol=1e-6), round
+    assert (len(kept[-1]) < 6) == bool(malicious)
+    if not malicious:
+        assert off(found, models(**settings)) > 0.01  # the whole clipped at once is another thing
 
 
 @pytest.mark.parametrize(
