@@ -17,7 +17,7 @@ LONG = {"clients": {"malicious": 1}, "training": {"rounds": 10}}
 SYSTEMS = ("all_reduce", "all_reduce(topology='hierarchical', group=3)", "all_reduce(masks=24)")
 
 
-def updates_of(system, monkeypatch, **settings):
+def updates_of(system, monkeypatch, seed, **settings):
     """The wire of a first round, the model before it and after it, and who is malicious."""
     kept = []
     received = all_reduce.SumRun.received
@@ -27,17 +27,18 @@ def updates_of(system, monkeypatch, **settings):
         return received(self, sent)
 
     monkeypatch.setattr(all_reduce.SumRun, "received", kept_back)
-    before, after = models(system, **settings)
-    (wire, updates), (node,) = kept[0], scene(system, **settings)[1].malicious
+    before, after = models(system, seed, **settings)
+    (wire, updates), (node,) = kept[0], scene(system, seed, **settings)[1].malicious
     return wire, updates, after - before, node
 
 
 @pytest.mark.parametrize(
     ("system", "width", "rounding"), [("all_reduce", 650, 1e-6), ("all_reduce(masks=24)", 651, 1e-5)]
 )
-def test_in_a_ring_it_is_one_more_vector_but_for_the_nodes_own_chunk(system, width, rounding, monkeypatch):
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_in_a_ring_it_is_one_more_vector_but_for_the_nodes_own_chunk(system, width, rounding, seed, monkeypatch):
     """Under masks, where the lie is made of the node's own update, the sum counts no more examples than there are."""
-    wire, updates, moved, node = updates_of(system, monkeypatch, **ATTACKED)
+    wire, updates, moved, node = updates_of(system, monkeypatch, seed, **ATTACKED)
     honest = updates[[row for row, client in enumerate(wire.clients) if client != node]]
     lie = -2 * 6 * (honest.mean(0) if width == 650 else updates[wire.clients.index(node)])
     sizes = [width // 6 + (chunk < width % 6) for chunk in range(6)]
