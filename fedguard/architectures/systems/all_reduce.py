@@ -155,8 +155,7 @@ class Collective(PeerRun):
         return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
-        traffic = self.schedule(nodes).traffic(self.width)
-        return self.carry(traffic, nodes)
+        return self.carry(self.schedule(nodes), self.width, nodes)
 
     def schedule(self, nodes: Sequence[int]) -> Schedule:
         """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""

@@ -166,7 +166,7 @@ class CheckedRun(PeerRun):
         """The parts, there and back; the hashes, to all; then what the validators ask for, and their own training."""
         n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
         hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * _HASH)
-        seconds = self.carry(butterfly(n).traffic(d), nodes) + self.world.step(hashes, hashes)
+        seconds = self.carry(butterfly(n), d, nodes) + self.world.step(hashes, hashes)
         if not checks:
             return seconds
         part = 4 * -(-d // n)
