@@ -165,6 +165,16 @@ def test_what_is_not_finite_is_seen_by_all():
     assert found == dict.fromkeys(malicious, 1)
 
 
+def test_a_part_that_is_not_finite_is_seen_by_all(monkeypatch):
+    from fedguard.attacks.poisoning.partial_sum import PartialSum
+
+    monkeypatch.setattr(PartialSum, "adds", lambda self, view, crafted: torch.full_like(crafted, torch.inf))
+    found = list(reports("btard", attack="partial_sum", **TEN))
+    malicious = scene("btard", attack="partial_sum", **TEN)[1].malicious
+    assert set(found[0].banned) == malicious and found[0].abandoned == "the part of 3 of 10 nodes was not finite"
+    assert found[-1].evaluation.accuracy > 0.85 and not any(report.abandoned for report in found[1:])
+
+
 def test_the_banned_have_no_part_in_later_rounds_and_stand_in_the_record():
     from fedguard.metrics.trajectory import summarise
 

@@ -60,6 +60,16 @@ def test_it_ruins_the_model_and_no_check_of_own_updates_finds_it(system):
     assert all(report.malicious_length > 5 for report in loud)  # who does the same by its own update is heard
 
 
+@pytest.mark.parametrize("system", ["all_reduce", "all_reduce(masks=20)"])
+def test_a_sum_that_is_passed_on_and_not_finite_is_none(system, monkeypatch):
+    from fedguard.attacks.poisoning.partial_sum import PartialSum
+
+    monkeypatch.setattr(PartialSum, "adds", lambda self, view, crafted: torch.full_like(crafted, torch.nan))
+    (report,) = reports(system, **ATTACKED)
+    assert report.abandoned == "a node passed on a sum that was not finite"
+    assert torch.equal(models(system, **ATTACKED)[0], report.model)
+
+
 def test_nothing_but_a_sum_goes_through_a_root_or_to_all():
     """Node 0 of `reduce_broadcast` adds up; a leaf passes nothing on. To all, each sends its own."""
     root = "all_reduce(topology='reduce_broadcast')"

@@ -195,6 +195,8 @@ class SumRun(Collective):
             )
         if self.system.masks and len(nodes) < 3:
             return _nothing(sent, f"{len(nodes)} nodes came, and it takes at least 3 for a sum to hide any")
+        if not all(map(all_finite, sent.wire.added.values())):
+            return _nothing(sent, "a node passed on a sum that was not finite")
         weights, masked = self._weights(sent.wire), None
         if self.system.masks:
             mean, masked = self._of_masked(sent, weights)
