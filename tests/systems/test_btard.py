@@ -165,6 +165,15 @@ def test_what_is_not_finite_is_seen_by_all():
     assert found == dict.fromkeys(malicious, 1)
 
 
+def test_a_round_in_which_nobody_is_left_changes_nothing():
+    """Liars have banned the honest, and what they then send has no honest update to be made of, and is not finite."""
+    found = list(reports("btard(validators=4)", attack="sign_flip", **TEN | {"clients": {"total": 10, "malicious": 6}}))
+    assert sorted(node for report in found for node in report.banned) == list(range(10))
+    last = found[-1]
+    assert last.chosen == () and last.abandoned == "no update reached the server"
+    assert torch.equal(last.model, found[-2].model)
+
+
 def test_a_part_that_is_not_finite_is_seen_by_all(monkeypatch):
     from fedguard.attacks.poisoning.partial_sum import PartialSum
 

@@ -115,13 +115,13 @@ class CheckedRun(PeerRun):
         nodes = sent.clients
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
         self._parts, self._wrong, self._seen = len(nodes), frozenset(), frozenset()
-        result = by_ranges(self.setup, self.model, round, received, states, len(nodes)) if nodes else received.why
+        if not received.behind:
+            return received.why
+        result = by_ranges(self.setup, self.model, round, received, states, len(nodes))
         if isinstance(result, str) or not sent.wire.added:
             return result
-        vector, parts = (
-            result.vector.clone(),
-            dict(zip(nodes, butterfly(len(nodes)).cuts(len(self.model)), strict=True)),
-        )
+        vector = result.vector.clone()
+        parts = dict(zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True))
         for node, added in sent.wire.added.items():
             vector[parts[node]] += added[parts[node]] / len(nodes)
         self._seen = frozenset(node for node, part in parts.items() if not all_finite(vector[part]))
