@@ -1,4 +1,4 @@
-"""A record in words and tables: threat card, sights, corners, cost. Pure functions; texts stay as they are in the record."""
+"""A record in words and tables: threat card, kind, sights, corners, cost. Pure; texts stay as they are in the record."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from fedguard.bench.records.record import silent_mean
 from fedguard.bench.records.schema import Ran, Record
+from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, number_at
 
 #: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
@@ -64,6 +65,11 @@ def card(threat: Mapping[str, Any]) -> list[dict[str, str]]:
         for name in names
         if name not in _ELSEWHERE and threat[name] not in (None, [], {})
     ]
+
+
+def kind(record: Record) -> list[dict[str, str]]:
+    """What kind of federation it is: the six words, each with what makes it so."""
+    return [{"aspect": one.aspect, "word": one.word, "since": one.since} for one in taxonomy(record)]
 
 
 def sights(threat: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -175,6 +181,19 @@ def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:
         }
         for record in records
         for one in record["result"]["minority"]
+    ]
+
+
+def parties(records: Sequence[Ran]) -> list[dict[str, Any]]:
+    """How each party does on its own task, a line for each, where they have different ones."""
+    found = [record["result"]["parties"] for record in records if "parties" in record["result"]]
+    told: dict[tuple[int, ...], list[float]] = {}
+    for one in found:
+        for own, accuracy in zip(one["classes"], one["accuracy"], strict=True):
+            told.setdefault(tuple(own), []).extend([] if accuracy is None else [accuracy])
+    return [
+        {"classes": ", ".join(map(str, own)), "accuracy in %": _interval(values) if values else "not known"}
+        for own, values in told.items()
     ]
 
 

@@ -25,6 +25,8 @@ CATALOGUE = {
     "poisoned_fl": "fedguard.attacks.poisoning.poisoned_fl:PoisonedFL",
     "cge_adaptive": "fedguard.attacks.poisoning.cge_adaptive:CGEAdaptive",
     "sign_guard_adaptive": "fedguard.attacks.poisoning.sign_guard_adaptive:SignGuardAdaptive",
+    "dissensus": "fedguard.attacks.poisoning.dissensus:Dissensus",
+    "tracker_bias": "fedguard.attacks.poisoning.tracker_bias:TrackerBias",
     "one_range": "fedguard.attacks.poisoning.one_range:OneRange",
     "held_back": "fedguard.attacks.poisoning.held_back:HeldBack",
     "inflated_samples": "fedguard.attacks.poisoning.inflated_samples:InflatedSamples",

@@ -1,4 +1,4 @@
-"""The pictures of `docs/architectures.md`: for each system the effect that it is known for, from light runs.
+"""The pictures of `docs/architectures.md` and `docs/gossip.md`: for each system its effect, from light runs.
 
 python -m docs_tools.pictures               all of them, into docs/pictures/: a minute or two
 python -m docs_tools.pictures google        one of them
@@ -33,6 +33,9 @@ FOLDER = ROOT / "docs" / "pictures"
 #: One device in ten takes five times as long.
 STRAGGLER = {"compute": {"seconds": 0.001, "slow": {"share": 0.1, "factor": 5}}, "link": {"latency": 0.05}}
 _HEIGHT, _WIDTH = 220, 300
+
+#: Axes that count no whole things.
+_AXES = {"chance to be silent": alt.Axis(format="%")}
 
 Points = pd.DataFrame
 
@@ -161,6 +164,58 @@ def basgd(store: Path, *shorter: str) -> Points:
     return pd.DataFrame(found)
 
 
+def homogeneity(store: Path, *shorter: str) -> Points:
+    """Accuracy of the nodes of a ring and of the mean of their models, by how alike their data are; means over seeds."""
+    run = fg.run(ROOT / "examples" / "homogeneity.yaml", store=store, jobs=1, settings=shorter)
+    found = []
+    for row in run.rows():
+        system = row["architecture"].partition("(")[0]
+        if system == "sgp":  # over links in both directions it is d_psgd
+            continue
+        data = _ALIKE[row["task.partition"]]
+        of = {"the worst node": row["worst_node_accuracy"], "the mean of the models": row["mean_model_accuracy"]}
+        if of["the worst node"] is None:  # a server has one model
+            of = dict.fromkeys(of, row["final_accuracy"])
+        found += [{"system": system, "data": data, "of": name, "accuracy": 100 * one} for name, one in of.items()]
+    means: Points = pd.DataFrame(found).groupby(["system", "data", "of"], as_index=False, sort=False)["accuracy"].mean()
+    return means
+
+
+#: Partitions of `homogeneity`, in words.
+_ALIKE = {
+    "iid": "alike",
+    "dirichlet(alpha=1)": "alpha = 1",
+    "dirichlet(alpha=0.1)": "alpha = 0.1",
+    "label_sorted": "sorted by label",
+}
+
+
+def fate(store: Path, *shorter: str) -> Points:
+    """By the chance with which a party is silent: the share of rounds that have a sum, of twelve parties.
+
+    With masks that nobody can take out again, beside the closed form, and with those of ``server``.
+    """
+    chances, parties = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2), 12
+    found = [
+        {"chance to be silent": chance, "masks": "fate: (1 - p)^12", "summed": 100 * (1 - chance) ** parties}
+        for chance in chances
+    ]
+    for system, masks, rounds in (("fate", "off", 400), ("server", "full", 40)):
+        suite = {
+            "name": system,
+            "clients": {"total": parties},
+            "training": {"rounds": rounds, "local_steps": 1},
+            "architecture": system,
+            "protocol": {"secure_aggregation": masks},
+            "evaluation": {"every": rounds},
+            "matrix": {"protocol.dropout.rate": list(chances)},
+        }
+        for chance, record in _records(suite, store, shorter, "protocol.dropout.rate"):
+            summed = 100 - 100 * record["result"]["rounds"]["abandoned"] / rounds
+            found.append({"chance to be silent": float(chance), "masks": f"{system}: measured", "summed": summed})
+    return pd.DataFrame(found)
+
+
 def _records(
     suite: Mapping[str, Any], store: Path, shorter: Sequence[str], *keys: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
@@ -181,7 +236,7 @@ def _lines(points: Points, x: str, y: str, colour: str, title: str) -> alt.Chart
         alt.Chart(points)
         .mark_line()
         .encode(
-            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False), axis=alt.Axis(tickMinStep=1)),
+            x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False), axis=_AXES.get(x, alt.Axis(tickMinStep=1))),
             y=alt.Y(f"{y}:Q", title=title, scale=alt.Scale(zero=y != "loss")),
             color=alt.Color(f"{colour}:N", sort=None, scale=alt.Scale(range=COLOURS)),
         )
@@ -222,6 +277,16 @@ def _ages(points: Points) -> alt.TopLevelMixin:
     return _panels(chart.properties(height=_HEIGHT), "system")
 
 
+def _alike(points: Points) -> alt.TopLevelMixin:
+    chart = alt.Chart(points).mark_line(point=True).encode(
+        x=alt.X("data:N", title=None, sort=list(_ALIKE.values()), axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("accuracy:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100])),
+        color=alt.Color("system:N", sort=None, scale=alt.Scale(range=COLOURS)),
+        strokeDash=alt.StrokeDash("system:N", sort=None, legend=None),
+    )  # fmt: skip
+    return _panels(chart.properties(height=_HEIGHT), "of")
+
+
 #: How each picture is measured and drawn.
 PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevelMixin]]] = {
     "speed_up": (speed_up, _beside_forms),
@@ -234,6 +299,11 @@ PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevel
     "mapreduce": (
         mapreduce,
         lambda points: _lines(points, "copies", "seconds", "chance to be slow", "seconds of a round"),
+    ),
+    "homogeneity": (homogeneity, _alike),
+    "fate": (
+        fate,
+        lambda points: _lines(points, "chance to be silent", "summed", "masks", "% of the rounds with a sum"),
     ),
     "basgd": (basgd, lambda points: _lines(points, "round", "accuracy", "system", "test accuracy in %")),
 }

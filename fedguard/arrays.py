@@ -43,6 +43,7 @@ def aggregate(
     root: Array | None = None,
     model: Array | None = None,
     samples: Sequence[float] | None = None,
+    own: int | None = None,
     seed: int = 0,
     **parameters: Any,
 ) -> Array:
@@ -56,6 +57,7 @@ def aggregate(
         root: the server's own update ``[d]``, for rules such as fltrust.
         model: the global model ``[d]`` before the round, for rules such as crfl.
         samples: number of examples that each client claims, for weighted_mean.
+        own: at a node without a server, which row is its own, for rules such as nna.
         seed: for rules that draw, such as bucketing.
         parameters: of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
 
@@ -81,11 +83,13 @@ def aggregate(
         "samples": torch.ones(n).double() if samples is None else _vector(samples, n, "samples").double(),
         "root": None if root is None else _vector(root, d, "root"),
         "model": None if model is None else _vector(model, d, "model"),
+        "own": own,
     }
     pipeline.check(n, f)
     for line in pipeline.unproven(n, f):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
     granted = Sight.EACH_UPDATE | Sight.TIMES | _given(Sight.ROOT_DATA, root) | _given(Sight.MODEL, model)
+    granted |= _given(Sight.GRAPH, own)
     context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)

@@ -113,6 +113,8 @@ def printable(text: str) -> str:
 
 def escaped(text: str) -> str:
     """``text`` with each control character, other than line breaks and tabs, as an escape: ``\\x1b``."""
+    if text.isprintable():
+        return text
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 

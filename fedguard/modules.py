@@ -12,6 +12,8 @@ from types import ModuleType
 
 #: Under this name a module from a suite's folder keeps the folder, and what its file was like when it was imported.
 _FROM = "__imported_from__"
+#: The names that were ever imported so: a process holds thousands of modules, and few of them are of a suite's folder.
+_NAMES: set[str] = set()
 
 
 def imported(name: str, folder: Path | None) -> ModuleType:
@@ -34,6 +36,7 @@ def imported(name: str, folder: Path | None) -> ModuleType:
                 file = _file(sys.modules[one])
                 if file is not None and file.is_relative_to(folder):
                     vars(sys.modules[one])[_FROM] = (folder, _state(file))
+                    _NAMES.add(one)
 
 
 @contextlib.contextmanager
@@ -57,7 +60,7 @@ def importable(folder: Path | None) -> Iterator[None]:
 
 
 def _forget_stale(folder: Path) -> None:
-    ours = {name: module for name, module in sys.modules.items() if _FROM in getattr(module, "__dict__", {})}
+    ours = {name: sys.modules[name] for name in _NAMES if _FROM in getattr(sys.modules.get(name), "__dict__", {})}
     stale = set()
     for name, module in ours.items():
         place, state = vars(module)[_FROM]

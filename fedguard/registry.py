@@ -142,7 +142,8 @@ class Registry:
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin}: expected a class derived from {wanted}; got {cls!r}."
             )
-        if lacking := [one for one in dir(cls) if getattr(getattr(cls, one), "__isabstractmethod__", False)]:
+        found: type = cls
+        if lacking := _lacking(found):
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin} ({cls.stands_in()}): expected a class with the methods of "
                 f"{cls.__mro__[1].__name__}; {cls.__name__} lacks {', '.join(lacking)}."
@@ -244,6 +245,12 @@ def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entr
             "Rename one, or uninstall it."
         )
     entries[kind][name] = entry
+
+
+@cache
+def _lacking(cls: type) -> tuple[str, ...]:
+    """The methods that its contract asks for, and that it has not."""
+    return tuple(one for one in dir(cls) if getattr(getattr(cls, one), "__isabstractmethod__", False))
 
 
 def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorithm]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import (
+    PUBLIC,
     SINGLE_UPDATES,
     Exposure,
     InferenceAttack,
@@ -66,7 +67,8 @@ def judge(
         more_rows: what to do about too few rows without masks, where it is not to raise the number of clients.
     """
     of_rule, rule_sees = _judge_rule(pipeline, exposure, mode, updates, told, more_rows)
-    of_attack, attack_sees = _judge_attack(attack, threat.grants & exposure.clients) if attack else ([], Sight.NOTHING)
+    granted = (threat.grants | PUBLIC) & exposure.clients
+    of_attack, attack_sees = _judge_attack(attack, granted) if attack else ([], Sight.NOTHING)
     return Verdict((*of_rule, *of_attack), attack_sees, rule_sees)
 
 
@@ -159,4 +161,6 @@ def _why_hidden(needed: Sight, exposure: Exposure, mode: Masking) -> str:
             "here no update has an age of its own. Use an architecture in which nobody waits, such as fedbuff or "
             "parameter_server(consistency='eventual')."
         )
+    if Sight.GRAPH in needed and Sight.GRAPH not in exposure.server:
+        return "here a server aggregates, which has no update of its own. Use d_psgd, or another way without a server."
     return "this architecture does not show it. Use server, or a rule that needs no more than it is given."

@@ -18,15 +18,9 @@ from itertools import groupby
 from types import SimpleNamespace
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
-from fedguard.bench.running.engines import local
-from fedguard.bench.running.engines.local import LocalPool
-from tests.forked import Forked
-from tests.inline import pool
-
-torch.set_num_threads(1)
+# torch and FedGuard are imported where they are used: the process that deals tests out to others would take seconds for it
 for _profile, _examples in {"quick": 20, "deep": 100}.items():
     settings.register_profile(
         _profile,
@@ -74,6 +68,9 @@ def pytest_collection_finish():
 
     Streamlit collects after each page that is shown, and took a second for it.
     """
+    import torch
+
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
 
@@ -81,6 +78,8 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True, scope="module")
 def inline(request):
     """Workers are processes, which take seconds to start; where none is tested, their code runs here."""
+    from tests.inline import pool
+
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("processes") is None:
             patch.setattr("fedguard.bench.running.execute.LocalPool", pool)
@@ -111,6 +110,14 @@ def digits():
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def disk():
+    """Nobody cuts the power: what is written need not reach the disk, for which each record would wait some milliseconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)
+        yield
+
+
 #: The same function with its answer kept; one for each function.
 _once = cache(cache)
 
@@ -118,7 +125,12 @@ _once = cache(cache)
 @pytest.fixture(autouse=True)
 def processes(request, inline, monkeypatch):
     forks = request.node.get_closest_marker("forked") is not None
-    if forks or request.node.get_closest_marker("processes") is not None:
-        monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", LocalPool)
+    if not forks and request.node.get_closest_marker("processes") is None:
+        return
+    from fedguard.bench.running.engines import local
+
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", local.LocalPool)
     if forks:
+        from tests.forked import Forked
+
         monkeypatch.setattr(local, "subprocess", SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE))

@@ -65,6 +65,11 @@ DEFENSES = [
     Defense("bulyan", mean_at_zero=True),
     Defense("mda", mean_at_zero=True),
     Defense("smea", mean_at_zero=True),
+    Defense("nna", permutation=False, mean_at_zero=True),  # around the node's own row, as the rules that follow
+    Defense("clipped_gossip", permutation=False, mean_at_zero=True),
+    Defense("cs_plus", permutation=False, mean_at_zero=True),
+    Defense("bridge", permutation=False, mean_at_zero=True),
+    Defense("ubar", permutation=False),
     Defense("monna", permutation=False, mean_at_zero=True),  # whose update it trusts depends on the row
     Defense("caf", mean_at_zero=True),
     Defense("cge", translation=False, mean_at_zero=True),
@@ -162,6 +167,9 @@ ATTACKS = [
     Attack("poisoned_fl", {"every": 1}),
     Attack("cge_adaptive"),
     Attack("sign_guard_adaptive"),
+    Attack("dissensus"),
+    Attack("dissensus", {"epsilon": 4.0}),
+    Attack("tracker_bias"),
     Attack("one_range"),
     Attack("one_range", {"ranges": 2, "of": 1, "tau": 1.0}),
     Attack("held_back"),
@@ -231,12 +239,17 @@ def context(
     """What a server sees that sees everything."""
     return RuleContext(
         "test",
-        Sight.EACH_UPDATE | Sight.MODEL | Sight.TIMES | (Sight.ROOT_DATA if root is not None else Sight.NOTHING),
+        Sight.EACH_UPDATE
+        | Sight.MODEL
+        | Sight.TIMES
+        | Sight.GRAPH
+        | (Sight.ROOT_DATA if root is not None else Sight.NOTHING),
         f=f,
         round=1,
         rng=Rng(seed),
         state=state or {},
         clients=tuple(range(n)),
+        own=0,
         samples=torch.ones(n, dtype=torch.float64),
         noise=torch.ones(n, dtype=torch.float64),
         root=root,

@@ -98,8 +98,8 @@ def set_up(task, training, *, participation=None, pipeline="mean", protocol=None
 class Federation:
     """The plain side of a training: gradients by autograd on a copy of the module, batches as the clients draw them."""
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup, self.training = setup, setup.training
+    def __init__(self, setup: Setup, loss=cross_entropy) -> None:
+        self.setup, self.training, self.loss = setup, setup.training, loss
         self.module = copy.deepcopy(setup.task.module)
         self.start = setup.task.initial_model(setup.rng.child("model"))
         self.lr, self.count = setup.training.lr, len(setup.task.sizes)
@@ -109,7 +109,7 @@ class Federation:
         for parameter in self.module.parameters():
             parameter.data = w[offset : offset + parameter.numel()].view_as(parameter).clone()
             offset += parameter.numel()
-        found = torch.autograd.grad(cross_entropy(self.module(x), y), list(self.module.parameters()))
+        found = torch.autograd.grad(self.loss(self.module(x), y), list(self.module.parameters()))
         return torch.cat([part.reshape(-1) for part in found])
 
     def batches(self, round, client):

@@ -133,6 +133,7 @@ def test_inputs_are_left_alone():
     network = (
         "deepsight",
         "zeno",
+        "ubar",
         "inverse_variance",
         "kardam",
         "asyncfilter",
@@ -143,9 +144,9 @@ def test_inputs_are_left_alone():
         rows = torch.cat([updates] * 3)  # Bulyan needs seven
         if cls.name in network:
             with pytest.raises(NotAllowed, match="which are there in a suite only: fedguard.run"):
-                fg.aggregate(pipeline, rows, f=1, root=ROWS[0], model=ROWS[1])
+                fg.aggregate(pipeline, rows, f=1, root=ROWS[0], model=ROWS[1], own=0)
         else:
-            fg.aggregate(pipeline, rows, f=1, root=ROWS[0], model=ROWS[1])
+            fg.aggregate(pipeline, rows, f=1, root=ROWS[0], model=ROWS[1], own=0)
         assert torch.equal(rows, torch.cat([before] * 3))
     crafted = fg.craft("mimic", updates, f=1)
     crafted.zero_()  # not a view of the input

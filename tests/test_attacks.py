@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import fedguard as fg
 import tests.reference as reference
 from fedguard.aggregation import KnownPipeline
+from fedguard.architectures.gossip.d_psgd import DecentralisedSGD
 from fedguard.architectures.server import Server
 from fedguard.attacks.poisoning.alie import supportive_z
 from fedguard.contracts import (
@@ -46,7 +47,7 @@ def view(
     h = len(honest)
     return PoisonView(
         attack,
-        sees if sees is not None else Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
+        sees if sees is not None else Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE | Sight.GRAPH,
         round=round,
         n=h + f,
         dim=honest.shape[1],
@@ -56,6 +57,8 @@ def view(
         state=state or {},
         honest=honest,
         honest_clients=tuple(clients or range(h)),
+        receiver=next(iter(clients or range(h)), 0),
+        mixing=torch.full((h + f,), 1 / (h + f), dtype=torch.float64),
         own=normal(f, honest.shape[1], seed=99) if own is None else own,
         model=torch.zeros(honest.shape[1]),
         layers=LAYERS.get(honest.shape[1], (honest.shape[1],)),
@@ -298,8 +301,9 @@ def test_runs_in_a_training_and_is_reproducible(case):
 
     def final():
         setup = set_up(task, training, attack=attack, malicious=(1, 4), told=2, pipeline="median")
-        return list(Server().run(setup))[-1].model
+        return list(system.run(setup))[-1].model
 
+    system = DecentralisedSGD(graph="complete") if all(Sight.GRAPH in way for way in attack.needs) else Server()
     found = final()
     assert torch.equal(found, final())
     assert found.isfinite().all()

@@ -46,14 +46,16 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-def plain_loop(module: nn.Module, start, part: Examples, batches, plan: LocalPlan, correction) -> torch.Tensor:
+def plain_loop(
+    module: nn.Module, start, part: Examples, batches, plan: LocalPlan, correction, loss=nn.functional.cross_entropy
+) -> torch.Tensor:
     """What one client moves by: SGD as the papers write it, on one flat vector."""
     weights, velocity = start.clone(), torch.zeros_like(start)
     for batch in batches:
         rows = [row for row in batch.tolist() if row >= 0]
         nn.utils.vector_to_parameters(weights.clone(), module.parameters())
         module.zero_grad()
-        nn.functional.cross_entropy(module(part.x[rows]), part.y[rows]).backward()
+        loss(module(part.x[rows]), part.y[rows]).backward()
         gradient = torch.cat([parameter.grad.reshape(-1) for parameter in module.parameters()])
         velocity = plan.momentum * velocity + gradient + plan.prox * (weights - start) + correction
         weights = weights - plan.lr * velocity

@@ -27,6 +27,7 @@ from fedguard.tasks.cohort import schedule
 from fedguard.tasks.network import Network
 from tests import test_algorithms as papers
 from tests.test_cohort import plain_loop
+from tests.test_svm import hinge
 
 CLASSES = 5
 #: Examples of each client.
@@ -48,6 +49,11 @@ FORMS = (
     {"batch_size": 64, "local_steps": 3, "momentum": 0.6},
     {"batch_size": None},
 )
+
+
+def loss_of(model: str):
+    """(logits, labels) -> the mean loss that a model trains by."""
+    return hinge if model == "svm" else nn.functional.cross_entropy
 
 
 class Gated(nn.Module):
@@ -87,7 +93,9 @@ class Checked(Classification):
         for client, row, other in zip(clients, out, cramped, strict=True):
             batches = schedule(plan, self.sizes[client], rng.child("client", client).numpy())
             correction = (plan.corrections or {}).get(client, none)
-            expected = plain_loop(module, model, self.parts[client], batches, plan, correction)
+            expected = plain_loop(
+                module, model, self.parts[client], batches, plan, correction, loss_of(self.model.name)
+            )
             assert float(expected.norm()) > 1e-4
             assert float((row - expected).abs().max()) < 1e-10, client
             assert float((other - expected).abs().max()) < 1e-10, client
@@ -143,7 +151,7 @@ def _goes(training: Training) -> bool:
 
 
 #: What cannot be: a network of one layer, and one whose last layer is made first and which shares a tensor.
-REFUSED = {("softmax", "fedper"), ("module", "fedper")}
+REFUSED = {("softmax", "fedper"), ("svm", "fedper"), ("module", "fedper")}
 
 
 #: Models that are quickly tried in one form alone, another one under each algorithm, and slowly in all.
@@ -223,7 +231,7 @@ def test_a_whole_training_equals_the_papers_loop(model, algorithm):
     training = replace(training, rounds=3)
     setup = papers.set_up(plain, training, participation=Participation(total=len(SIZES), per_round=3))
     ours, rounds = papers.ran(setup)
-    theirs = PAPERS[algorithm](papers.Federation(setup), rounds)
+    theirs = PAPERS[algorithm](papers.Federation(setup, loss_of(model)), rounds)
     assert papers.furthest(ours, theirs) < 1e-10
     assert float((ours[-1] - setup.task.initial_model(setup.rng.child("model"))).norm()) > 1e-3
 

@@ -31,7 +31,13 @@ OLD = Path(__file__).parent / "first_edition"
 PARTS = {
     "filter": {"precision": 0.5, "recall": 0.5, "honest_excluded": 0.5, "most_excluded": None},
     "durability": {"rounds": 1, "survived": False},
+    "parties": {"classes": [[0, 1], [2, 3]], "accuracy": [0.5, None], "worst": 0.5},
     "evasion": {"attack": "pgd(eps=0.1)", "examples": 360, "clean": 0.9, "accuracy": 0.5},
+    "nodes": {
+        "honest": [0], "accuracy": [0.5], "worst": 0.5, "best": 0.5, "tenth": 0.5, "spread": 0.1, "mean_model": 0.5,
+        "consensus": 0.5, "messages": 1, "abandoned": 0, "links": [], "malicious": [],
+        "curve": {"accuracy": [], "worst": [], "best": [], "mean_model": [], "consensus": []},
+    },
     "time": {
         "seconds": 1.0, "computed": 1.0, "joules": 1.0, "bytes_up": 1, "bytes_down": 1, "updates_a_second": 1.0, "releases": 1,
         "staleness": {"mean": 0.5, "largest": 1, "counts": [1, 1]}, "late": 0, "interrupted": 0, "lost": 0, "malicious_share": 0.1,

@@ -361,10 +361,11 @@ def test_the_tables_of_the_catalogue_are_true():
 def table_rows() -> list[tuple[str, str]]:
     """The rows of ``docs/catalogue.md``, each with the row of the first tables that its name stands in.
 
-    What asks for times is judged beside an architecture that has any, which under masks is refused itself.
+    What asks for times or for a graph is judged beside an architecture that has any, which under masks is refused itself.
 
     ``python -c "import tests.test_house as t; print(*[r for r, _ in t.table_rows()], *t.summary_rows(), sep=chr(10))"``
     """
+    from fedguard.architectures.gossip.d_psgd import DecentralisedSGD
     from fedguard.architectures.server import Server
     from fedguard.architectures.systems.fedbuff import FedBuff
     from fedguard.bench.explain.catalogue import modes, stage_of
@@ -379,8 +380,10 @@ def table_rows() -> list[tuple[str, str]]:
 
     def fate(pipeline, attack, mode) -> str:
         threat, mode = ThreatModel(20, 4), modes()[mode](**modes()[mode].example)
-        timed = any(Sight.TIMES in need for stage in pipeline.stages for need in stage.needs)
-        shown = exposed((FedBuff if timed else Server).exposes, mode, root_data=True)
+        needed = [need for one in (*pipeline.stages, *([attack] if attack else [])) for need in one.needs]
+        timed, linked = (any(sight in need for need in needed) for sight in (Sight.TIMES, Sight.GRAPH))
+        where = FedBuff if timed else DecentralisedSGD if linked else Server
+        shown = exposed(where.exposes, mode, root_data=True)
         reasons = judge(pipeline, attack, shown, threat, 20, 4, mode).reasons
         return "refused" if reasons else "runs"
 

@@ -272,6 +272,13 @@ def hostile(run, tmp_path_factory) -> Page:
     return Page(html(Run.open(folder)))
 
 
+def test_the_kinds_of_federation_stand_among_the_threat_cards(page):
+    told = page.text["threats"].partition("The kinds of federation, in six words")[2]
+    assert all(
+        word in told for word in ("motivation", "horizontal", "network", "cross-silo", "masks", "noise", "regulation")
+    )
+
+
 def test_hostile_names_and_reasons_are_text(hostile):
     harmless(hostile)
     for section in ("run", "headline", "matrices", "threats", "gate"):

@@ -11,7 +11,7 @@ pytest.importorskip("altair")
 
 from docs_tools import pictures
 
-PAGE = (pictures.ROOT / "docs" / "architectures.md").read_text()
+PAGE = "".join((pictures.ROOT / "docs" / name).read_text() for name in ("architectures.md", "gossip.md"))
 
 
 def test_each_picture_is_shown_and_made_by_the_command_of_the_page():
@@ -73,7 +73,31 @@ def test_bounded_delay_helps_against_passing_slowness_alone(tmp_path):
 
 
 @pytest.mark.slow
+def test_silent_parties_cost_the_sum_of_fate_and_not_that_of_server(tmp_path):
+    """400 rounds: within four deviations of (1 - p)^12."""
+    points = pictures.fate(tmp_path).pivot_table(index="chance to be silent", columns="masks", values="summed") / 100
+    form = points["fate: (1 - p)^12"]
+    assert form[0.05] == pytest.approx(0.54, abs=0.001)
+    assert ((points["fate: measured"] - form).abs() <= 4 * (form * (1 - form) / 400) ** 0.5).all()
+    assert (points["server: measured"] == 1).all()
+
+
+@pytest.mark.slow
 def test_a_flood_fills_a_buffer_and_not_buffers(tmp_path):
     last = pictures.basgd(tmp_path).groupby("system")["accuracy"].apply(lambda one: one.tail(5).mean())
     assert last["basgd(buffers=5), median"] > last["fedbuff(buffer=5), median"] + 20
     assert last["basgd(buffers=5), mean"] < 20
+
+
+@pytest.mark.slow
+def test_the_mean_of_the_models_hides_what_unlike_nodes_lack(tmp_path):
+    """At homogeneity 0 D-PSGD's nodes fail and their mean does not; D^2 and tracking hold; who is alone learns one label."""
+    points = pictures.homogeneity(tmp_path, "seeds=1").set_index(["of", "system", "data"])["accuracy"]
+    worst, mean = points["the worst node"], points["the mean of the models"]
+    server = worst["server"]["sorted by label"]
+    assert worst["d_psgd"]["sorted by label"] < server - 20 and mean["d_psgd"]["sorted by label"] > server - 5
+    for system in ("d2", "dsgt", "detag", "defacto"):
+        assert worst[system]["sorted by label"] > server - 3
+    assert worst["lone"]["sorted by label"] < 15
+    alike = [value for system, value in worst.xs("alike", level="data").items() if system != "lone"]
+    assert max(alike) - min(alike) < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import get_type_hints
@@ -17,6 +18,7 @@ from fedguard.bench.flags.results import results_of
 from fedguard.bench.records.record import curve, from_text, silent_mean
 from fedguard.bench.records.schema import RECORD
 from fedguard.bench.records.schema.document import FORMS, json_schema
+from fedguard.bench.records.store import write_atomically
 from fedguard.bench.report import overview
 from fedguard.bench.results.compare import compare
 from fedguard.bench.results.run import Run
@@ -49,6 +51,9 @@ def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old
     with console.capture() as capture:
         console.print(overview(old))
     said = capture.get()
+    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralised" in said.replace(
+        "\n", " "
+    )
     assert "Red flags" in said and "members found at 1 % false alarms" in said
     assert {finding.flag for finding in lint(results_of(old)).findings} >= {"class_lost"}
     assert all(one.paired.mean == 0 for one in compare(old, old).differences)
@@ -73,6 +78,17 @@ def test_the_json_schema_lets_through_what_is_stored_and_nothing_else():
         record.validate(stored)
         stored["result"]["final_accuracy"] = 1.5
         assert not record.is_valid(stored)
+
+
+def test_a_record_lies_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    """A machine that loses its power between the two keeps the old one, whole."""
+    path, seen = tmp_path / "0.json", []
+    path.write_bytes(b"old")
+    monkeypatch.setattr("os.fsync", lambda file: seen.append((path.read_bytes(), os.fstat(file).st_size)))
+    write_atomically(path, b"newer")
+    assert seen == [(b"old", len(b"newer"))]
+    assert path.read_bytes() == b"newer"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_columns_of_a_curve_are_of_one_length(old):

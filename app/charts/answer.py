@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
 
@@ -60,12 +61,12 @@ def answer(rows: Sequence[dict[str, Any]]) -> alt.LayerChart:
     }
     base = alt.Chart(table).encode(
         y=alt.Y("defense:N", sort=list(kept.index), title=None, axis=alt.Axis(**plain)),
-        tooltip=["defense:N", "measure:N", alt.Tooltip("percent:Q", format=".1f", title="%"), "attack:N"],
+        tooltip=tooltips("defense:N", "measure:N", alt.Tooltip("percent:Q", format=".1f", title="%"), "attack:N"),
     )
     along = alt.Scale(domain=[0, 100])
     lines = base.mark_rule(strokeWidth=3, color="#8C8C8C", opacity=0.6).encode(
         x=alt.X("min(percent):Q", scale=along, title="%", axis=alt.Axis(tickCount=5, labelFlush=False)),
-        x2="max(percent):Q",
+        x2=alt.X2("max(percent):Q"),
         tooltip=alt.value(None),
     )
     colours = alt.Color(

@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.breakdown import Breakdown
 from fedguard.bench.terminal.plot import is_logarithmic
 from fedguard.metrics.figures import FIGURES
@@ -33,21 +34,21 @@ def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     base = alt.Chart().encode(
         x=_along(curves),
         color=alt.Color("defense:N", legend=named, sort=defenses, scale=alt.Scale(domain=defenses, range=COLOURS)),
-        tooltip=["attack:N", "defense:N", alt.Tooltip("value:N", title=curves.key), "figure:N", "status:N"],
+        tooltip=tooltips("attack:N", "defense:N", alt.Tooltip("value:N", title=curves.key), "figure:N", "status:N"),
     )
     along_mean = alt.Y("mean:Q", title=known.heading, scale=upwards)
     beside = alt.expr(f"{_BESIDE} * datum.beside")
     spans = base.mark_rule(opacity=0.7, strokeWidth=1.5, xOffset=beside).encode(
-        y=alt.Y("low:Q", title=known.heading), y2="high:Q"
+        y=alt.Y("low:Q", title=known.heading), y2=alt.Y2("high:Q")
     )
     ends = base.mark_tick(orient="horizontal", size=6, thickness=1.5, opacity=0.7, xOffset=beside)
     lines = base.mark_line(strokeWidth=1.5, xOffset=beside).encode(y=along_mean)
     marks = base.mark_point(filled=True, size=45, opacity=1, xOffset=beside).encode(
         y=along_mean, shape=alt.Shape("defense:N", legend=named, sort=defenses, scale=alt.Scale(domain=defenses))
     )
-    crosses = base.mark_text(text="\u00d7", fontSize=16, xOffset=beside).encode(y="foot:Q")
+    crosses = base.mark_text(text="\u00d7", fontSize=16, xOffset=beside).encode(y=alt.Y("foot:Q"))
     panel = alt.Facet("attack:N", title=None, sort=list(dict.fromkeys(table["attack"])))
-    layers = [spans, ends.encode(y="low:Q"), ends.encode(y="high:Q"), lines, marks, crosses]
+    layers = [spans, ends.encode(y=alt.Y("low:Q")), ends.encode(y=alt.Y("high:Q")), lines, marks, crosses]
     chart: alt.FacetChart = (
         alt.layer(*layers, data=table).properties(width=390, height=230).facet(facet=panel, columns=2)
     )

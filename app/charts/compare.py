@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.comparison import Comparison, Difference
 from fedguard.bench.results.places import label
 from fedguard.metrics.figures import FIGURES
@@ -43,10 +44,12 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
             scale=alt.Scale(domain=[*sides], range=[colour for colour, _ in sides.values()]),
             title=f"{found.b} is",
         ),
-        tooltip=["position", alt.Tooltip("words:N", title="found"), "pairs", alt.Tooltip("q:Q", format=".2g")],
+        tooltip=tooltips("position", alt.Tooltip("words:N", title="found"), "pairs", alt.Tooltip("q:Q", format=".2g")),
     )
-    zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(color="#8a8a8a", strokeDash=[4, 3]).encode(x="zero:Q")
-    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=heading), x2="high:Q")
+    zero = (
+        alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(color="#8a8a8a", strokeDash=[4, 3]).encode(x=alt.X("zero:Q"))
+    )
+    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=heading), x2=alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=alt.X("difference:Q", title=heading),
         shape=alt.Shape(

@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.record import curve
 from fedguard.bench.records.schema import Record
 from fedguard.bench.records.schema.result import Axis, Measured
@@ -72,7 +73,7 @@ def curves(
     behind = (
         alt.Chart(grey)
         .mark_line(color=GREY, strokeDash=[5, 3], opacity=0.8)
-        .encode(x=along, y=axis, detail="seed:N", tooltip=[f"{over}:Q", f"{measure}:Q", "seed:N"])
+        .encode(x=along, y=axis, detail=alt.Detail("seed:N"), tooltip=tooltips(f"{over}:Q", f"{measure}:Q", "seed:N"))
     )
     lines = (
         alt.Chart(shown)
@@ -81,7 +82,7 @@ def curves(
             x=along,
             y=axis,
             color=alt.Color("seed:N", title="seed", sort=None, scale=alt.Scale(range=COLOURS)),
-            tooltip=[f"{over}:Q", f"{measure}:Q", "seed:N"],
+            tooltip=tooltips(f"{over}:Q", f"{measure}:Q", "seed:N"),
         )
     )
     layers = [behind, lines] if len(grey) else [lines]
@@ -101,11 +102,11 @@ def classes(records: Sequence[Record]) -> alt.LayerChart:
     base = alt.Chart(table).encode(x=alt.X("class:N", title="class", sort=None, axis=alt.Axis(labelAngle=0)))
     axis = alt.Y("mean:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100]))
     bars = base.mark_bar(color=COLOURS[0]).encode(
-        y=axis, tooltip=["class:N", alt.Tooltip("figure:N", title="accuracy")]
+        y=axis, tooltip=tooltips("class:N", alt.Tooltip("figure:N", title="accuracy"))
     )
-    rules = base.mark_rule(color=GREY, strokeWidth=2).encode(y="low:Q", y2="high:Q")
+    rules = base.mark_rule(color=GREY, strokeWidth=2).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
     ends = base.mark_tick(orient="horizontal", color=GREY, size=10, thickness=2)
-    layers = [bars, rules, ends.encode(y="low:Q"), ends.encode(y="high:Q")]
+    layers = [bars, rules, ends.encode(y=alt.Y("low:Q")), ends.encode(y=alt.Y("high:Q"))]
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(height=280, width="container")
     return chart
 

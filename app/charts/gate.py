@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.gate.verdict import WORDS, Verdict
 from fedguard.metrics.figures import FIGURES
 
@@ -57,18 +58,18 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     base = alt.Chart(table).encode(
         x=alt.X("time:T", title="started (UTC)", axis=alt.Axis(format="%Y-%m-%d %H:%M", labelOverlap=True)),
         color=alt.Color("what:N", title=None, scale=alt.Scale(range=["#0072B2", "#D55E00"])),
-        tooltip=[
+        tooltip=tooltips(
             *("run:N", "what:N", "mean:Q", "low:Q", "high:Q", "cells:Q", "cells as in:N", "verdict:N", "commit:N"),
             alt.Tooltip("time:T", format="%Y-%m-%d %H:%M"),
-        ],
+        ),
     )
     spread = base.mark_rule(strokeWidth=2, opacity=0.5).encode(
-        y=alt.Y("low:Q", title=FIGURES[figure].heading), y2="high:Q"
+        y=alt.Y("low:Q", title=FIGURES[figure].heading), y2=alt.Y2("high:Q")
     )
     means = alt.Y("mean:Q", title=FIGURES[figure].heading, scale=alt.Scale(zero=False))
     chart: alt.LayerChart = (
         spread
-        + base.mark_line(opacity=0.6).encode(y=means, detail="cells as in:N")
+        + base.mark_line(opacity=0.6).encode(y=means, detail=alt.Detail("cells as in:N"))
         + base.mark_point(size=90, filled=True).encode(y=means, shape=shape)
     ).properties(height=320, width="container")
     return chart
@@ -99,14 +100,15 @@ def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
             sort=list(table["cell"]),
             axis=alt.Axis(labelLimit=400, labelOverlap=False, labelFlush=False),
         ),
-        tooltip=["cell:N", "verdict:N", "drop:Q", "margin:Q", "p:Q", "why:N"],
+        tooltip=tooltips("cell:N", "verdict:N", "drop:Q", "margin:Q", "p:Q", "why:N"),
     )
     unit = f" in {FIGURES[figure].unit_of_differences}".removesuffix(" in ")
     margin = base.mark_bar(height=10, color="#999999", opacity=0.35).encode(
-        x=alt.X("zero:Q", title=f"{FIGURES[figure].title}: worse by{unit} (the bar is the margin)"), x2="margin:Q"
+        x=alt.X("zero:Q", title=f"{FIGURES[figure].title}: worse by{unit} (the bar is the margin)"),
+        x2=alt.X2("margin:Q"),
     )
     dots = base.mark_point(size=90, filled=True, opacity=1).encode(
-        x="drop:Q",
+        x=alt.X("drop:Q"),
         color=alt.Color(
             "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[COLOURS[word] for word in words])
         ),

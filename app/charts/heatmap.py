@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.breakdown import WORST
 from fedguard.bench.results.matrix import Entry, matrix
 from fedguard.metrics.figures import FIGURES, Figure
@@ -59,14 +60,14 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     base = alt.Chart(table).encode(
         x=alt.X("defense:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=_ANGLE, **plain)),
         y=alt.Y("attack:N", title=None, scale=alt.Scale(domain=[*attacks, *tail]), axis=alt.Axis(**plain)),
-        tooltip=[
+        tooltip=tooltips(
             alt.Tooltip("by:N", title="attack"),
             "defense:N",
             alt.Tooltip("figure:N", title=known.title),
             "seeds:Q",
             "status:N",
             "reason:N",
-        ],
+        ),
     )
     colour = alt.Color(
         "mean:Q",
@@ -83,8 +84,12 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     blanks = base.transform_filter("!isValid(datum.mean)").mark_rect(fill=_GREY, stroke="white", strokeOpacity=0.4)
     ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
     raised = alt.expr(f"datum.spread ? {_UP} : 0")
-    numbers = base.mark_text(fontSize=12, dy=raised).encode(text="label:N", color=ink)
-    spreads = base.transform_filter("datum.spread").mark_text(fontSize=10, dy=_DOWN).encode(text="spread:N", color=ink)
+    numbers = base.mark_text(fontSize=12, dy=raised).encode(text=alt.Text("label:N"), color=ink)
+    spreads = (
+        base.transform_filter("datum.spread")
+        .mark_text(fontSize=10, dy=_DOWN)
+        .encode(text=alt.Text("spread:N"), color=ink)
+    )
     chart: alt.LayerChart = (squares + blanks + numbers + spreads).properties(
         height=alt.Step(ROW), width="container", autosize="fit-x"
     )

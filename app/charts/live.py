@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.tooltips import tooltips
 
 #: Of a longer training every second round is drawn, or every third ..., so that a browser keeps up.
 MOST = 200
@@ -40,8 +41,10 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int) -> alt.Chart:
                 scale=alt.Scale(range=COLOURS),
                 legend=alt.Legend(orient="bottom", columns=2, labelLimit=500),
             ),
-            detail="seed:N",
-            tooltip=["cell:N", "seed:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f", title="accuracy in %")],
+            detail=alt.Detail("seed:N"),
+            tooltip=tooltips(
+                "cell:N", "seed:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f", title="accuracy in %")
+            ),
         )
         .properties(height=340, width="container")
     )

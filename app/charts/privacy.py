@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.audits.cells import CellAudit
 from fedguard.bench.results.disclosure import Recognised
 from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, Worst
@@ -58,20 +59,24 @@ def _panel(
     base = alt.Chart(rows).encode(
         x=along,
         color=color,
-        tooltip=[
+        tooltip=tooltips(
             alt.Tooltip("setting:N"),
             alt.Tooltip("defense:N"),
             alt.Tooltip("hidden:N", title="epsilon"),
             alt.Tooltip("attack:N", title="worst attack"),
             alt.Tooltip("said:N", title=known.title),
-        ],
+        ),
     )
-    lines = base.transform_filter("datum.proven").mark_line().encode(y=alt.Y("mean:Q", title=None), detail="unit:N")
+    lines = (
+        base.transform_filter("datum.proven")
+        .mark_line()
+        .encode(y=alt.Y("mean:Q", title=None), detail=alt.Detail("unit:N"))
+    )
     grey = alt.Legend(symbolFillColor=GREY, symbolStrokeColor=GREY)
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         y=alt.Y("mean:Q", title=None, scale=upwards), shape=alt.Shape("unit:N", title="hidden", legend=grey)
     )
-    bars = base.mark_rule(clip=True).encode(y=alt.Y("low:Q", title=None, scale=upwards), y2="high:Q")
+    bars = base.mark_rule(clip=True).encode(y=alt.Y("low:Q", title=None, scale=upwards), y2=alt.Y2("high:Q"))
     return alt.LayerChart(layer=[*_apart(positions), bars, lines, points]).properties(
         title=title[0].upper() + title[1:], height=220, width=640
     )
@@ -83,7 +88,7 @@ def _apart(positions: Mapping[float | None, float]) -> list[alt.Chart]:
     if None not in positions or not known:
         return []
     between = pd.DataFrame([{"x": math.sqrt(max(known) * positions[None])}])
-    return [alt.Chart(between).mark_rule(strokeDash=[4, 4], color=GREY).encode(x="x:Q")]
+    return [alt.Chart(between).mark_rule(strokeDash=[4, 4], color=GREY).encode(x=alt.X("x:Q"))]
 
 
 def _positions(epsilons: Sequence[float | None]) -> dict[float | None, float]:
@@ -173,15 +178,17 @@ def roc(targets: Sequence[Recognised]) -> alt.FacetChart:
         base.transform_filter("datum.kind == 'chance'").mark_line(strokeDash=[4, 4], color=GREY),
         above.transform_filter("datum.kind == 'target'")
         .mark_line(opacity=0.2, strokeWidth=1)
-        .encode(color=color, detail="line:N"),
+        .encode(color=color, detail=alt.Detail("line:N")),
         above.transform_filter("datum.kind == 'mean' && isValid(datum.high)")
         .mark_area(opacity=0.08)
-        .encode(y=alt.Y("low:Q", scale=scale), y2="high:Q", color=color),
+        .encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q"), color=color),
         above.transform_filter("datum.kind == 'mean'")
         .mark_line(strokeWidth=2.5)
         .encode(
             color=color,
-            tooltip=["setting:N", alt.Tooltip("false:Q", format=".2%"), alt.Tooltip("said:N", title="true positives")],
+            tooltip=tooltips(
+                "setting:N", alt.Tooltip("false:Q", format=".2%"), alt.Tooltip("said:N", title="true positives")
+            ),
         ),
     ]
     chart: alt.FacetChart = (
@@ -244,7 +251,7 @@ def bounds(audits: Sequence[CellAudit]) -> alt.LayerChart:
     scale = alt.Scale(type="symlog" if spread else "linear", domain=[0, room], nice=False)
     base = alt.Chart(pd.DataFrame(rows)).encode(
         y=alt.Y("audit:N", title=None, sort=None, axis=alt.Axis(labelLimit=400)),
-        tooltip=["audit:N", "verdict:N", "words:N"],
+        tooltip=tooltips("audit:N", "verdict:N", "words:N"),
     )
     title = "epsilon of the audited rounds" + (", symmetric log scale" if spread else "")
     verdicts = alt.Scale(
@@ -257,7 +264,7 @@ def bounds(audits: Sequence[CellAudit]) -> alt.LayerChart:
         x=alt.X("claim:Q", scale=scale)
     )
     words = base.mark_text(align="left", dx=12, fontWeight="bold").encode(
-        x=alt.X("end:Q", scale=scale), text="said:N", color=colour
+        x=alt.X("end:Q", scale=scale), text=alt.Text("said:N"), color=colour
     )
     return alt.LayerChart(layer=[bars, dots, words]).properties(height=60 + 36 * len(rows), width="container")
 

@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.profile import Part
 
 #: What the stages without a colour of their own are together.
@@ -49,20 +50,20 @@ def profile(parts: Sequence[Part], stages: Sequence[str]) -> alt.LayerChart:
             scale=alt.Scale(domain=list(colours), range=list(colours.values())),
             legend=alt.Legend(orient="top", columns=3, labelLimit=200, symbolStrokeWidth=0),
         ),
-        order="order:Q",
-        tooltip=[
+        order=alt.Order("order:Q"),
+        tooltip=tooltips(
             "cell:N",
             "stage:N",
             alt.Tooltip("ms:Q", title="ms per round", format=",.2f"),
             alt.Tooltip("share:Q", title="of the cell's time", format=".1%"),
             alt.Tooltip("seconds:Q", title="s per trial", format=",.3f"),
             alt.Tooltip("cpu:Q", title="CPU s per trial", format=",.3f"),
-        ],
+        ),
     )
     ends = base.transform_filter("datum.total").mark_text(align="left", dx=5, color=GREY)
-    chart: alt.LayerChart = alt.LayerChart(layer=[bars, ends.encode(x="end:Q", text="total:N")]).properties(
-        height=alt.Step(_ROW + _LINE * two), width="container", autosize="fit-x"
-    )
+    chart: alt.LayerChart = alt.LayerChart(
+        layer=[bars, ends.encode(x=alt.X("end:Q"), text=alt.Text("total:N"))]
+    ).properties(height=alt.Step(_ROW + _LINE * two), width="container", autosize="fit-x")
     return chart
 
 

@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.explain.session import Cost, Step
 
 
@@ -44,12 +45,12 @@ def flow(step: Step, clients: int, silent: Collection[int]) -> alt.LayerChart:
         .encode(
             x=place,
             y=height,
-            detail="message:N",
+            detail=alt.Detail("message:N"),
             color=alt.Color("way:N", title="message", scale=ways, legend=None),
             strokeDash=alt.StrokeDash(
                 "way:N", scale=alt.Scale(domain=["arrives", "refused"], range=[[1, 0], [5, 4]]), legend=None
             ),
-            tooltip=["message:N", "bytes:Q", "way:N"],
+            tooltip=tooltips("message:N", "bytes:Q", "way:N"),
         )
     )
     base = alt.Chart(pd.DataFrame(parties)).encode(x=place, y=height)
@@ -59,10 +60,10 @@ def flow(step: Step, clients: int, silent: Collection[int]) -> alt.LayerChart:
             scale=alt.Scale(domain=["takes part", "silent"], range=[GREY, "transparent"]),
             legend=None,
         ),
-        tooltip=["label:N", "state:N"],
+        tooltip=tooltips("label:N", "state:N"),
     )
-    above = base.transform_filter("datum.y == 1").mark_text(dy=-18, color=GREY).encode(text="label:N")
-    below = base.transform_filter("datum.y == 0").mark_text(dy=20, color=GREY).encode(text="label:N")
+    above = base.transform_filter("datum.y == 1").mark_text(dy=-18, color=GREY).encode(text=alt.Text("label:N"))
+    below = base.transform_filter("datum.y == 0").mark_text(dy=20, color=GREY).encode(text=alt.Text("label:N"))
     return alt.LayerChart(layer=[routes, circles, above, below]).properties(height=220, width="container")
 
 
@@ -95,7 +96,7 @@ def cost(costs: Sequence[Cost]) -> alt.HConcatChart:
             strokeDash=alt.StrokeDash(
                 "graph:N", scale=alt.Scale(domain=["complete", "sparse"], range=[[1, 0], [5, 4]]), legend=bottom
             ),
-            tooltip=["clients", "graph", "neighbours", alt.Tooltip("hidden:Q", title="fewest in a sum"), "kB"],
+            tooltip=tooltips("clients", "graph", "neighbours", alt.Tooltip("hidden:Q", title="fewest in a sum"), "kB"),
         )
         .properties(title=way, width=340, height=280)
         for way in dict.fromkeys(frame["way"])

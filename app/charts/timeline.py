@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema.result import Timeline
 
 #: By fate, in the order of the legend.
@@ -31,15 +32,15 @@ def timeline(found: Timeline) -> alt.LayerChart:
     base = alt.Chart(table).mark_bar(height=_ROW - 5, stroke="white", strokeWidth=0.5)
     drawn = base.encode(
         x=alt.X("began:Q", axis=along, scale=alt.Scale(nice=False, zero=True)),
-        x2="ended:Q",
+        x2=alt.X2("ended:Q"),
         y=alt.Y("client:N", title="client", scale=alt.Scale(domain=rows), axis=alt.Axis(labelOverlap=False)),
         color=alt.Color("fate:N", title="its update", scale=alt.Scale(domain=list(FATES), range=list(FATES.values()))),
-        tooltip=[
+        tooltip=tooltips(
             "client:N",
             "fate:N",
             alt.Tooltip("began:Q", format=".3f"),
             alt.Tooltip("ended:Q", format=".3f"),
-        ],
+        ),
     )
     ends = pd.DataFrame({"end": found["rounds"] if len(found["rounds"]) <= _MOST_ROUNDS else []})
     rules = alt.Chart(ends).mark_rule(color=GREY, opacity=0.7).encode(x=alt.X("end:Q", axis=along))

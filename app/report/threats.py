@@ -6,14 +6,18 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, table
 from fedguard.bench.records.schema import ThreatCard
+from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.bench.results.run import Run
 
 
 def threats(run: Run) -> list[Element]:
-    """Who attacks and what they see, attack by attack; then what each defense was told and sees."""
-    cards = [(swept, record["threat_card"]) for swept, record in run.trials()]
+    """Who attacks and what they see, attack by attack; what each defense was told and sees; and the kinds of federation."""
+    trials = list(run.trials())
+    cards = [(swept, record["threat_card"]) for swept, record in trials]
     if not cards:
         return [el("p", "Nothing ran.")]
+    kinds = [taxonomy(record) for _, record in trials]
+    words = dict.fromkeys(tuple(one.word for one in kind) for kind in kinds)
     attacked = any(card["attack"] for _, card in cards)
     attacks: dict[tuple[str, ...], list[str]] = {}
     rules: dict[tuple[str, ...], None] = {}
@@ -26,6 +30,7 @@ def threats(run: Run) -> list[Element]:
     return [
         table("The attacks, in words", ["attack", "who, and what they see", "goal; acts on"], rows, "l"),
         table("The defenses: what each is told of the number of malicious clients, and sees", heads, rules, "lrrrll"),
+        table("The kinds of federation, in six words", [one.aspect for one in kinds[0]], words, "l"),
     ]
 
 

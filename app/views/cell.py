@@ -10,6 +10,7 @@ import yaml
 
 from fedguard.app import address, data, words
 from fedguard.app.charts.curves import AXES, MEASURES, axes, classes, curves, points
+from fedguard.app.charts.graph import by_round, graph
 from fedguard.app.charts.timeline import timeline
 from fedguard.app.here import Here, plain
 from fedguard.app.times import times
@@ -34,6 +35,7 @@ def show(here: Here) -> None:
     if ran:
         st.markdown(f"##### {words.escaped(words.verdict(ran))}")
         _results(ran, clean_models(run, ran))
+        _nodes(ran)
         _timeline(ran)
     if records:
         _assumptions(next(iter(records.values())))
@@ -193,6 +195,10 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
         st.subheader("By class")
         _spread(shown)
         st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
+        parties = words.parties(shown)
+        if parties:
+            st.caption("Parties with different tasks: each on the test examples of its classes.")
+            st.dataframe(parties, hide_index=True, width="stretch")
         minority = words.minority(shown)
         if minority:
             st.caption("Honest clients that hold a class which fewer than a quarter of all clients hold.")
@@ -200,6 +206,29 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
 
 
 @st.fragment
+def _nodes(ran: Sequence[Ran]) -> None:
+    """Who hears whom and how each node fares, where there is no server."""
+    known = {record["seed"]: record for record in ran if record["result"].get("nodes")}
+    if not known:
+        return
+    st.subheader("The nodes")
+    seed = st.pills("Seed", list(known), default=next(iter(known)), key="seed of a graph") if len(known) > 1 else None
+    record = known[next(iter(known)) if seed is None else seed]
+    found, rounds = record["result"]["nodes"], record["result"]["curve"]["round"]
+    st.caption(
+        f"The worst of {len(found['honest'])} honest nodes ends with {100 * found['worst']:.1f} %, the best with "
+        f"{100 * found['best']:.1f} %. The mean of their models has {100 * found['mean_model']:.1f} %, and nobody has it."
+    )
+    at = rounds[-1]
+    if len(rounds) > 1:
+        at = st.select_slider("After round", rounds, value=rounds[-1], key="round of a graph")
+    left, right = st.columns(2)
+    says = "A graph of the nodes: circles are honest and as bright as they are accurate, crosses are malicious"
+    left.altair_chart(graph(found, rounds.index(at)), width="stretch", alt=says)
+    says = "Accuracy of the best and the worst node over the rounds, and that of the mean of their models"
+    right.altair_chart(by_round(found, rounds), width="stretch", alt=says)
+
+
 def _timeline(ran: Sequence[Ran]) -> None:
     """Who trained when, where there is simulated time."""
     known = {record["seed"]: found for record in ran if (found := record["result"].get("time", {}).get("timeline"))}
@@ -245,6 +274,8 @@ def _assumptions(record: Record) -> None:
     st.markdown("**Threat card**")
     narrow = {"fact": st.column_config.Column(width=280)}
     st.dataframe(words.card(card), hide_index=True, width="stretch", height="content", column_config=narrow)
+    st.markdown("**What kind of federation**")
+    st.dataframe(words.kind(record), hide_index=True, width="stretch", height="content")
     with st.expander("Configuration"):
         st.code(yaml.safe_dump(record["config"], sort_keys=False), language="yaml")
 

@@ -14,7 +14,8 @@ from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 class Mean(WeightRule):
     """The average of the updates; one malicious client can move it anywhere.
 
-    $R(x) = (1/n) sum_i x_i$. It needs no more than the sum, and so runs under secure aggregation.
+    $R(x) = (1/n) sum_i x_i$. It needs no more than the sum, and so runs under secure aggregation. At a node without a server it
+    is $sum_j W_ij x_j$, with the weights of the graph.
     """
 
     name = "mean"
@@ -25,4 +26,4 @@ class Mean(WeightRule):
     keeps_one = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
+        return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64) if context.mixing is None else context.mixing

@@ -35,6 +35,7 @@ class GradDefense(ClientTransform):
     name = "grad_defense"
     source = "Wang et al., Protect Privacy from Gradient Leakage Attack in Federated Learning, INFOCOM 2022"
     reads_data = True
+    by_cross_entropy = True
     breakdown = "that of the rule behind it"
     cost = "O(nd), and second derivatives for each tensor of parameters at the clients"
 

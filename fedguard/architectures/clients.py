@@ -30,7 +30,7 @@ class Clients:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self.local = started(setup)
-        self.malicious = MaliciousClients(setup, self.local, self._train)
+        self.malicious = self.colluders()
         keeps = setup.training.worker_momentum > 0
         if keeps and setup.memory is None:
             check_kept(setup, "training.worker_momentum", setup.task.dim)
@@ -66,6 +66,10 @@ class Clients:
         self.local.trim(rows)
         let_go(rows)
         return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added)
+
+    def colluders(self) -> MaliciousClients:
+        """Malicious clients with a memory of their own, such as those who lie to one node and remember what they told it."""
+        return MaliciousClients(self._setup, self.local, self._train)
 
     def begin(self, chosen: Sequence[int]) -> None:
         """A round begins, for these clients."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,12 +84,22 @@ class MaliciousClients:
         return dict(said)
 
     def craft(
-        self, model: Tensor, round: int, sides: Sides, known_rule: KnownBy, *, measure: bool | None = None
+        self,
+        model: Tensor,
+        round: int,
+        sides: Sides,
+        known_rule: KnownBy,
+        *,
+        measure: bool | None = None,
+        links: Mapping[str, Any] | None = None,
+        trackers: bool = False,
     ) -> None:
         """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
 
         Args:
             measure: whether to see what the attack does to the rule; by default where the model is evaluated.
+            links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
+            trackers: whether they stand for trackers of the mean update.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
@@ -123,9 +134,11 @@ class MaliciousClients:
             own=self._own(sides),
             model=model,
             rule=rule if Sight.RULE in setup.attack_sees else None,
+            **(links or {}),
         )
         with _untouched(attack, sides.honest_rows, model):
-            crafted = returned_tensor(attack, "craft", attack.craft(view), (view.f, view.dim))
+            made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
+            crafted = returned_tensor(attack, method, made(view), (view.f, view.dim))
             added = attack.adds(view, crafted)
             if added is not None:
                 added = returned_tensor(attack, "adds", added, (view.f, view.dim))

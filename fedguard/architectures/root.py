@@ -1,10 +1,9 @@
-"""What a server can do with clean data of its own."""
+"""What a server can do with clean data of its own, and a node with its own examples."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Setup
 
@@ -16,6 +15,11 @@ def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
 
 
 def root_loss(setup: Setup, model: Tensor) -> float:
-    """The mean cross-entropy of ``model`` (float32 ``[d]``) on the server's data, in nats."""
-    examples = setup.task.examples(ROOT)
-    return float(cross_entropy(setup.task.logits(model, examples.x), examples.y))
+    """The mean loss of ``model`` (float32 ``[d]``) on the server's data, in nats where it is a cross-entropy."""
+    return loss_on(setup, ROOT, model)
+
+
+def loss_on(setup: Setup, client: int, model: Tensor) -> float:
+    """The same on a client's own examples."""
+    examples = setup.task.examples(client)
+    return float(setup.task.loss(setup.task.logits(model, examples.x), examples.y))

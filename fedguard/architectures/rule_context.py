@@ -60,6 +60,23 @@ def clipping(setup: Setup, clip: float | None) -> Setup:
     return replace(setup, pipeline=Pipeline((ClippedByServer(bound=clip), setup.pipeline.rule)))
 
 
+@dataclass(frozen=True)
+class Seat:
+    """What the copy of the rule of a node without a server has besides: which of the rows is the node's own, and their weights.
+
+    Attributes:
+        own: the node's own row, the honest ones first.
+        mixing: float64 ``[n]``; None behind a mixing.
+    """
+
+    own: int
+    mixing: Tensor | None
+
+    def seen(self, whole: bool) -> dict[str, Any]:
+        """The values of `RuleContext` at a node; in a round of other rows all weigh equally."""
+        return {"own": self.own if whole else 0, "mixing": self.mixing if whole else None}
+
+
 class KnownToColluders(KnownPipeline):
     """The malicious clients' copy of the server's rule: its stages and parameters, and of what it works on only what they see.
 
@@ -79,6 +96,7 @@ class KnownToColluders(KnownPipeline):
         states: tuple[State, ...],
         honest: tuple[int, ...],
         malicious: tuple[int, ...],
+        seat: Seat | None = None,
     ) -> None:
         sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
         if Sight.HONEST_UPDATES not in setup.attack_sees:
@@ -108,6 +126,7 @@ class KnownToColluders(KnownPipeline):
 
         def context(n: int, rows: Tensor) -> RuleContext:
             root, whole = rows[: benign or len(rows)].mean(0), len(order) == n
+            of_graph = {} if seat is None else seat.seen(whole)
 
             def root_loss(moved: Tensor) -> float:
                 return -float((moved - model) @ root)
@@ -126,6 +145,7 @@ class KnownToColluders(KnownPipeline):
                 scale=torch.ones(n, dtype=torch.float64),
                 federation=(told, total),
                 starts=model.expand(n, -1),
+                **of_graph,
             )
 
         super().__init__(pipeline, context, states)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fedguard.bench.flags.lint import flag_lines, lint
 from fedguard.bench.flags.results import results_of
+from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.records.record import silent_mean
 from fedguard.bench.records.schema import Ran
@@ -77,6 +78,8 @@ def _setting(run: Run) -> Iterator[RenderableType]:
     partitions = {card["partition"] for card in cards}
     if len(threats) <= 2:  # masks may hide something from the colluders of some cells
         yield from (Text(f"\nThreat: {threat}") for threat in threats)
+    if records:
+        yield Text(f"Kind: {taxonomy.in_words(records)}.")
     if len(partitions) == 1:
         distance = estimate([card["dissimilarity"]["label_distance"] for card in cards]).mean
         gradient = estimate([card["dissimilarity"]["gradient_dissimilarity"] for card in cards]).mean

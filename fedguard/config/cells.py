@@ -16,6 +16,7 @@ from fedguard.config.protocol import check, effective, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
 from fedguard.contracts import (
+    PUBLIC,
     Architecture,
     Availability,
     Combination,
@@ -53,6 +54,7 @@ LIES = {
     "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
     "accuses": ("what other nodes did", "btard"),
     "claim_rate": ("how quick its devices are", "decaf"),
+    "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),
 }
 
@@ -216,7 +218,7 @@ class Cell:
     def threat_left(self) -> ThreatModel:
         """The threat without what architecture and protocol hide from the malicious clients."""
         shown = exposed(self.architecture.exposes, self.mode).clients
-        return dataclasses.replace(self.threat, grants=self.threat.grants & shown)
+        return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -255,6 +257,7 @@ class Cell:
             network=self.network,
             meeting=self.meeting,
             evasion=self.evasion,
+            told=self.told,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
@@ -272,12 +275,21 @@ class Cell:
                 f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
                 "are nobody's secret. Set shared: 0."
             )
+        assumed = [one.name for one in self.pipeline.transforms if one.by_cross_entropy]
+        if not self.model.by_cross_entropy and (assumed or self.inference is not None):
+            named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
+            yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
         yield from self._unheard_lies()
         yield from self.noise.reasons(cell)
         if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
             yield (
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
                 "them. Leave out one of the two."
+            )
+        if cell.clients.most_trainings is not None and not self.architecture.counts_trainings(cell.clients):
+            yield (
+                f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
+                "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
             )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)
@@ -313,6 +325,8 @@ class Cell:
         }
         if self.participation.schedule:
             clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
+        if self.participation.most_trainings is not None:
+            clients["most_trainings"] = self.participation.most_trainings
         threat = config.threat if self.adversary else type(config.threat)()
         content = {
             "task": {

@@ -104,6 +104,8 @@ class ClientsSection(Section):
         schedule: clients that join or leave between rounds; those of the first entry have the lowest numbers.
         assumed_f: the f that the rules are told: that of the truth by default, a count or fraction of another track, or
             ``unknown``: then each rule is told the largest minority that it can run with.
+        most_trainings: of one client, where clients go on by themselves in simulated time: one that has begun so many takes no
+            more part, so that its epsilon is bounded before the run.
     """
 
     total: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 20
@@ -112,13 +114,20 @@ class ClientsSection(Section):
     schedule: tuple[StaySection, ...] = ()
     malicious: CountOrFraction = 0
     assumed_f: Literal["unknown"] | CountOrFraction | None = None
+    most_trainings: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
 
     @property
     def participation(self) -> Participation:
         stays = tuple(
             Stay(clients=self.count(one.clients), joins=one.joins, leaves=one.leaves) for one in self.schedule
         )
-        return Participation(total=self.total, per_round=self.per_round, sampling=self.sampling, schedule=stays)
+        return Participation(
+            total=self.total,
+            per_round=self.per_round,
+            sampling=self.sampling,
+            schedule=stays,
+            most_trainings=self.most_trainings,
+        )
 
     def count(self, value: int | float) -> int:
         """A count of clients from a count or a fraction."""

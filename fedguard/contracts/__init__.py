@@ -83,7 +83,7 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, Moment, RoundReport, Span, Watched
+from fedguard.contracts.reports import MaskedRound, Moment, NodesReport, RoundReport, Span, Watched
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -98,7 +98,7 @@ from fedguard.contracts.rules import (
     State,
     WeightRule,
 )
-from fedguard.contracts.sight import Exposure, Needs, Sight, ThreatModel, View, first_met, needs_in_words, seen
+from fedguard.contracts.sight import PUBLIC, Exposure, Needs, Sight, ThreatModel, View, first_met, needs_in_words, seen
 from fedguard.contracts.stopwatch import STAGES, Stopwatch
 from fedguard.contracts.tasks import (
     DPSGD,
@@ -111,6 +111,7 @@ from fedguard.contracts.tasks import (
     Model,
     Partition,
     Preparation,
+    Reduction,
     Task,
     Trigger,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "MASKED_SUM",
     "ONE_VECTOR",
     "ONE_VECTOR_AND_ROOT",
+    "PUBLIC",
     "ROOT",
     "ROWS",
     "SINGLE_UPDATES",
@@ -176,6 +178,7 @@ __all__ = [
     "Needs",
     "Network",
     "NoNoise",
+    "NodesReport",
     "Noise",
     "NonNegativeFloat",
     "NonNegativeInt",
@@ -200,6 +203,7 @@ __all__ = [
     "Received",
     "Receiver",
     "Reconstruction",
+    "Reduction",
     "RoundReport",
     "RuleContext",
     "RunningAlgorithm",

@@ -53,6 +53,7 @@ class Algorithm:
         return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
     @classmethod
+    @cache
     def types(cls) -> Mapping[str, Any]:
         """The parameters' types with their ranges, as read in the modules where they stand, which may be gone by now."""
         return {

@@ -171,6 +171,10 @@ class Architecture(Algorithm):
         """How updates meet in so many rounds of simulated time; None where a round is of those who are chosen for it."""
         return None
 
+    def counts_trainings(self, clients: Participation) -> bool:
+        """Whether it lets no client begin more than ``most_trainings``."""
+        return False
+
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
         return iter(())

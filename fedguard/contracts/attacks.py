@@ -110,6 +110,12 @@ class PoisonView(View):
     own = seen[Tensor](Sight.OWN_DATA, "float32 [f, d]: the malicious clients' updates, as their own data give them")
     model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
     rule = seen[KnownRule](Sight.RULE, "the server's rule and its parameters")
+    receiver = seen[int](
+        Sight.GRAPH, "the honest node that will hear what is crafted; it stands among `honest_clients`"
+    )
+    mixing = seen[Tensor](
+        Sight.GRAPH, "float64 [n]: the weight that the receiver gives each row, the honest ones first"
+    )
 
     @property
     def f(self) -> int:
@@ -170,6 +176,10 @@ class PoisonAttack(Algorithm):
     def craft(self, view: PoisonView) -> Tensor:
         """float32 ``[f, d]``: what the malicious clients send."""
         return view.own
+
+    def track(self, view: PoisonView) -> Tensor:
+        """float32 ``[f, d]``: what they send in place of trackers of the mean update, where nodes exchange these, too."""
+        return self.craft(view)
 
     def adds(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
         """float32 ``[f, d]``: what each malicious client adds to the sums of others that it passes on; None for nothing.

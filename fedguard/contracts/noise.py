@@ -73,6 +73,7 @@ class Combination(Federation):
         inference: who attacks the clients' privacy.
         network: the simulated world, where there is one.
         evasion: what the final model is put to, where anything is.
+        told: how many of all clients are reckoned to be malicious.
     """
 
     pipeline: Pipeline
@@ -85,6 +86,7 @@ class Combination(Federation):
     network: Network | None = None
     evasion: EvasionAttack | None = None
     shared: float = 0.0
+    told: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

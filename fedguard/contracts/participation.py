@@ -38,12 +38,15 @@ class Participation:
             ``total / per_round`` groups, by their numbers and in public, which take turns.
         schedule: who is not there all the time. The first entry speaks of the clients with the lowest numbers, the next of
             those that follow; the rest are always there. Where fewer are there than are to be drawn, all of these take part.
+        most_trainings: of one client, where each goes on by itself in simulated time; one that has begun so many takes no more
+            part. None for no limit.
     """
 
     total: int
     per_round: int | float = 1.0
     sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
     schedule: tuple[Stay, ...] = ()
+    most_trainings: int | None = None
 
     @property
     def expected(self) -> int:
@@ -101,7 +104,9 @@ class Meeting:
     Attributes:
         updates: of one aggregate, as planned: what a noisy sum of them is divided by.
         most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
+        in_one: how many of these one aggregate may hold.
     """
 
     updates: int
     most: int | None
+    in_one: int = 1

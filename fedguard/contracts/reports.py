@@ -124,6 +124,33 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class NodesReport:
+    """The nodes of a training without a server after a round, each with a model of its own.
+
+    Attributes:
+        messages: vectors that nodes have sent to each other since the start.
+        links: (source, destination) of each pair of nodes of which the second ever hears the first.
+        outvoted: in how many aggregates of honest nodes in this round more rows were malicious than the rule reckoned with.
+        abandoned: how many aggregates of honest nodes changed nothing in this round, since the rule could not run.
+        honest: the honest nodes; in rounds that are not evaluated none, and the figures below say nothing.
+        accuracy: of the model of each of them.
+        backdoor: the trigger's success rate on each of these models; none without a backdoor.
+        mean_model: accuracy of the mean of these models. Nobody has it, and it may be good where no node's own is.
+        consensus: $((1/h) sum_i |x_i - mean|^2)^(1/2)$ over these models.
+    """
+
+    messages: int
+    links: tuple[tuple[int, int], ...] = ()
+    outvoted: int = 0
+    abandoned: int = 0
+    honest: tuple[int, ...] = ()
+    accuracy: tuple[float, ...] = ()
+    backdoor: tuple[float, ...] = ()
+    mean_model: float | None = None
+    consensus: float | None = None
+
+
+@dataclass(frozen=True)
 class RoundReport:
     """What happened in one round.
 
@@ -155,6 +182,8 @@ class RoundReport:
         moment: when and for what it happened in simulated time; None without a simulated world.
         effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of
             the rule tell it; None for an attack without siblings.
+        nodes: the nodes of a training without a server; then ``model`` is the mean of the honest nodes' models, and
+            ``evaluation`` and ``backdoor`` are means over these nodes.
         banned: the clients that have no part in later rounds.
     """
 
@@ -182,6 +211,7 @@ class RoundReport:
     watched: Watched | None = None
     effect: Mapping[str, float] | None = None
     moment: Moment | None = None
+    nodes: NodesReport | None = None
     banned: tuple[int, ...] = ()
 
     @property

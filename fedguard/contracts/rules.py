@@ -35,7 +35,8 @@ class RuleContext(View):
     ``f`` is the number of malicious updates that the rule is *told* to expect; ``state`` is what the rule itself returned
     from `Defense.remember` in the round before, empty at first; ``rng`` is its own stream for this round. ``layers`` are
     the sizes of the network's parameter tensors, which add up to d; ``shape`` is that of one input; the server adds
-    ``server_lr`` times the aggregate to the model.
+    ``server_lr`` times the aggregate to the model. At a node without a server ``mixing`` (float64 ``[n]``) is the weight of
+    each row in the graph; it is None behind a mixing, whose rows are nobody's, and at servers.
     """
 
     f: int
@@ -45,12 +46,16 @@ class RuleContext(View):
     layers: tuple[int, ...]
     shape: tuple[int, ...]
     server_lr: float
+    mixing: Tensor | None = None
     clients = seen[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
     samples = seen[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")
     noise = seen[Tensor](
         Sight.EACH_UPDATE, "float64 [n]: z C, the noise that each client's privacy level adds to a step"
     )
-    root = seen[Tensor](Sight.ROOT_DATA, "float32 [d]: the update computed on the server's clean data")
+    root = seen[Tensor](
+        Sight.ROOT_DATA,
+        "float32 [d]: the update computed on the server's clean data; at a node without a server its own",
+    )
     root_loss = seen[Callable[[Tensor], float]](Sight.ROOT_DATA, "the loss of a model [d] on the server's clean data")
     model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
     predict = seen[Callable[[Tensor, Tensor], Tensor]](
@@ -63,6 +68,7 @@ class RuleContext(View):
     scale = seen[Tensor](Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age")
     federation = seen[tuple[int, int]](Sight.TIMES, "(f, n): of n clients in all f are reckoned to be malicious")
     starts = seen[Tensor](Sight.TIMES | Sight.MODEL, "float32 [n, d]: the model that each update was trained from")
+    own = seen[int](Sight.GRAPH, "which row is the node's own, where there is no server")
 
 
 class Defense(Algorithm):
@@ -208,6 +214,8 @@ class ClientTransform(Defense):
     needs: ClassVar[Needs] = (Sight.NOTHING,)
     #: Whether `apply` looks at the client's examples, so that noise which was to hide these would prove nothing.
     reads_data: ClassVar[bool] = False
+    #: Whether it takes the loss of the model for cross-entropy.
+    by_cross_entropy: ClassVar[bool] = False
 
     def prepare(self, examples: Examples, context: ClientContext) -> Examples:
         """What the client trains on in this round, as many as ``examples``; these themselves where nothing is changed."""

@@ -34,6 +34,7 @@ class Sight(enum.Flag):
     MASKED = enum.auto()
     WEIGHTS = enum.auto()
     TIMES = enum.auto()
+    GRAPH = enum.auto()
 
     @cache
     def with_implied(self) -> Sight:
@@ -78,7 +79,11 @@ _WORDS = {
     Sight.MASKED: "the masked inputs",
     Sight.WEIGHTS: "each client's number of examples",
     Sight.TIMES: "when each update came and how old its model is",
+    Sight.GRAPH: "the weights of the graph",
 }
+
+#: What nobody can be denied who takes part, where there is any.
+PUBLIC = Sight.GRAPH
 
 #: What an algorithm needs: alternatives in order of preference, each a set of sights. ``()`` is never satisfied.
 Needs = tuple[Sight, ...]

@@ -11,12 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.rng import Rng, Streams
 
 #: The client number under which a task keeps the server's own clean data.
 ROOT = -1
+
+#: What becomes of the losses of a batch.
+Reduction = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,10 @@ class Partition(Algorithm):
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         """One array of example numbers for each client: disjoint, none empty. Some examples may be left to nobody."""
 
+    def label_sets(self, classes: int) -> tuple[tuple[int, ...], ...]:
+        """The classes of each party, where parties have tasks of their own; empty where all have the same."""
+        return ()
+
 
 class Model(Algorithm):
     """A family of networks."""
@@ -128,6 +136,15 @@ class Model(Algorithm):
     def by_example(self) -> bool:
         """Whether the loss of an example, and so its gradient, is the same whatever else is in its batch."""
         return True
+
+    @property
+    def by_cross_entropy(self) -> bool:
+        """Whether its loss is cross-entropy, which engines and others have formulae of their own for."""
+        return type(self).loss is Model.loss
+
+    def loss(self, logits: Tensor, y: Tensor, reduction: Reduction = "mean") -> Tensor:
+        """What training makes small: the mean, or the sum, over logits ``[B, classes]`` with labels int64 ``[B]``."""
+        return cross_entropy(logits, y, reduction=reduction)
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -217,7 +234,7 @@ class Evaluation:
     """How a model does on the test examples.
 
     Attributes:
-        loss: mean cross-entropy in nats; may be inf or nan for a destroyed model.
+        loss: the mean of the model's loss, in nats where it is cross-entropy; may be inf or nan for a destroyed model.
         accuracy: share of examples classified right, in [0, 1].
         class_accuracy: the same for each class; nan for a class without test examples.
     """
@@ -269,6 +286,10 @@ class Task(ABC):
     @abstractmethod
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         """``[B, C]`` for inputs ``[B, *shape]`` under ``model`` (float32 ``[d]``); gradients flow to both."""
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of logits ``[B, C]`` with labels int64 ``[B]``, by which the clients train."""
+        return cross_entropy(logits, y)
 
     @abstractmethod
     def predictor(self) -> Callable[[Tensor, Tensor], Tensor]:

@@ -204,6 +204,28 @@ FIGURES = Table({
         title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,
         shown=("lab",), aliases=("worst_class", "min_class_accuracy", "worst_class_acc"),
     ),
+    "worst_node_accuracy": Figure(
+        title="accuracy of the worst node", path=("result", "nodes", "worst"), more_is_better=True, margin=0.05, watched=True,
+        shown=("show", "report", "lab"),
+    ),
+    "tenth_node_accuracy": Figure(
+        title="accuracy below which a tenth of the nodes are", path=("result", "nodes", "tenth"), more_is_better=True,
+        margin=0.05,
+    ),
+    "node_spread": Figure(
+        title="standard deviation of the nodes' accuracies", path=("result", "nodes", "spread"), margin=0.02,
+    ),
+    "mean_model_accuracy": Figure(
+        title="accuracy of the mean of the nodes' models, which no node has (a diagnostic: it hides failure)",
+        path=("result", "nodes", "mean_model"), more_is_better=True,
+    ),
+    "consensus_distance": Figure(
+        title="distance of the nodes' models from their mean", path=("result", "nodes", "consensus"), unit="", bounds=None,
+    ),
+    "worst_party_accuracy": Figure(
+        title="accuracy of the worst party on its own task", path=("result", "parties", "worst"), more_is_better=True,
+        margin=0.05, shown=("lab",),
+    ),
     "accuracy_drop": Figure(
         title="accuracy lost under the attack", path=("result", "accuracy_drop"), bounds=DIFFERENCE, margin=0.02,
         shown=("lab",),

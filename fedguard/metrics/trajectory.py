@@ -10,6 +10,7 @@ from typing import Any
 
 from fedguard.contracts import RoundReport
 from fedguard.metrics.moments import axes, in_time
+from fedguard.metrics.nodes import by_node
 
 #: Evaluations whose mean is the final accuracy.
 FINAL_EVALUATIONS = 5
@@ -24,7 +25,8 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
         diverged: whether the last loss is not finite; curve; rounds;
         aggregate: the largest kappa that a round's aggregate showed, its mean cosine with the honest mean, and the mean
         length of the malicious updates in units of the honest ones';
-        time: see `in_time`, where there is simulated time; filter: see `filtering`; attack_effect: see `effect`.
+        time: see `in_time`, where there is simulated time; nodes: see `by_node`, where there is no server;
+        filter: see `filtering`; attack_effect: see `effect`.
     """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
     last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
@@ -69,6 +71,7 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             "hostile_length": _average([report.malicious_length for report in reports]),
         },
         **in_time(reports),
+        **by_node(reports, FINAL_EVALUATIONS),
         "filter": filtering(reports),
         "attack_notes": reports[-1].notes,
         "attack_effect": effect(reports),
@@ -139,6 +142,8 @@ def durability(reports: Sequence[RoundReport], last_attack: int | None) -> dict[
 
 def _outvoted(report: RoundReport) -> bool:
     """Whether a malicious client had a part in more rows than the rule reckoned with; of several aggregates, in any."""
+    if report.nodes is not None:
+        return report.nodes.outvoted > 0
     if report.moment is not None:
         return report.moment.outvoted > 0
     return sum(not report.malicious.isdisjoint(row) for row in report.behind) > report.told

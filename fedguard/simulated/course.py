@@ -6,7 +6,7 @@ It depends on speeds, links and barriers alone, and not on vectors: so it is tol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -120,6 +120,7 @@ class Course:
         rng: draws ties, and who gets a free place.
         fractions: who trains whose examples, and what share of them, where all start together; None for its own, and all.
         lies: who comes when it was not told to, or never reports, where all start together.
+        most: where each goes on by itself, how many trainings of a device begin; after these it takes no more part.
     """
 
     def __init__(
@@ -131,10 +132,11 @@ class Course:
         rng: Rng,
         fractions: Fractions | None = None,
         lies: Lies = HONEST,
+        most: int | None = None,
     ) -> None:
         self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
         self._agenda = Agenda(rng.child("ties"))
-        self._turns = [0] * devices
+        self._turns, self._most = [0] * devices, inf if most is None else most
         self._busy: dict[int, Arrival] = {}
         self._places: Places | Steps
         self._version = self._round = self._backed_up = self._in_vain = 0
@@ -178,9 +180,10 @@ class Course:
             while self._released:
                 yield self._released.popleft()
             if not self._agenda.step():
+                mend = "Set a deadline, or wait for fewer." if self._most == inf else "Raise clients.most_trainings."
                 raise StalledError(
                     f"after {self.now:g} simulated seconds nobody computes or sends any more, and the server has "
-                    f"{len(self._waiting)} of the {self._enough} updates that it waits for. Set a deadline, or wait for fewer."
+                    f"{len(self._waiting)} of the {self._enough} updates that it waits for. {mend}"
                 )
 
     def _set_out(self) -> None:
@@ -190,9 +193,19 @@ class Course:
         if len(crew) == devices:
             self._places = Steps(self._barrier, devices)
         else:
-            self._places = Places(set(range(devices)).difference(crew), self._rng)
+            self._places = Places(set(range(devices)).difference(crew), self._rng, self._spent)
         for device in crew:
             self._enter(device)
+
+    def _go_on(self, devices: Iterable[int]) -> None:
+        """Places are free for these, who go on by themselves."""
+        for device in devices:
+            if not self._spent(device):
+                self._enter(device)
+
+    def _spent(self, device: int) -> bool:
+        """Whether a device has begun as many trainings as it may."""
+        return self._turns[device] >= self._most
 
     def _enter(self, device: int) -> None:
         self._agenda.after(0.0, self._start, device, self._round, rank=Rank.START)
@@ -299,8 +312,7 @@ class Course:
             elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
                 self._agenda.after(0.0, self._back_up, self._round, rank=Rank.DECIDE)
         if not self._barrier.fresh:
-            for one in self._places.sent(device):
-                self._enter(one)
+            self._go_on(self._places.sent(device))
 
     def _back_up(self, round: int) -> None:
         """Start what is still awaited a second time, where the device that has the same examples is idle; once in a round."""
@@ -340,7 +352,7 @@ class Course:
         self._vain()
         self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
-            self._enter(self._places.left(device))
+            self._go_on(self._places.left(device))
 
     def _vain(self) -> None:
         """Something came to nothing: the network lost an update, or a device left or waits."""

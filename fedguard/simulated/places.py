@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import Barrier
@@ -12,25 +12,32 @@ _BLOCK = 1024
 
 
 class Places:
-    """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle."""
+    """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle.
 
-    def __init__(self, idle: Iterable[int], rng: Rng) -> None:
-        self._idle, self._draw = sorted(idle), rng.numpy()
+    Args:
+        spent: whether a device takes no more part.
+    """
+
+    def __init__(self, idle: Iterable[int], rng: Rng, spent: Callable[[int], bool]) -> None:
+        self._idle, self._draw, self._spent = sorted(idle), rng.numpy(), spent
         self._drawn: list[float] = []
 
     def sent(self, device: int) -> tuple[int, ...]:
         """Who starts after this device has sent."""
-        return (self.left(device),)
+        return self.left(device)
 
-    def left(self, device: int) -> int:
-        """Who starts after this device has left."""
-        if not self._drawn:
-            self._drawn = self._draw.random(_BLOCK).tolist()
+    def left(self, device: int) -> tuple[int, ...]:
+        """Who starts after this device has left: one, or none where nobody is idle who takes part."""
         idle = self._idle
         idle.append(device)
-        chosen = int(self._drawn.pop() * len(idle))
-        idle[chosen], idle[-1] = idle[-1], idle[chosen]
-        return idle.pop()
+        while idle:
+            if not self._drawn:
+                self._drawn = self._draw.random(_BLOCK).tolist()
+            chosen = int(self._drawn.pop() * len(idle))
+            idle[chosen], idle[-1] = idle[-1], idle[chosen]
+            if not self._spent(one := idle.pop()):
+                return (one,)
+        return ()
 
 
 class Steps:
@@ -62,6 +69,6 @@ class Steps:
             self._parked.setdefault(done, []).append(device)
         return go
 
-    def left(self, device: int) -> int:
+    def left(self, device: int) -> tuple[int, ...]:
         """Who starts after this device has left: itself, for it has not done this training."""
-        return device
+        return (device,)

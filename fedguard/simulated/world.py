@@ -119,6 +119,14 @@ class World:
         self.spent.joules += self.network.link.joules * self.size
         return self._up[device]
 
+    def between(self, source: int, device: int, sends: int, hears: int) -> float:
+        """Seconds of a vector from one device to another, which send and hear so many at once over their own links."""
+        self.spent.bytes_up += self.size
+        self.spent.bytes_down += self.size
+        self.spent.joules += 2 * self.network.link.joules * self.size
+        latency = self.network.link.latency
+        return latency + (self._up[source] - latency) * sends + (self._down[device] - latency) * hears
+
     def loses(self, device: int, turn: int) -> bool:
         """Whether the update of a device's ``turn``-th training is lost."""
         loss = self.network.link.loss

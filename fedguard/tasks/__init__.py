@@ -29,6 +29,7 @@ PARTITIONS = {
     "iid": "fedguard.tasks.partitions.iid:IID",
     "dirichlet": "fedguard.tasks.partitions.dirichlet:Dirichlet",
     "label_sorted": "fedguard.tasks.partitions.label_sorted:LabelSorted",
+    "label_sets": "fedguard.tasks.partitions.label_sets:LabelSets",
     "label_ordered": "fedguard.tasks.partitions.label_ordered:LabelOrdered",
     "rare_class": "fedguard.tasks.partitions.rare_class:RareClass",
     "quantity_skew": "fedguard.tasks.partitions.quantity_skew:QuantitySkew",
@@ -39,6 +40,7 @@ PARTITIONS = {
 
 MODELS = {
     "softmax": "fedguard.tasks.models.softmax:Softmax",
+    "svm": "fedguard.tasks.models.svm:SVM",
     "mlp": "fedguard.tasks.models.mlp:MLP",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",

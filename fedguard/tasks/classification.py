@@ -1,4 +1,4 @@
-"""Classification: a data set dealt out to clients, a network, and cross-entropy."""
+"""Classification: a data set dealt out to clients, a network, and its loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
 from fedguard.contracts.returned import broken, returned, told
@@ -134,10 +133,13 @@ class Classification(Task):
         right = logits.argmax(1) == test.y
         counts = torch.bincount(test.y, minlength=self.classes)
         by_class = torch.bincount(test.y, weights=right.double(), minlength=self.classes) / counts
-        return Evaluation(float(cross_entropy(logits, test.y)), float(right.double().mean()), tuple(by_class.tolist()))
+        return Evaluation(float(self.loss(logits, test.y)), float(right.double().mean()), tuple(by_class.tolist()))
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         return self.network(model, x)
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return self.model.loss(logits, y)
 
     def predictor(self) -> Predictor:
         return Predictor(self.network)
@@ -237,7 +239,7 @@ def _fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network
             before = torch.get_rng_state()
             logits, again = module(extremes), module(extremes)
             draws = not torch.equal(before, torch.get_rng_state())  # Dropout may hit the same units twice
-        loss = cross_entropy(logits, torch.arange(2) % dataset.classes)
+        loss = model.loss(logits, torch.arange(2) % dataset.classes)
         torch.autograd.grad(loss, list(module.parameters()))
     except ConfigError:
         raise

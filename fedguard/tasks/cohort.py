@@ -60,7 +60,7 @@ class Cohort:
         self._engine: Engine = self._general
         if network.widths:
             self._engine = DenseEngine(network.widths, parts, network.compute)
-        elif shapes := conv_shapes(network.module, network.shape):
+        elif network.by_cross_entropy and (shapes := conv_shapes(network.module, network.shape)):
             self._engine = ConvEngine(shapes, parts, network.compute)
         self._network, self._parts = network, parts
 

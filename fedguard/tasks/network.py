@@ -21,15 +21,15 @@ class Network:
     Attributes:
         compute: where it computes; by default the processor, with the usual memory.
         flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
-        widths: for a plain MLP the widths ``(inputs, hidden ..., classes)``; None for any other network.
+        widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
     """
 
     def __init__(
         self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng, compute: Compute | None = None
     ) -> None:
         self.compute = compute or Compute()
-        with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from the global generator
-            torch.manual_seed(rng.entropy() % 2**63)
+        with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from this generator
+            torch.default_generator.manual_seed(rng.entropy() % 2**63)
             self.module = model.build(shape, classes)
         if buffers := [name for name, _ in self.module.named_buffers()]:
             raise ConfigError(
@@ -42,9 +42,12 @@ class Network:
                 f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}."
             )
         self.shape, self.classes = shape, classes
+        #: (logits, labels, "mean" or "sum") -> what training makes small.
+        self.loss = model.loss
         self.flat = flatten(self.module)
         self._copies: dict[torch.device, tuple[nn.Module, Tensor]] = {}
-        self.widths = _mlp_widths(self.module)
+        self.by_cross_entropy = model.by_cross_entropy
+        self.widths = _mlp_widths(self.module) if self.by_cross_entropy else None
         #: Sizes of the parameter tensors, in order.
         self.layers = tuple(parameter.numel() for parameter in self.module.parameters())
 

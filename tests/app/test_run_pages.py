@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 import fedguard as fg
 from fedguard.app import data, words
 from fedguard.app.charts.answer import spans
+from fedguard.app.charts.graph import by_round, graph, placed
 from fedguard.app.charts.timeline import bars, timeline
 from fedguard.app.views.cell import clean_models
 from fedguard.bench.records.record import from_text, to_text
@@ -393,6 +394,14 @@ def test_the_card_keeps_every_line_of_the_record(run):
     assert seen["each update"]["attacker may"] == "-"
 
 
+def test_the_page_of_a_cell_has_its_six_words(page, run):
+    words_of = table(page(run, "cell", attack="alie", defense="median"), "aspect").set_index("aspect")["word"]
+    assert words_of.to_dict() == {
+        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralised",
+        "scale": "cross-silo", "motivation": "incentive",
+    }  # fmt: skip
+
+
 # -------------------------------------------------------------------------------------------------------- breakdown
 
 
@@ -422,6 +431,38 @@ def test_a_cell_in_simulated_time_shows_who_trained_when(page, tmp_path):
     held = [point for points in chart["datasets"].values() for point in points]
     assert [point for point in held if "fate" in point] == drawn
     assert [point["end"] for point in held if "end" in point] == found["rounds"]
+
+
+def test_a_cell_without_a_server_shows_its_nodes(page, tmp_path):
+    """A ring of six of which one is malicious: circles and crosses, links, and a slider over the evaluations."""
+    suite = {
+        **SUITE, "name": "linked", "seeds": [5], "architecture": "d_psgd", "clients": {"total": 6, "malicious": 1},
+        "matrix": {"attack": ["sign_flip"], "defense": ["mean"]},
+    }  # fmt: skip
+    run = fg.run(suite, store=tmp_path, jobs=1)
+    _, record = next(iter(run.trials()))
+    found, rounds = record["result"]["nodes"], record["result"]["curve"]["round"]
+    points = placed(found, 0)
+    assert [point["node"] for point in points if point["who"] == "malicious"] == found["malicious"]
+    assert [point["accuracy"] for point in points if point["who"] == "honest"] == [
+        100 * value for value in found["curve"]["accuracy"][0]
+    ]
+    radii = [point["x"] ** 2 + point["y"] ** 2 for point in points]
+    assert max(radii) - min(radii) < 0.05  # a ring is drawn as one
+    test = page(run, "cell")
+    assert "The nodes" in [one.value for one in test.subheader]
+    said = next(one.value for one in test.caption if "honest nodes ends with" in one.value)
+    assert f"The worst of 5 honest nodes ends with {100 * found['worst']:.1f} %" in said
+    assert test.select_slider(key="round of a graph").options == [str(round) for round in rounds]
+    held = [point for rows in graph(found, len(rounds) - 1).to_dict()["datasets"].values() for point in rows]
+    assert len([one for one in held if "x2" in one]) == len(found["links"]) == 12
+    lines = [point for rows in by_round(found, rounds).to_dict()["datasets"].values() for point in rows]
+    worst = [one["accuracy"] for one in lines if one["of"] == "worst node"]
+    assert worst == [100 * value for value in found["curve"]["worst"]]
+
+
+def test_a_cell_with_a_server_has_no_nodes(run, page):
+    assert "The nodes" not in [one.value for one in page(run, "cell").subheader]
 
 
 def test_a_cell_without_simulated_time_has_no_timeline(run, page):

@@ -21,6 +21,7 @@ SPECS = [
     "gamma_similarity",
     "gamma_similarity(gamma=0.0)",
     "label_ordered(gamma=0.5)",
+    "label_sets(parties=5)",
 ]
 
 
@@ -55,7 +56,7 @@ def test_as_many_examples_as_clients_are_enough_and_fewer_are_refused(spec):
             split(spec, of=few)
     else:
         assert {len(part) for part in split(spec, of=few)} == {1}
-        with pytest.raises(ConfigError, match="expected at least one example per client; got 20 for 21 clients"):
+        with pytest.raises(ConfigError, match=r"at least one example per client; got (20 for 21|4 for 5) clients"):
             split(spec, 21, of=few)
 
 

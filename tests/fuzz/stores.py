@@ -305,10 +305,11 @@ def _dashboard(store: Path, run: str) -> None:
             _refusing(partial(disclosure.picture, one.arrays))
     for (cell, _), record in opened.records.items():
         words.card(record["threat_card"]), words.sights(record["threat_card"]), words.needs(record["threat_card"])
+        words.kind(record)
         words.costs([record])
         ran = [one for (other, _), one in opened.records.items() if other == cell and one["status"] == "ok"]
         if ran:
-            for table in (words.figures, words.corners, words.chance, words.minority):
+            for table in (words.figures, words.corners, words.chance, words.minority, words.parties):
                 table(ran)
             classes(ran)
 

@@ -19,7 +19,7 @@ from fedguard.tasks.network import Network
 from tests.inference.scenes import client, digits, gradient, mlp, psnr
 
 Compare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-SEEDS = pytest.mark.parametrize("seed", [0, 1])
+SEEDS = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def naive(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:

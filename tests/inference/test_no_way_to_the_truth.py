@@ -89,10 +89,14 @@ def memory(objects):
 def holds(objects, *secrets):
     """Whether the bytes of any of these tensors, as they are, negated or in float64, stand anywhere in memory."""
     blocks = memory(objects)
+    words = {block[at : at + 8] for block in blocks for at in range(len(block) - 7)}
     for secret in secrets:
         forms = [secret, secret.double()] + ([-secret, -secret.double()] if secret.is_floating_point() else [])
         for form in forms:
-            if any(form.contiguous().numpy().tobytes() in block for block in blocks):
+            needle = form.contiguous().numpy().tobytes()
+            middle = needle[len(needle) // 2 - 4 :][:8]
+            # where not even eight bytes of it are, which is soon known, it is not
+            if (len(needle) < 8 or middle in words) and any(needle in block for block in blocks):
                 return True
     return False
 
@@ -369,7 +373,7 @@ MASKED = (Sight.SUM | Sight.MODEL,)
         ({"needs": MASKED}, {"protocol": {"secure_aggregation": {"groups": 2}}}),
         ({"active": True}, {"observer": {**SIZES["observer"], "server": "malicious"}}),
         ({"goal": "property", "watches": "training"}, {}),
-        ({}, {"defense": "noise >> mean", "task": {"model": "mlp"}}),
+        ({}, {"defense": "noise >> mean", "task": {"model": "mlp(hidden=(16,))"}}),
         ({}, {"defense": "client_clipping >> mean"}),
         ({}, {"protocol": {"privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.1}}}),
     ],

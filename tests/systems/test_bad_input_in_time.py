@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from time import process_time
 
 import pytest
@@ -131,7 +132,52 @@ def test_one_quick_device_does_not_make_a_round():
     with pytest.raises(PreconditionError, match="would be abandoned"):
         made.architecture.check(setup)
     made, setup = systems.scene("google(window=50, least=0.1)", network=network, **settings)
+    with pytest.raises(PreconditionError, match="malicious clients fill every aggregate"):
+        made.architecture.check(setup)
+
+
+#: By system, a network in which a malicious client answers so quickly that nobody else is in any aggregate.
+FILLED = {
+    "fedasync": {"malicious_pace": 0.0},
+    "fedbuff(buffer=3)": {"malicious_pace": 0.0},
+    "parameter_server(consistency='eventual')": {"malicious_pace": 1e-6},
+    "google(over=1.0, least=0.1, window=2)": {"malicious_pace": 0.0, "link": {"latency": 0.5}},
+}
+
+
+@pytest.mark.parametrize(("system", "network"), FILLED.items(), ids=FILLED.keys())
+def test_malicious_clients_that_fill_every_aggregate_have_nothing_to_craft_from(system, network):
+    """Their attack would be honest updates to the end, and its figure that of no attack: refused, and never reported."""
+    network = {"compute": {"seconds": 0.1}, **network}
+    settings = {"clients": {"total": 6, "malicious": 1}, "attack": "sign_flip", "training": {"rounds": 3}}
+    made, setup = systems.scene(system, network=network, **settings)
+    with pytest.raises(PreconditionError, match=r"fill every aggregate here .* Raise network.malicious_pace"):
+        made.architecture.check(setup)
+    with pytest.raises(PreconditionError, match="fill every aggregate here"):  # with a seed that nobody has looked at
+        list(made.architecture.run(setup))
+
+
+@pytest.mark.parametrize("system", ["fedasync", "fedbuff(buffer=3)", "parameter_server(consistency='eventual')"])
+def test_at_another_pace_they_have(system):
+    network = {"compute": {"seconds": 0.1}, "malicious_pace": 0.2}
+    settings = {"clients": {"total": 6, "malicious": 1}, "attack": "sign_flip", "training": {"rounds": 3}}
+    made, setup = systems.scene(system, network=network, **settings)
     made.architecture.check(setup)
+    assert [report.round for report in made.architecture.run(setup)] == [1, 2, 3]
+
+
+def test_who_acts_later_or_not_at_all_is_not_refused_for_that():
+    """In rounds in which nobody acts, malicious clients send honest updates, as they mean to."""
+    network = {"compute": {"seconds": 0.1}, "malicious_pace": 0.0}
+    settings = {"clients": {"total": 6, "malicious": 1}, "training": {"rounds": 3}, "network": network}
+    for changes, refused in (
+        ({"attack": "none"}, False),
+        ({"attack": "sign_flip", "threat": {"first_round": 4}}, False),
+        ({"attack": "sign_flip", "threat": {"first_round": 2}}, True),
+    ):
+        made, setup = systems.scene("fedbuff(buffer=3)", **settings, **changes)
+        with pytest.raises(PreconditionError) if refused else nullcontext():
+            made.architecture.check(setup)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,8 @@ def test_a_count_of_short_updates_weighs_them_too():
 
 
 @pytest.mark.parametrize(
-    "system", ["fedasync", "fedbuff(buffer=4)", "basgd(buffers=3)", EVENTUAL, "google(over=1.5)", "mapreduce"]
+    "system",
+    ["fedasync", "fedbuff(buffer=4)", "basgd(buffers=3)", EVENTUAL, "google(over=1.5)", "mapreduce(combiners=4)"],
 )
 def test_trainings_with_noise_of_their_own_are_counted_whatever_became_of_them(system):
     clients = {"per_round": 4}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +21,7 @@ from fedguard.architectures.systems.trainings import Trainings
 from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.wire import leave
 from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
+from fedguard.errors import PreconditionError, StalledError
 from fedguard.simulated.course import Arrival, Course, Release
 from fedguard.simulated.world import World
 
@@ -34,8 +34,51 @@ def course_of(system: EventServer, setup: Setup, world: World) -> Course:
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
     fractions = system.fractions(setup, world)
-    return Course(
-        world, barrier, setup.participation.total, chosen, setup.rng.child("course"), fractions, lies_of(setup)
+    clients, rng = setup.participation, setup.rng.child("course")
+    return Course(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
+
+
+def by_rounds(system: EventServer, setup: Setup, world: World) -> Iterator[tuple[Release, int, bool]]:
+    """The releases of a training, each with its round, and whether it is the last of it.
+
+    A round is one aggregate where all start together, else as many as it takes to hold a round's updates.
+    """
+    fresh = system.barrier(setup.participation).fresh
+    releases = course_of(system, setup, world).releases()
+    for round in range(1, setup.training.rounds + 1):
+        held, last = 0, False
+        while not last:
+            release = next(releases)
+            held += len(release.arrivals)
+            last = fresh or held >= setup.participation.expected
+            yield release, round, last
+
+
+def check_course(system: EventServer, setup: Setup, world: World) -> None:
+    """See to it that a training comes to its end, and that its malicious clients once have an honest update to craft from.
+
+    Raises:
+        PreconditionError: nothing happens any more; or they never have one, and would send honest updates to the end.
+    """
+    sent = armed = False
+    try:
+        for release, round, _ in by_rounds(system, setup, world):
+            acting = setup.acting(round)
+            armed = armed or bool(acting and any(one.by not in acting for one in release.arrivals))
+            if armed and setup.participation.most_trainings is None:
+                return
+            sent = sent or bool(acting and release.arrivals)
+    except StalledError as error:
+        raise PreconditionError(f"under {system.name} {error}") from None
+    if sent and not armed:
+        raise _unarmed(system)
+
+
+def _unarmed(system: EventServer) -> PreconditionError:
+    return PreconditionError(
+        f"under {system.name} the malicious clients fill every aggregate here in which they act, and so no honest update ever "
+        "comes from which they could craft: they would send honest ones. Raise network.malicious_pace, network.link.latency or "
+        "training.rounds, or lower clients.malicious."
     )
 
 
@@ -51,6 +94,7 @@ class EventRun:
         self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
         self._trainings = Trainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
+        self._armed = self._unarmed = False
         self._states: tuple[State, ...] = ()
         self._barrier = system.barrier(setup.participation)
         self._world = world(setup, self._model)
@@ -63,18 +107,19 @@ class EventRun:
         return replace(self._setup, participation=meeting.clients, protocol=meeting.protocol)
 
     def reports(self) -> Iterator[RoundReport]:
-        """One for each round: one aggregate where all start together, else as many as it takes to hold a round's updates."""
-        setup, clients = self._setup, self._setup.participation
-        releases, numbers = course_of(self._system, setup, self._world).releases(), count(1)
-        for round in range(1, setup.training.rounds + 1):
-            parts: list[RoundReport] = []
-            held, last = 0, False
-            while not last:
-                release = next(releases)
-                held += len(release.arrivals)
-                last = self._barrier.fresh or held >= clients.expected
-                parts.append(self._step(release, next(numbers), round, last))
-            yield _joined(parts)
+        """One for each round, of all its aggregates.
+
+        Raises:
+            PreconditionError: malicious clients have acted and never had anything to craft from.
+        """
+        parts: list[RoundReport] = []
+        for number, (release, round, last) in enumerate(by_rounds(self._system, self._setup, self._world), 1):
+            parts.append(self._step(release, number, round, last))
+            if last:
+                yield _joined(parts)
+                parts = []
+        if self._unarmed and not self._armed:
+            raise _unarmed(self._system)
 
     def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
         """One aggregate, or an abandoned round.
@@ -160,6 +205,8 @@ class EventRun:
         malicious = [one for one in arrivals if one.by in acting]
         if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
             honest, malicious = malicious, []
+            self._unarmed = self._unarmed or bool(honest)
+        self._armed = self._armed or bool(malicious)
         pushes = {one: self._push(one, release) for one in arrivals}
         self._trainings.drop((one.device, one.turn) for one in malicious)
         clients.begin([one.device for one in arrivals])

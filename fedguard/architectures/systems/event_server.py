@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun, course_of
+from fedguard.architectures.systems.event_run import EventRun, check_course, course_of
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
@@ -56,12 +56,18 @@ class EventServer(Architecture):
         """How updates meet in so many rounds.
 
         Where all start together a client is in a round once. Under bounded delay the slowest of n clients comes to one push a
-        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it.
+        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it but
+        ``most_trainings``. One who does not start with the others may come into an aggregate of several more than once.
         """
         barrier = self.barrier(clients)
-        ahead = rounds + barrier.ahead + 1
-        most = clients.participations(rounds) if barrier.fresh else int(ahead) if ahead < inf else None
-        return Meeting(updates=self.updates(clients), most=most)
+        if barrier.fresh:
+            return Meeting(updates=self.updates(clients), most=clients.participations(rounds))
+        ahead = min(rounds + barrier.ahead + 1, inf if clients.most_trainings is None else clients.most_trainings)
+        most = int(ahead) if ahead < inf else None
+        return Meeting(updates=self.updates(clients), most=most, in_one=int(min(barrier.count, ahead)))
+
+    def counts_trainings(self, clients: Participation) -> bool:
+        return not self.barrier(clients).fresh
 
     def updates(self, clients: Participation) -> int:
         return min(self.barrier(clients).count, clients.expected)
@@ -132,6 +138,12 @@ class EventServer(Architecture):
                 f"under {name} who trains next follows from who is done. Leave out clients.sampling: cyclic and "
                 "clients.schedule."
             )
+        most, needed = cell.clients.most_trainings, cell.training.rounds * max(cell.clients.expected, barrier.count)
+        if most is not None and most * cell.clients.total < needed:
+            yield (
+                f"training.rounds asks for {needed} updates, and {cell.clients.total} clients begin {most} trainings each at "
+                "most. Raise clients.most_trainings, or lower training.rounds."
+            )
         looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients and not stage.meets_again]
         if looking:
             yield (
@@ -178,7 +190,7 @@ class EventServer(Architecture):
                 yield f"a session of secure aggregation under {self.name}: {error}{late}"
 
     def check(self, setup: Setup) -> None:
-        """Rounds that end too early for any device would all be abandoned; and for some aggregates one would wait for ever."""
+        """Some aggregates would be waited for for ever, rounds that end too early be abandoned, and some attacks never act."""
         barrier = self.barrier(setup.participation)
         least = sorted(least_of(setup))
         if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
@@ -186,15 +198,15 @@ class EventServer(Architecture):
                 next(course_of(self, setup, world(setup, torch.empty(setup.task.dim))).releases())
             except StalledError as error:
                 raise PreconditionError(f"under {self.name} {error}") from None
-        if barrier.deadline is None:
-            return
         seconds = least[barrier.least - 1]
-        if seconds > barrier.deadline * (1 + 1e-9):
+        if barrier.deadline is not None and seconds > barrier.deadline * (1 + 1e-9):
             raise PreconditionError(
                 f"each round of {self.name} would be abandoned: it ends after {barrier.deadline:g} s, and needs "
                 f"{barrier.least} updates by then, which take {seconds:.3g} s at least. Raise the window, or lower "
                 "network.compute or network.link."
             )
+        if setup.attack is not None or setup.participation.most_trainings is not None:
+            check_course(self, setup, world(setup, torch.empty(setup.task.dim)))
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         return EventRun(self, setup).reports()

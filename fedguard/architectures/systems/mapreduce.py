@@ -45,7 +45,8 @@ class MapReduce(EventServer):
     lie at client i + 1, too: they have left their client, which federated learning promises that they do not.
 
     Args:
-        combiners: k. With one of them the server has the mean alone; with as many as clients it sees each update after all.
+        combiners: k, at most the clients of a round. With one of them the server has the mean alone; with as many as clients it
+            sees each update after all. Where Poisson sampling draws fewer than k, some combiners have nothing to send.
         backup: the share of a round's tasks, rounded up, that get a second copy; None for no copies, and no examples that move.
     """
 
@@ -68,6 +69,11 @@ class MapReduce(EventServer):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
+        if self.combiners > cell.clients.expected:
+            yield (
+                f"a combiner that gets no update has no mean, and mapreduce has {self.combiners} for {cell.clients.expected} "
+                f"clients of a round. Lower combiners to {cell.clients.expected}, or raise clients.per_round."
+            )
         if self.backup and cell.adversary is not None:
             yield (
                 "a malicious device that runs a backup task of mapreduce would answer for an honest client, which is not "

@@ -7,6 +7,7 @@ import inspect
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -66,13 +67,18 @@ class Setting:
     several: bool = False
 
 
-def settings(of: type) -> list[Setting]:
+def settings(of: type) -> Sequence[Setting]:
     """What may be set in an algorithm or a section, in its order."""
+    return _settings(of)
+
+
+@cache
+def _settings(of: type) -> tuple[Setting, ...]:
     hints = typing.get_type_hints(of, include_extras=True)
-    return [
+    return tuple(
         Setting(name, type_in_words(hints[name]), default, meaning(of, name), *_choices(without_ranges(hints[name])))
         for name, default in _fields(of)
-    ]
+    )
 
 
 def value_of(text: str) -> Any:

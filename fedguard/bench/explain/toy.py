@@ -76,7 +76,11 @@ def _cloud(name: str, rows: int, deviation: float, centre: tuple[float, float]) 
     return drawn * deviation + torch.tensor(centre)
 
 
-def _context(n: int, sees: Sight = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA) -> RuleContext:
+#: What the rule of the example is shown.
+SEES = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA | Sight.GRAPH
+
+
+def _context(n: int, sees: Sight = SEES) -> RuleContext:
     """A first round from the zero model; the server's own update and its least loss are at the honest centre."""
     root = _honest().mean(0)
     return RuleContext(
@@ -90,6 +94,7 @@ def _context(n: int, sees: Sight = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_
         shape=(2,),
         server_lr=1.0,
         clients=tuple(range(n)),
+        own=0,
         samples=torch.ones(n, dtype=torch.float64),
         noise=torch.ones(n, dtype=torch.float64),
         root=root,
@@ -191,7 +196,7 @@ def _transform(transform: ClientTransform) -> Group:
 def _attack(attack: PoisonAttack) -> Group | None:
     if not _crafts_alone(type(attack)):
         return None
-    grants = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
+    grants = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE | Sight.GRAPH
     sees = first_met(attack.needs, grants)
     if sees is None:
         return None
@@ -211,6 +216,8 @@ def _attack(attack: PoisonAttack) -> Group | None:
         own=_cloud("own", F, 0.5, CENTRE),
         model=torch.zeros(2),
         rule=_known_rule(),
+        receiver=0,
+        mixing=torch.full((H + F,), 1 / (H + F), dtype=torch.float64),
     )
     sent = _points(attack.craft(view))
     return _drawn(

@@ -79,12 +79,13 @@ def _context(updates: Tensor, order: Tensor, f: int, round: int, seed: int) -> R
     root = updates.mean(0)
     return RuleContext(
         "the check of the clients' order",
-        Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
+        Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA | Sight.GRAPH,
         f=f,
         round=round,
         rng=Rng(seed).child(round),
         state={},
         clients=tuple(order.tolist()),
+        own=int((order == len(order) - 1).nonzero()),  # one of the crowd
         samples=order.double() + 10,
         root=root,
         layers=LAYERS,

@@ -6,4 +6,5 @@ store.py     run folders
 reading.py   the one reader of files that anybody may have written
 pictures.py  reconstructions beside a record
 reasons.py   why cells were refused or failed, in words
+taxonomy.py  what kind of federation a cell is, in six words
 """

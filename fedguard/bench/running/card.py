@@ -89,6 +89,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "silent": "participation",
         "plan": "local training",
         "craft": "update",
+        "track": "trackers",
         "adds": "sums passed on",
         "accuses": "accusations",
         "claim": "claims",

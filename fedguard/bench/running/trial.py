@@ -24,6 +24,7 @@ from fedguard.contracts import RoundReport, Setup, Stopwatch
 from fedguard.metrics.evasion import evaded
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
+from fedguard.metrics.parties import parties
 from fedguard.metrics.trajectory import durability, summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -106,7 +107,7 @@ def run_trial(
             "stages": stages,
             "worker_peak_memory_bytes": peak_memory(),
             "worker_memory_limit_bytes": bench.memory,
-            "update_bytes_sent": 4 * task.dim * result["rounds"]["updates"],
+            "update_bytes_sent": 4 * task.dim * _vectors(result),
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
@@ -116,6 +117,11 @@ def run_trial(
         result, {**card, "attack": None} if curious else card
     )  # they are of attacks on the training
     return identified(cell, seed, record), model
+
+
+def _vectors(result: Mapping[str, Any]) -> int:
+    """How many vectors were sent: an update each, or what nodes tell each other."""
+    return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
 
 
 def not_run(cell: Cell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:
@@ -182,6 +188,8 @@ def _scores(cell: Cell, setup: Setup, task: Classification, reports: Sequence[Ro
     result = summarise(reports)
     result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
     result["minority"] = minorities(task, reports, setup.malicious, result["class_accuracy"])
+    if label_sets := cell.partition.label_sets(task.classes):
+        result["parties"] = parties(label_sets, result["class_accuracy"], task.dataset.test.y)
     result["secure_aggregation"] = sums(cell, reports, setup.malicious)
     result["privacy"] = privacy_spent(cell, setup, reports)
     return result

@@ -205,7 +205,8 @@ class ClientNoise(Noise):
 def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Meeting | None = None) -> CentralDP:
     """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
 
-    In simulated time that is for a client in as many sums as the plan allows, at weight 1, one update in each.
+    In simulated time that is for a client with as many updates as the plan allows, at weight 1: k of them, at most j in a
+    sum, are worth j k sums of one, as $j^2$ for each of k / j sums (`fedguard.privacy.ledger`).
 
     Raises:
         ConfigError: an epsilon that no noise reaches.
@@ -215,7 +216,7 @@ def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Me
         if multiplier is None:
             assert noise.epsilon is not None and meeting.most is not None  # `no_bound`
             asked = {"epsilon": noise.epsilon, "delta": noise.delta}
-            multiplier = least_noise(**asked, sample_rate=1.0, steps=meeting.most, sampling="none")
+            multiplier = least_noise(**asked, sample_rate=1.0, steps=meeting.most * meeting.in_one, sampling="none")
         return CentralDP(noise_multiplier=multiplier, expected=meeting.updates, clip=noise.clip)
     if multiplier is None:
         assert noise.epsilon is not None  # `ClientNoise.check`

@@ -40,6 +40,6 @@ def no_bound(asked: Asked, federation: Federation) -> Iterator[str]:
     if asked.epsilon is not None and most_releases(federation) is None:
         yield (
             "privacy.epsilon: nothing bounds how often a quick client sends here, so no noise is known to be enough before the "
-            "run. Set privacy.noise_multiplier, of which the record says what was spent; or use parameter_server, google or "
-            "server."
+            "run. Set privacy.noise_multiplier, of which the record says what was spent, or clients.most_trainings, after "
+            "which a client stops; or use parameter_server, google or server."
         )

@@ -8,8 +8,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.tasks.engines.parallel import spread
@@ -55,14 +54,15 @@ class ModuleEngine:
         try:
             return self._idle.get_nowait()
         except Empty:
-            return _Worker(self._network.module, self._parts[0].x.device)
+            return _Worker(self._network, self._parts[0].x.device)
 
 
 class _Worker:
     """A network of its own, and what one client does with it."""
 
-    def __init__(self, module: nn.Module, where: torch.device) -> None:
-        self._module, self.flat = duplicate(module, where)
+    def __init__(self, network: Network, where: torch.device) -> None:
+        self._module, self.flat = duplicate(network.module, where)
+        self._loss = network.loss
         self._parameters = list(self._module.parameters())
         self._weights = [parameter.data for parameter in self._parameters]
 
@@ -98,7 +98,7 @@ class _Worker:
     ) -> tuple[Tensor, ...]:
         """Of a batch's mean loss, as the client adjusts it, in the shapes of the parameters."""
         rows = torch.from_numpy(batch[batch >= 0]).to(start.device)
-        loss = cross_entropy(self._module(examples.x[rows]), examples.y[rows])
+        loss = self._loss(self._module(examples.x[rows]), examples.y[rows])
         change = torch.autograd.grad(loss, self._parameters)
         if plan.adjust is None:
             return change

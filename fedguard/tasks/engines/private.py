@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from opacus.grad_sample import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.errors import ConfigError
@@ -30,7 +29,7 @@ class PrivateEngine:
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
         # the hooks of per-sample gradients are for nobody else
         module, self._flat = duplicate(network.module, parts[0].x.device)
-        self._parts = parts
+        self._parts, self._loss = parts, network.loss
         self._module = GradSampleModule(module, loss_reduction="sum")
 
     def train(
@@ -78,9 +77,7 @@ class PrivateEngine:
             for batch in schedule:
                 rows = torch.from_numpy(batch[batch >= 0]).to(examples.x.device)
                 optimizer.zero_grad(set_to_none=True)
-                torch.autograd.backward(
-                    cross_entropy(self._module(examples.x[rows]), examples.y[rows], reduction="sum")
-                )
+                torch.autograd.backward(self._loss(self._module(examples.x[rows]), examples.y[rows], "sum"))
                 optimizer.step()
 
 

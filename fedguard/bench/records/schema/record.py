@@ -223,6 +223,9 @@ def _fits_together(record: Any) -> Any:
         result, goal = record["result"], record["threat_card"]["goal"]
         if len({len(column) for column in result["curve"].values()}) > 1:
             raise ValueError("result.curve: expected as many rounds as figures")
+        parties = result.get("parties")
+        if parties is not None and len(parties["classes"]) != len(parties["accuracy"]):
+            raise ValueError("result.parties: expected an accuracy for each party")
         found = result["inference"]
         if found is not None and found["goal"] != goal:
             raise ValueError(f"threat_card.goal: expected {found['goal']}, as the result has it")

@@ -140,6 +140,53 @@ class SimulatedTime(TypedDict):
     timeline: NotRequired[Timeline]
 
 
+class NodesCurve(TypedDict):
+    """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
+
+    Attributes:
+        accuracy: of each honest node, a list for each evaluation.
+        worst, best, mean_model: accuracies.
+        consensus: null where it is not finite.
+    """
+
+    accuracy: list[list[Share]]
+    worst: list[Share]
+    best: list[Share]
+    mean_model: list[Share]
+    consensus: list[Amount | None]
+
+
+class Nodes(TypedDict):
+    """The honest nodes of a training without a server; see `fedguard.metrics.nodes.by_node`.
+
+    Attributes:
+        honest: their numbers.
+        accuracy: of each of them.
+        worst, best, tenth, spread: over them.
+        mean_model: of the mean of their models, which nobody has.
+        consensus: how far the models are apart; null where that is not finite.
+        messages: vectors sent in all.
+        abandoned: aggregates at which the rule could not run.
+        links: (source, destination), of each pair of nodes of which the second ever hears the first.
+        malicious: the nodes that acted for the attack.
+        curve: over the training.
+    """
+
+    honest: list[Count]
+    accuracy: list[Share]
+    worst: Share
+    best: Share
+    tenth: Share
+    spread: Amount
+    mean_model: Share
+    consensus: Amount | None
+    messages: Count
+    abandoned: Count
+    links: list[list[Count]]
+    malicious: list[Count]
+    curve: NodesCurve
+
+
 class Aggregate(TypedDict):
     """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length.
 
@@ -211,6 +258,20 @@ class Minority(TypedDict):
     classes: list[Count]
     excluded: Share | None
     accuracy: Share | None
+
+
+class Parties(TypedDict):
+    """Parties with tasks of their own; see `fedguard.metrics.parties`.
+
+    Attributes:
+        classes: of each party.
+        accuracy: of each party on its own classes; null without test examples of them.
+        worst: the least of these.
+    """
+
+    classes: list[list[Count]]
+    accuracy: list[Share | None]
+    worst: Share | None
 
 
 class Corners(TypedDict):
@@ -506,11 +567,13 @@ class Result(TypedDict):
         rounds: what happened in them.
         aggregate: how near the aggregates came to the honest mean.
         time: where there is simulated time.
+        nodes: where there is no server.
         filter: null for a rule that gives every update weight.
         attack_notes: numbers that the attack noted.
         attack_effect: null for an attack without siblings.
         chance: the accuracy of a guess.
         minority: honest clients with rare classes.
+        parties: where they have tasks of their own.
         secure_aggregation: null where nothing was masked.
         privacy: null without noise.
         corners: the trials that this one is compared with, by final accuracy.
@@ -531,11 +594,13 @@ class Result(TypedDict):
     rounds: Rounds
     aggregate: Aggregate
     time: NotRequired[SimulatedTime]
+    nodes: NotRequired[Nodes]
     filter: Filter | None
     attack_notes: dict[str, float]
     attack_effect: NotRequired[Effect | None]
     chance: Share
     minority: list[Minority]
+    parties: NotRequired[Parties]
     secure_aggregation: Sums | None
     privacy: Privacy | None
     corners: Corners

@@ -1,0 +1,103 @@
+"""Nodes without a server: who hears whom, and how each fares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.tooltips import tooltips
+from fedguard.bench.records.schema.result import Nodes
+
+#: With more links than these they are not drawn: they would be a felt.
+_MOST_LINKS = 600
+
+#: What of the nodes is drawn over the rounds, by its name in a record, with its name on the page.
+LINES = {
+    "best": "best node",
+    "worst": "worst node",
+    "mean_model": "mean of the models, which nobody has",
+}
+
+
+def graph(found: Nodes, evaluation: int) -> alt.LayerChart:
+    """Circles are honest nodes, as bright as they are accurate after one evaluation (from 0); crosses are malicious ones."""
+    points = placed(found, evaluation)
+    spots = {row["node"]: row for row in points}
+    lines = [
+        {"x": spots[a]["x"], "y": spots[a]["y"], "x2": spots[b]["x"], "y2": spots[b]["y"]}
+        for a, b in found["links"][:_MOST_LINKS]
+    ]
+    place: dict[str, Any] = {
+        axis: alt.X(f"{axis}:Q", axis=None) if axis == "x" else alt.Y(f"{axis}:Q", axis=None) for axis in "xy"
+    }
+    edges = alt.Chart(pd.DataFrame(lines, columns=["x", "y", "x2", "y2"]))
+    drawn = edges.mark_rule(color=GREY, opacity=0.5).encode(**place, x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
+    values = [value for row in found["curve"]["accuracy"] for value in row]
+    scale = alt.Scale(domain=[100 * min(values), 100 * max(values)], scheme="viridis")
+    tips = tooltips("node:N", "who:N", alt.Tooltip("accuracy:Q", format=".1f"))
+    base = alt.Chart(pd.DataFrame(points))
+    honest = (
+        base.transform_filter("datum.who == 'honest'")
+        .mark_circle(size=350, opacity=1)
+        .encode(**place, color=alt.Color("accuracy:Q", title="accuracy in %", scale=scale), tooltip=tips)
+    )
+    malicious = (
+        base.transform_filter("datum.who == 'malicious'")
+        .mark_point(shape="cross", size=250, angle=45, filled=True, opacity=1, color=COLOURS[3])
+        .encode(**place, tooltip=tips)
+    )
+    chart: alt.LayerChart = alt.LayerChart(layer=[drawn, honest, malicious]).properties(height=380, width="container")
+    return chart
+
+
+def placed(found: Nodes, evaluation: int) -> list[dict[str, Any]]:
+    """One for each node: node, who, accuracy in % (None for malicious ones), x, y."""
+    import networkx
+
+    drawing: networkx.Graph[int] = networkx.Graph([(a, b) for a, b in found["links"]])
+    drawing.add_nodes_from([*found["honest"], *found["malicious"]])
+    if found["links"]:
+        start = networkx.spectral_layout(drawing)  # a ring as a ring
+        apart = len({tuple(place.round(6)) for place in start.values()}) == len(start)
+        places = networkx.kamada_kawai_layout(drawing, pos=start if apart else None)
+    else:
+        places = networkx.circular_layout(drawing)
+    accuracy = dict(zip(found["honest"], found["curve"]["accuracy"][evaluation], strict=True))
+    return [
+        {
+            "node": node,
+            "who": "honest" if node in accuracy else "malicious",
+            "accuracy": 100 * accuracy[node] if node in accuracy else None,
+            "x": float(places[node][0]),
+            "y": float(places[node][1]),
+        }
+        for node in sorted(drawing.nodes)
+    ]
+
+
+def by_round(found: Nodes, rounds: list[int]) -> alt.LayerChart:
+    """Best and worst node over the rounds, and the mean of the models."""
+    curve: dict[str, list[float]] = {name: found["curve"][name] for name in LINES}  # type: ignore[literal-required]
+    rows = [
+        {"round": round, "of": LINES[name], "accuracy": 100 * value}
+        for name, values in curve.items()
+        for round, value in zip(rounds, values, strict=True)
+    ]
+    colour = alt.Color(
+        "of:N", title=None, scale=alt.Scale(domain=list(LINES.values()), range=[COLOURS[2], COLOURS[3], GREY])
+    )
+    lines = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("round:Q", title="round"),
+            y=alt.Y("accuracy:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100])),
+            color=colour,
+            tooltip=tooltips("of:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f")),
+        )
+    )
+    chart: alt.LayerChart = alt.LayerChart(layer=[lines]).properties(height=280, width="container")
+    return chart

@@ -1,0 +1,34 @@
+"""Dissensus: malicious neighbours undo what honest ones pull a node towards (He, Karimireddy and Jaggi, 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dissensus(PoisonAttack):
+    """Each node is pushed away from its honest neighbours, by as much as these pull it towards them.
+
+    $b = x_i - epsilon * sum_j W_ij (x_j - x_i) / sum_m W_im$ for the node i that hears it, j over its honest and m over its
+    malicious neighbours. With $epsilon = 1$ the mean of what it hears is its own value, so that nodes never come to agree;
+    above, they drift apart.
+
+    Args:
+        epsilon: strength.
+    """
+
+    name = "dissensus"
+    source = "He, Karimireddy and Jaggi, Byzantine-Robust Decentralized Learning via ClippedGossip, 2022"
+    needs = (Sight.HONEST_UPDATES | Sight.GRAPH,)
+
+    epsilon: PositiveFloat = 1.5
+
+    def craft(self, view: PoisonView) -> Tensor:
+        honest, weights = view.honest, view.mixing.to(view.honest.dtype)
+        own = honest[view.honest_clients.index(view.receiver)]
+        pull = weights[: len(honest)] @ (honest - own)
+        return (own - self.epsilon * pull / weights[len(honest) :].sum()).expand(view.f, -1)

@@ -1,0 +1,34 @@
+"""A steady push of the trackers, which never forget it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackerBias(PoisonAttack):
+    """Sends models as honest nodes do, and trackers that are pushed against the mean update.
+
+    What goes into the trackers of `dsgt` and `detag` stays there: the sum over all nodes is kept from round to round, so that
+    a push of one length adds up with each round that it is repeated. $b = mu$ in place of a model, and $b = -scale * mu$ in
+    place of a tracker, mu the mean of the benign sample.
+
+    Args:
+        scale: strength.
+    """
+
+    name = "tracker_bias"
+    source = "own; what gradient tracking keeps is of Pu and Nedic, 2021"
+    needs = BENIGN_SAMPLE
+
+    scale: PositiveFloat = 1.0
+
+    def craft(self, view: PoisonView) -> Tensor:
+        return view.benign.mean(0).expand(view.f, -1)
+
+    def track(self, view: PoisonView) -> Tensor:
+        return (-self.scale * view.benign.mean(0)).expand(view.f, -1)

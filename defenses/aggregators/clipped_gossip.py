@@ -1,0 +1,50 @@
+"""ClippedGossip: a node clips what it hears around its own value (He, Karimireddy and Jaggi, 2022)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedguard.contracts import Gram, PositiveFloat, RuleContext, Sight, WeightRule
+from fedguard.defenses.aggregators.neighbours import clipped_around, hostile_weight, weights_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedGossip(WeightRule):
+    """Each node takes a step towards every neighbour, no longer than its radius allows.
+
+    $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$, where $clip(z, tau) = z min(1, tau / |z|)$. What a malicious neighbour adds
+    is bounded by $W_ij tau_i$, whatever it sends. But with unlike data the radius is the honest spread, and a steady push of
+    that length adds up: it bounds a step and no bias.
+
+    Args:
+        tau: the radius; None takes the source's, $tau_i^2 = (1 / b) sum_j W_ij |x_j - x_i|^2$ over the nearest rows that weigh
+            1 - b together, b being the weight that malicious neighbours can have: that of the f heaviest.
+    """
+
+    name = "clipped_gossip"
+    source = "He, Karimireddy and Jaggi, Byzantine-Robust Decentralized Learning via ClippedGossip, 2022"
+    needs = (Sight.EACH_UPDATE | Sight.GRAPH,)
+    breakdown = "b W-weight of malicious neighbours up to about the spectral gap squared"
+    cost = "O(nd): distances to the node's own row"
+    reads_clients = True
+    grid: ClassVar = {"tau": (None, 0.1, 1.0, 10.0)}
+
+    tau: PositiveFloat | None = None
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        weights, distances = weights_of(context, gram.n), gram.distances_to(gram.unit(context.own))
+        return clipped_around(context.own, weights, distances, self._radius(weights, distances, context))
+
+    def _radius(self, weights: Tensor, distances: Tensor, context: RuleContext) -> float:
+        if self.tau is not None:
+            return self.tau
+        hostile = hostile_weight(weights, context)
+        if hostile == 0:
+            return math.inf
+        order = distances.argsort()
+        near = order[weights[order].cumsum(0) <= 1 - hostile + 1e-9]
+        return math.sqrt(float((weights[near] * distances[near].square()).sum()) / hostile)

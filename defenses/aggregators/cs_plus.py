@@ -1,0 +1,36 @@
+"""CS+: a node clips what lies farthest from it to what lies less far (Gaucher, Dieuleveut and Hendrikx, ICML 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
+from fedguard.defenses.aggregators.neighbours import clipped_around, hostile_weight, weights_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class CSPlus(WeightRule):
+    """Each node takes a step towards every neighbour, at least twice the malicious weight of them clipped.
+
+    $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$ with $tau_i$ the largest $|x_j - x_i|$ such that all rows as near or nearer
+    weigh 1 - 2b at most, the node's own among them; b is the weight that malicious neighbours can have: that of the f
+    heaviest. So for each of them an honest one is clipped as well. Where 2b is more than all neighbours weigh, the node keeps
+    to itself.
+    """
+
+    name = "cs_plus"
+    source = "Gaucher, Dieuleveut and Hendrikx, Unified Breakdown Analysis for Byzantine Robust Gossip, ICML 2025"
+    needs = (Sight.EACH_UPDATE | Sight.GRAPH,)
+    breakdown = "2b below the algebraic connectivity of the honest graph, up to the source's constants"
+    cost = "O(nd): distances to the node's own row"
+    reads_clients = True
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        weights, distances = weights_of(context, gram.n), gram.distances_to(gram.unit(context.own))
+        allowed = 1 - 2 * hostile_weight(weights, context) + 1e-9
+        order = distances.argsort(stable=True)
+        near = order[weights[order].cumsum(0) <= allowed]
+        radius = float(distances[near].max()) if len(near) else 0.0
+        return clipped_around(context.own, weights, distances, radius)

@@ -1,0 +1,32 @@
+"""What rules at a node without a server have in common: its own row, and the weights of those that it hears."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import RuleContext
+
+
+def weights_of(context: RuleContext, n: int) -> Tensor:
+    """float64 ``[n]``: the weights of the rows in the graph, which add up to 1; equal ones where nobody tells."""
+    return torch.full((n,), 1 / n, dtype=torch.float64) if context.mixing is None else context.mixing
+
+
+def hostile_weight(weights: Tensor, context: RuleContext) -> float:
+    """The most that f malicious neighbours can weigh together."""
+    others = weights.clone()
+    others[context.own] = 0
+    return float(others.topk(context.f).values.sum())
+
+
+def clipped_around(own: int, weights: Tensor, distances: Tensor, radius: float) -> Tensor:
+    """float64 ``[n]``: of $x_own + sum_j w_j clip(x_j - x_own, radius)$, as weights of the rows.
+
+    Args:
+        distances: float64 ``[n]``: of each row from the node's own.
+    """
+    pull = weights * (radius / distances).clamp(max=1).nan_to_num(nan=1.0)
+    pull[own] = 0
+    pull[own] = 1 - pull.sum()
+    return pull

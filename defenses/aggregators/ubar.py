@@ -1,0 +1,49 @@
+"""UBAR: a node takes those near to it that do as well on its examples (Guo et al., 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Fraction, Gram, RuleContext, Sight, WeightRule
+from fedguard.defenses.aggregators.ties import smallest_alike
+
+
+@dataclass(frozen=True, kw_only=True)
+class UBAR(WeightRule):
+    """First the neighbours nearest to the node's own, then those of them whose loss on its examples is no larger than its own.
+
+    $R = alpha x_i + (1 - alpha) mean_{j in S} x_j$: of the n - 1 neighbours the n - 1 - f nearest are looked at, and S are
+    those with $l(x_j) <= l(x_i)$; if there is none, the one with the smallest loss. The source looks at a share rho of the
+    neighbours, which is meant to be that of the honest ones, and takes the loss on one batch; here it is that on all of a
+    node's examples.
+
+    Args:
+        alpha: the weight of the node's own value.
+    """
+
+    name = "ubar"
+    source = "Guo et al., Byzantine-Resilient Decentralized Stochastic Gradient Descent, IEEE TCSVT 2021"
+    needs = (Sight.EACH_UPDATE | Sight.GRAPH | Sight.ROOT_DATA | Sight.MODEL,)
+    min_rows = (1, 2)
+    breakdown = "any minority of a node's neighbours, as long as one of them is honest; no proof with unlike data"
+    cost = "O(nd), and n passes over the node's examples"
+    reads_clients = True
+
+    alpha: Fraction = 0.5
+
+    def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        own, n = context.own, gram.n
+        others = torch.tensor([row for row in range(n) if row != own])
+        near = smallest_alike(gram.distances_to(gram.unit(own))[others], n - 1 - context.f) > 0
+        looked_at = others[near]
+        tried = [context.root_loss(context.model + gram.vectors[row]) for row in looked_at]
+        losses = torch.tensor(tried, dtype=torch.float64).nan_to_num(nan=torch.inf)
+        least = max(context.root_loss(context.model + gram.vectors[own]), float(losses.min()))
+        chosen = looked_at[losses <= least]
+        weights = torch.zeros(n, dtype=torch.float64)
+        weights[chosen] = (1 - self.alpha) / len(chosen)
+        weights[own] = self.alpha
+        return weights

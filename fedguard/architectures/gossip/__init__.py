@@ -1,0 +1,15 @@
+"""Training without a server: each node has a model of its own, hears its neighbours, and aggregates for itself.
+
+`gossip` says what all have in common, `nodes` is what an algorithm works with, and each algorithm is a file that reads like its
+paper.
+"""
+
+GOSSIP = {
+    "d_psgd": "fedguard.architectures.gossip.d_psgd:DecentralisedSGD",
+    "sgp": "fedguard.architectures.gossip.sgp:StochasticGradientPush",
+    "d2": "fedguard.architectures.gossip.d2:D2",
+    "dsgt": "fedguard.architectures.gossip.dsgt:GradientTracking",
+    "detag": "fedguard.architectures.gossip.detag:DeTAG",
+    "defacto": "fedguard.architectures.gossip.defacto:DeFacto",
+    "lone": "fedguard.architectures.gossip.lone:Lone",
+}

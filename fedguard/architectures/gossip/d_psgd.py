@@ -1,0 +1,40 @@
+"""D-PSGD: a local step and an exchange with the neighbours, in turn (Lian et al., NeurIPS 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from fedguard.architectures.gossip.gossip import Gossip
+from fedguard.architectures.gossip.nodes import Nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecentralisedSGD(Gossip):
+    """Each node trains, and takes the mean of its own and its neighbours' models.
+
+    $x <- W(x + u(x))$, adapt first; the paper's form, combine first, is $x <- W x + u(x)$, in which each node moves by its own
+    update last: then even a complete graph is not the synchronous server. u is what local training moves a model by, $-eta g$
+    for one step. On unlike data nodes stay apart, the farther the sparser the graph.
+
+    Args:
+        order: whether a node moves before it mixes, or after it.
+    """
+
+    name = "d_psgd"
+    source = "Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms?, NeurIPS 2017"
+
+    order: Literal["adapt_first", "combine_first"] = "adapt_first"
+
+    def models(self, nodes: Nodes) -> Iterator[Tensor]:
+        x = nodes.start
+        while True:
+            if self.order == "adapt_first":
+                x = nodes.mixed(x + nodes.updates(x), about=x)
+            else:
+                u = nodes.updates(x)
+                x = nodes.mixed(x, about=x) + u
+            yield x

@@ -1,0 +1,32 @@
+"""Each node trains alone: what any exchange has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.architectures.gossip.gossip import Gossip
+from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.simulated.topology import GraphName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lone(Gossip):
+    """Each node trains on its own examples and hears nobody.
+
+    $x <- x + u(x)$. The reference for whoever exchanges anything: a node that ends below it would have done better without
+    the others.
+    """
+
+    name = "lone"
+    source = "a reference, and no algorithm"
+
+    graph: GraphName = "none"
+
+    def models(self, nodes: Nodes) -> Iterator[Tensor]:
+        x = nodes.start
+        while True:
+            x = nodes.mixed(x + nodes.updates(x), about=x)
+            yield x

@@ -1,0 +1,292 @@
+"""The nodes of a training without a server: how they train, what they tell each other, and what each makes of what it hears."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedguard.aggregation import aggregate
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.malicious import MaliciousClients
+from fedguard.architectures.root import loss_on
+from fedguard.architectures.rule_context import KnownToColluders, Seat, noise_of, rule_context
+from fedguard.architectures.sides import Sides
+from fedguard.architectures.times import moment, world
+from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, Span, State, Wire
+from fedguard.errors import PreconditionError
+from fedguard.kernels import usable_rows
+from fedguard.simulated.topology import Topology
+
+Matrix = NDArray[np.float64]
+
+#: In the place of a node: all who hear a malicious one, where they hear the same.
+EVERYBODY = -1
+
+
+class Nodes:
+    """All nodes of one training.
+
+    A malicious node does not train while it acts. What it sends to an honest node is made for that node's model, out of what
+    the honest ones among its neighbours send; for nodes that hear the same (`broadcast`), for the mean of all honest ones.
+
+    Attributes:
+        start: float32 ``[n, d]``: the models before the first round, all alike.
+        topology: with its nodes numbered as the clients are.
+        honest: the nodes that never lie.
+    """
+
+    def __init__(self, setup: Setup, topology: Topology, broadcast: bool) -> None:
+        self._setup, self.topology, self._broadcast = setup, topology, broadcast
+        self._n = topology.nodes
+        malicious = setup.malicious if setup.attack else frozenset()
+        self.honest = tuple(node for node in range(self._n) if node not in malicious)
+        self.clients = Clients(setup)
+        self.start = setup.task.initial_model(setup.rng.child("model")).expand(self._n, -1).clone()
+        self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.heard))
+        self._world = world(setup, self.start[0])
+        self._clocks = [0.0] * self._n
+        self._round, self._trainings, self._exchanges = 0, 0, 0
+        self._working: dict[tuple[int, bool], MaliciousClients] = {}
+        self._states: dict[tuple[int, bool], tuple[State, ...]] = {}
+        self._acting: frozenset[int] = frozenset()
+        self._messages, self._outvoted, self._abandoned = 0, 0, 0
+        self._not_finite: set[int] = set()
+        self._arrived: list[int] = []
+        self._spans: list[Span] = []
+
+    def begin(self, round: int) -> None:
+        """A round begins (from 1)."""
+        self._round, self._acting = round, self._setup.acting(round)
+        self._outvoted, self._abandoned, self._not_finite = 0, 0, set()
+        self._arrived, self._spans = [], []
+
+    @property
+    def matrix(self) -> Matrix:
+        """float64 ``[n, n]``: what each node gives to each value in the next exchange."""
+        return self.topology.at(self._exchanges)
+
+    def updates(self, models: Tensor) -> Tensor:
+        """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too."""
+        self._trainings += 1
+        training = [node for node in range(self._n) if node not in self._acting]
+        rows = torch.zeros_like(models)
+        with self._setup.stopwatch.stage("training"):
+            trained = rows[training]
+            self.clients.train_honest(models[training], self._trainings, tuple(training), trained)
+            rows[training] = trained
+        for node, began in enumerate(self._clocks):
+            self._clocks[node] += self._world.compute(node, self._trainings)
+            self._spans.append(Span(node, began, self._clocks[node], "arrived"))
+        self._arrived.extend(range(self._n))
+        return rows
+
+    def mixed(
+        self, values: Tensor, about: Tensor, *, matrix: Matrix | None = None, trackers_at: Tensor | None = None
+    ) -> Tensor:
+        """What each node makes of its own value and those that it hears, by the rule of the cell.
+
+        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix.
+
+        Args:
+            values: float32 ``[n, d]``: what each node sends to its neighbours.
+            about: float32 ``[n, d]``: a, what each node measures from, which it has already.
+            matrix: float64 ``[n, n]``, instead of that of the graph.
+            trackers_at: float32 ``[n, d]``: the nodes' models, where trackers of the mean update are sent and no models. Lies
+                and rules remember these by themselves.
+        """
+        matrix = self.matrix if matrix is None else matrix
+        self._exchanges += 1
+        self._send(matrix)
+        trackers, at = trackers_at is not None, about if trackers_at is None else trackers_at
+        said = self._said_to_all(values, about, at, trackers) if self._broadcast and self._acting else {}
+        mixed = about.clone()
+        with self._setup.stopwatch.stage("aggregation"):
+            for node in range(self._n):
+                place = _Place(node, matrix[node], about[node], at[node], trackers)
+                mixed[node] += self._made(place, values, said)
+        return mixed
+
+    def _send(self, matrix: Matrix) -> None:
+        """Each node waits for its neighbours, and no other."""
+        heard = (matrix != 0) & ~np.eye(self._n, dtype=bool)
+        sends, hears, began = heard.sum(0), heard.sum(1), list(self._clocks)
+        for node in range(self._n):
+            for source in np.flatnonzero(heard[node]):
+                seconds = self._world.between(int(source), node, int(sends[source]), int(hears[node]))
+                self._clocks[node] = max(self._clocks[node], began[source] + seconds)
+        self._messages += int(heard.sum())
+
+    def _made(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
+        """float32 ``[d]``: R of what one node has and hears."""
+        node, weights = place.node, place.weights
+        assert weights is not None
+        heard = {int(other) for other in np.flatnonzero(weights)} | {node}
+        lying = () if node in self._acting else tuple(sorted(heard & self._acting))
+        honest = tuple(sorted(heard - set(lying)))
+        if lying and self._broadcast:
+            lying = tuple(one for one in lying if one in said)
+        elif lying:
+            lying = self._colluders(place).heard(lying, self._round, place.model)
+        rows = values.new_empty(len(honest) + len(lying), values.shape[1])
+        sides = Sides.drawn(self._setup.rng.child("order", self._exchanges, node), rows, honest, lying)
+        torch.sub(values[list(honest)], place.about, out=sides.honest_rows)
+        if lying and self._broadcast:
+            sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
+        elif lying:
+            self._craft(place, sides)
+        return self._aggregated(place, Wire(rows, sides.order, frozenset(lying)))
+
+    def _said_to_all(self, values: Tensor, about: Tensor, at: Tensor, trackers: bool) -> dict[int, Tensor]:
+        """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
+        honest = list(self.honest)
+        place = _Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers)
+        heard = self._colluders(place).heard(tuple(sorted(self._acting)), self._round, place.model)
+        if not heard:
+            return {}
+        rows = values.new_empty(len(honest) + len(heard), values.shape[1])
+        sides = Sides.drawn(self._setup.rng.child("order", self._exchanges), rows, self.honest, heard)
+        torch.sub(values[honest], place.about, out=sides.honest_rows)
+        self._craft(place, sides)
+        return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
+
+    def _craft(self, place: _Place, sides: Sides) -> None:
+        """Fill the malicious rows with what is made for one honest node, or for all."""
+        links: dict[str, Any] = {}
+        seat = None
+        if place.weights is not None:
+            mixing = place.mixing((*sides.honest, *sides.malicious))
+            links = {"receiver": place.node, "mixing": mixing}
+            seat = Seat(sides.honest.index(place.node), None if self._setup.pipeline.mixings else mixing)
+        states = self._states.get(place.key, ())
+        known = partial(KnownToColluders, self._setup, place.model, self._round, states, seat=seat)
+        with self._setup.stopwatch.stage("attack"):
+            self._colluders(place).craft(
+                place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
+            )
+
+    def _colluders(self, place: _Place) -> MaliciousClients:
+        """The malicious nodes as they work on one honest node; they remember what they did to it."""
+        if place.key not in self._working:
+            self._working[place.key] = self.clients.colluders()
+        return self._working[place.key]
+
+    def _aggregated(self, place: _Place, wire: Wire) -> Tensor:
+        """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
+        setup, node = self._setup, place.node
+        told = setup.told_among(len(wire.clients))
+        usable = zip(wire.clients, usable_rows(wire.updates).tolist(), strict=True)
+        bad = [client for client, good in usable if not good]
+        self._not_finite.update(bad)
+        if node in bad:
+            return torch.zeros_like(place.about)
+        wire, told = wire.without(bad), max(0, told - len(bad))
+        own = wire.clients.index(node)
+        if node not in self._acting:
+            self._outvoted += len(wire.malicious & set(wire.clients)) > told
+        context = rule_context(setup, place.model, self._round, told).narrowed(
+            "node",
+            setup.rule_sees,
+            rng=setup.rng.child("rule", self._exchanges, "node", node),
+            clients=wire.clients,
+            samples=torch.tensor([setup.claims[client] for client in wire.clients], dtype=torch.float64),
+            noise=noise_of(setup, wire.clients),
+            own=own,
+            mixing=None if setup.pipeline.mixings else place.mixing(wire.clients),
+            root=wire.updates[own],
+            root_loss=partial(loss_on, setup, node),
+        )
+        try:
+            found = aggregate(setup.pipeline, wire.updates, context, self._states.get(place.key, ()))
+        except PreconditionError:
+            self._abandoned += node not in self._acting
+            return wire.updates[own].clone()
+        self._states[place.key] = found.states
+        return found.vector
+
+    def moment(self) -> Moment:
+        """When the last node is done with the round, and what was spent up to then."""
+        found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
+        return replace(found, acting=self._acting, spans=tuple(self._spans))
+
+    def report(self, round: int, models: Tensor) -> RoundReport:
+        """The report of a round after which these are the nodes' models, float32 ``[n, d]``."""
+        setup, own = self._setup, models[list(self.honest)]
+        colluders = [*self._working.values(), self.clients.malicious]
+        planted = next((trigger for one in colluders if (trigger := one.planted()) is not None), None)
+        centre, due = own.mean(0), setup.due(round)
+        found = RoundReport(
+            round=round,
+            model=centre,
+            clients=tuple(self._arrived),
+            malicious=self._acting,
+            behind=tuple((node,) for node in self._arrived),
+            told=setup.told_among(self.topology.nodes),
+            not_finite=tuple(sorted(self._not_finite)),
+            chosen=tuple(range(self.topology.nodes)),
+            planted=planted,
+            notes=colluders[0].notes(),
+            moment=self.moment(),
+            nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned),
+        )
+        if not due:
+            return found
+        with setup.stopwatch.stage("evaluation"):
+            evaluations = [self.clients.local.evaluate(model) for model in own]
+            of_mean = self.clients.local.evaluate(centre).accuracy
+            backdoor = [setup.task.backdoor_success(model, *planted) for model in own] if planted else []
+        nodes = replace(
+            found.nodes or NodesReport(0),
+            honest=self.honest,
+            accuracy=tuple(one.accuracy for one in evaluations),
+            backdoor=tuple(backdoor),
+            mean_model=of_mean,
+            consensus=float((own - centre).double().square().sum(1).mean().sqrt()),
+        )
+        return replace(
+            found, evaluation=_mean_of(evaluations), backdoor=fmean(backdoor) if planted else None, nodes=nodes
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where something is heard: at one node, or by all (`EVERYBODY`).
+
+    Attributes:
+        weights: float64 ``[n]``: what the node gives to each value; None where all hear.
+        about: float32 ``[d]``: what it measures from.
+        model: float32 ``[d]``: its own.
+        trackers: whether trackers are heard, and no models.
+    """
+
+    node: int
+    weights: Matrix | None
+    about: Tensor
+    model: Tensor
+    trackers: bool
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Under what lies and rules remember it."""
+        return self.node, self.trackers
+
+    def mixing(self, clients: Sequence[int]) -> Tensor:
+        """float64 ``[n]``: the weight of each of these rows; what is missing to 1 is the node's own."""
+        assert self.weights is not None
+        found = torch.tensor([self.weights[client] for client in clients], dtype=torch.float64)
+        own = list(clients).index(self.node)
+        found[own] = 1 - (found.sum() - found[own])
+        return found
+
+
+def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """How the nodes do on average."""
+    by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
+    return Evaluation(fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations), by_class)

@@ -1,0 +1,35 @@
+"""Parties with different tasks: how each does on its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+
+def parties(
+    label_sets: Sequence[Sequence[int]], class_accuracy: Sequence[float | None], test_labels: Tensor
+) -> dict[str, Any]:
+    """The accuracy of each party on the test examples of its classes, $sum_c n_c a_c / (sum_c n_c)$.
+
+    Args:
+        label_sets: by party, its classes.
+        class_accuracy: final, in [0, 1]; None for a class without test examples. Where clients have models of their own it is a
+            mean over those with the class, and so over the party's.
+        test_labels: int64 ``[N]``, of which class c has n_c.
+
+    Returns:
+        classes: by party; accuracy: by party, None without any test example; worst: the least of these.
+    """
+    counts = test_labels.bincount(minlength=len(class_accuracy)).tolist()
+    found = [_of(own, class_accuracy, counts) for own in label_sets]
+    known = [accuracy for accuracy in found if accuracy is not None]
+    return {"classes": [list(own) for own in label_sets], "accuracy": found, "worst": min(known, default=None)}
+
+
+def _of(own: Sequence[int], class_accuracy: Sequence[float | None], counts: Sequence[int]) -> float | None:
+    right = [(counts[label], accuracy) for label in own if (accuracy := class_accuracy[label]) is not None]
+    total = sum(count for count, _ in right)
+    return math.fsum(count * accuracy for count, accuracy in right) / total if total else None

@@ -1,0 +1,251 @@
+"""Graphs of nodes without a server: who hears whom, and with which weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.errors import ConfigError
+from fedguard.rng import Rng
+
+if TYPE_CHECKING:
+    import networkx
+
+#: Graphs by name; see `graphs`.
+GraphName = Literal[
+    "ring", "directed_ring", "torus", "exponential", "one_peer_exponential", "erdos_renyi", "star", "complete", "none"
+]
+
+#: Where malicious nodes stand; see `seated`.
+Places = Literal["drawn", "in_order", "clustered", "highest_degree", "cut"]
+
+#: Draws of a random graph until one is connected.
+_DRAWS = 1000
+#: What rounding may leave of a sum of weights.
+_ROUNDING = 1e-9
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Who hears whom, and with which weight.
+
+    Attributes:
+        matrices: float64 ``[n, n]`` each, of which one after another is used, again and again. In row i stands what node i
+            gives to the value of each node; its own is among them.
+    """
+
+    matrices: tuple[Matrix, ...]
+
+    def at(self, step: int) -> Matrix:
+        """The matrix of an exchange (from 0)."""
+        return self.matrices[step % len(self.matrices)]
+
+    @property
+    def nodes(self) -> int:
+        return len(self.matrices[0])
+
+    @cached_property
+    def rows_add_up(self) -> bool:
+        """Whether each row adds up to 1: who has the same value as all others keeps it."""
+        return all(bool(np.allclose(one.sum(1), 1, atol=_ROUNDING)) for one in self.matrices)
+
+    @cached_property
+    def columns_add_up(self) -> bool:
+        """Whether each column does: the sum over all nodes stays what it is."""
+        return all(bool(np.allclose(one.sum(0), 1, atol=_ROUNDING)) for one in self.matrices)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values a node has to weigh in an exchange, its own among them: each number that occurs, in order."""
+        return tuple(sorted({int(number) for one in self.matrices for number in _heard(one).sum(1)}))
+
+    @cached_property
+    def _eigenvalues(self) -> NDArray[np.complex128]:
+        """Of one whole turn of the matrices, the one that stands for agreement left out, by falling modulus."""
+        turn = np.linalg.multi_dot(self.matrices[::-1]) if len(self.matrices) > 1 else self.matrices[0]
+        values = np.linalg.eigvals(turn).astype(np.complex128)
+        agreement = int(np.argmin(np.abs(values - 1)))
+        rest = np.delete(values, agreement)
+        return rest[np.argsort(-np.abs(rest))]
+
+    @property
+    def second(self) -> float:
+        """$|lambda_2|$: by what a disagreement is multiplied in an exchange, in the long run and at worst."""
+        if self.nodes == 1:
+            return 0.0
+        return float(np.abs(self._eigenvalues[0]) ** (1 / len(self.matrices)))
+
+    @property
+    def gap(self) -> float:
+        """$1 - |lambda_2|$."""
+        return 1 - self.second
+
+    @property
+    def smallest(self) -> float:
+        """The smallest eigenvalue, by its real part, of the first matrix."""
+        return float(np.linalg.eigvals(self.matrices[0]).real.min())
+
+    @property
+    def bias(self) -> float:
+        """The smallest $|1 - lambda|$ of a whole turn: a steady difference of nodes is multiplied by up to one over that.
+
+        It is no function of the gap: a directed ring mixes slower than one in both directions, and has less bias.
+        """
+        return float(np.abs(1 - self._eigenvalues).min()) if self.nodes > 1 else 1.0
+
+    @cached_property
+    def heard(self) -> NDArray[np.bool_]:
+        """bool ``[n, n]``: whether node i (row) ever hears node j."""
+        heard: NDArray[np.bool_] = np.logical_or.reduce([_heard(one) for one in self.matrices])
+        return heard & ~np.eye(self.nodes, dtype=bool)
+
+    @cached_property
+    def cut(self) -> int:
+        """The fewest nodes without which some others no longer reach each other; n - 1 where all hear all."""
+        import networkx
+
+        return int(networkx.node_connectivity(self.graph))
+
+    @cached_property
+    def graph(self) -> networkx.DiGraph[int]:
+        """An edge from each node to each that hears it."""
+        import networkx
+
+        return networkx.from_numpy_array(self.heard.T, create_using=networkx.DiGraph)
+
+    def reordered(self, places: Sequence[int]) -> Topology:
+        """The same graph, with node i at the place ``places[i]``."""
+        order = np.asarray(places)
+        return Topology(tuple(one[np.ix_(order, order)] for one in self.matrices))
+
+
+def _heard(matrix: Matrix) -> NDArray[np.bool_]:
+    heard: NDArray[np.bool_] = (matrix != 0) | np.eye(len(matrix), dtype=bool)
+    return heard
+
+
+def topology(name: GraphName, nodes: int, *, weight: float = 1.0, p: float = 0.3, seed: int = 0) -> Topology:
+    """A graph with the weights of Metropolis and Hastings, or of equal parts where links have a direction.
+
+    With a link in both directions $W_ij = 1/(1 + max(deg_i, deg_j))$; else what a node hears in one exchange, its own value
+    among it, weighs equally. What is missing to a row's sum of 1 is the weight of the node's own value. Of this ``weight`` (k)
+    is taken: $W_k = k W + (1 - k) I$.
+
+    Raises:
+        ConfigError: there is no such graph of so many nodes.
+    """
+    eye = np.eye(nodes)
+    return Topology(tuple(weight * one + (1 - weight) * eye for one in _matrices(name, nodes, p, seed)))
+
+
+@lru_cache(maxsize=64)
+def _matrices(name: GraphName, nodes: int, p: float, seed: int) -> tuple[Matrix, ...]:
+    if name == "none":
+        return (np.eye(nodes),)
+    if nodes < 2:
+        raise ConfigError(f"graph: {name} has links, and there is one client. Raise clients.total.")
+    hops = [2**power for power in range(max(1, math.ceil(math.log2(nodes))))]
+    if name == "directed_ring":
+        return (_circulant(nodes, [1]),)
+    if name == "exponential":
+        return (_circulant(nodes, hops),)
+    if name == "one_peer_exponential":
+        return tuple(_circulant(nodes, [hop]) for hop in hops)
+    return (metropolis(_links(name, nodes, p, seed)),)
+
+
+def _circulant(nodes: int, hops: Sequence[int]) -> Matrix:
+    """Each node hears those so many places before it; all of it weighs equally."""
+    row = np.zeros(nodes)
+    row[[0, *(-hop % nodes for hop in hops)]] = 1
+    row /= row.sum()
+    return np.stack([np.roll(row, node) for node in range(nodes)])
+
+
+def _links(name: GraphName, nodes: int, p: float, seed: int) -> NDArray[np.bool_]:
+    """bool ``[n, n]``, symmetric: a graph with links in both directions."""
+    import networkx
+
+    if name == "ring":
+        graph = networkx.cycle_graph(nodes) if nodes > 2 else networkx.path_graph(nodes)
+    elif name == "torus":
+        side = next(side for side in range(math.isqrt(nodes), 0, -1) if nodes % side == 0)
+        if side == 1:
+            raise ConfigError(
+                f"graph: a torus has rows and columns of two nodes or more, and {nodes} make none. Set another clients.total."
+            )
+        graph = networkx.grid_2d_graph(side, nodes // side, periodic=True)
+    elif name == "star":
+        graph = networkx.star_graph(nodes - 1)
+    elif name == "complete":
+        graph = networkx.complete_graph(nodes)
+    else:
+        draws = (Rng(seed).child("graph", name, nodes, number).numpy() for number in range(_DRAWS))
+        graphs = (networkx.gnp_random_graph(nodes, p, seed=draw) for draw in draws)
+        connected = next((one for one in graphs if networkx.is_connected(one)), None)
+        if connected is None:
+            raise ConfigError(
+                f"graph: none of {_DRAWS} graphs of {nodes} clients with p = {p:g} holds together. Raise p above log(n)/n."
+            )
+        graph = connected
+    links: NDArray[np.bool_] = networkx.to_numpy_array(graph) > 0
+    np.fill_diagonal(links, False)
+    return links
+
+
+def metropolis(links: NDArray[np.bool_]) -> Matrix:
+    """$W_ij = 1/(1 + max(deg_i, deg_j))$ for a link, and on the diagonal what is missing to 1 (Xiao and Boyd, 2004)."""
+    degrees = links.sum(1)
+    matrix = np.where(links, 1 / (1 + np.maximum(degrees[:, None], degrees[None, :])), 0.0)
+    np.fill_diagonal(matrix, 1 - matrix.sum(1))
+    return matrix
+
+
+def seated(topology: Topology, malicious: Collection[int], places: Places, rng: Rng) -> Topology:
+    """The graph with its nodes numbered as the clients are.
+
+    Args:
+        places: where clients stand: ``in_order`` of their numbers; ``drawn``; and of the malicious ones ``clustered`` around
+            a drawn place; at the places with the ``highest_degree``; or at a ``cut``: the fewest places without which
+            others no longer reach each other, and if these are too few, those that most shortest paths pass. Honest clients
+            stand at drawn places.
+    """
+    order = [int(place) for place in rng.numpy().permutation(topology.nodes)]
+    if places == "in_order":
+        return topology
+    if places == "drawn" or not malicious:
+        return topology.reordered(order)
+    taken = _preferred(topology, places, order)[: len(malicious)]
+    left = iter([place for place in order if place not in taken])
+    hostile = iter(taken)
+    return topology.reordered(
+        [next(hostile) if client in malicious else next(left) for client in range(topology.nodes)]
+    )
+
+
+def _preferred(topology: Topology, places: Places, order: Sequence[int]) -> list[int]:
+    """All places, those first that malicious clients take first; ``order`` settles what is equal."""
+    import networkx
+
+    graph = topology.graph.to_undirected()
+    rank = {place: number for number, place in enumerate(order)}
+    if places == "clustered":
+        away = networkx.single_source_shortest_path_length(graph, order[0])
+        return sorted(order, key=lambda place: (away[place], rank[place]))
+    if places == "highest_degree":
+        return sorted(order, key=lambda place: (-graph.degree(place), rank[place]))
+    if topology.cut == topology.nodes - 1:
+        return list(order)
+    cut, passed = networkx.minimum_node_cut(graph), networkx.betweenness_centrality(graph)
+    return sorted(order, key=lambda place: (place not in cut, -round(passed[place], 9), rank[place]))
+
+
+NAMES: tuple[str, ...] = get_args(GraphName)
