@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tests.reference as reference
 from fedguard.errors import PreconditionError
-from fedguard.kernels import LARGEST
+from fedguard.kernels import LARGEST, gram_matrix
 from fedguard.registry import installed
 from tests.table import DEFENSES, MAGNITUDES, TIES, context, malicious, normal, run, tied
 
@@ -206,6 +206,24 @@ def test_scale(case, shape, by):
     if case.scale:
         scaled = run(case.text, updates * by, f).vector
         assert torch.allclose(scaled, run(case.text, updates, f).vector * by, rtol=1e-3, atol=1e-3 * by)
+
+
+@CASES
+def test_two_updates_that_are_all_but_one_among_long_ones_break_no_rule(case):
+    """Their squares about the central one are rounding, and may come out below 0."""
+    below = 0
+    for seed in range(12):
+        base = normal(1, 650, seed, centre=0) * 0.04
+        twins = [base, base + normal(1, 650, seed + 100, centre=0) * 1e-4]
+        rows = torch.cat([normal(1, 650, seed + 200, centre=0) * 19, *twins, normal(1, 650, seed + 300, centre=0) * 8])
+        rows = torch.cat([rows, normal(5, 650, seed + 400, centre=0) * 4]) + normal(1, 650, seed + 500, centre=0) * 7
+        below += bool((gram_matrix(rows[:5]).diagonal() < 0).any())
+        for updates in (rows[:5], rows):
+            try:
+                assert run(case.text, updates, malicious(case, len(updates))).vector.isfinite().all()
+            except PreconditionError:
+                continue
+    assert below > 0
 
 
 @CASES

@@ -75,7 +75,7 @@ class GeometricMedian(WeightRule):
 def _pulled(inner: Array, n: int, point: Array, nu: float) -> tuple[Array, Array, float]:
     """Which updates ``point`` lies upon, the shares of the others, and the force with which they pull."""
     towards = inner @ point
-    here, lengths = max(float(point @ towards), 0.0), inner.diagonal()[:n]
+    here, lengths = max(float(point @ towards), 0.0), np.maximum(inner.diagonal()[:n], 0)  # rounding may leave less
     distances = np.sqrt(np.maximum(lengths - 2 * towards[:n] + here, 0))
     near = distances <= RESOLUTION * np.sqrt(lengths + here)
     closeness = np.divide(1, np.maximum(distances, nu), out=np.zeros(n), where=~near)

@@ -88,7 +88,7 @@ def d2(nodes):
         yield x1
 
 
-def dsgt(nodes, order):
+def dsgt(nodes, order, leak=0.0):
     w, x = nodes.topology.at(0), list(nodes.start.numpy())
     u = gradients(nodes, 0, x)
     y = u
@@ -96,7 +96,8 @@ def dsgt(nodes, order):
         x = mix(w, plus(x, y)) if order == "adapt_first" else plus(mix(w, x), y)
         yield x
         u_next = gradients(nodes, turn, x)
-        change = plus(u_next, u, -1)
+        change = plus(u_next, u, leak - 1)
+        y = [(1 - leak) * one for one in y]
         y = mix(w, plus(y, change)) if order == "adapt_first" else plus(mix(w, y), change)
         u = u_next
 
@@ -154,6 +155,8 @@ PAPERS: dict[str, Callable[[Quadratics], object]] = {
     "d2": d2,
     "dsgt": lambda nodes: dsgt(nodes, "adapt_first"),
     "dsgt(order='combine_first')": lambda nodes: dsgt(nodes, "combine_first"),
+    "dsgt(leak=0.2)": lambda nodes: dsgt(nodes, "adapt_first", 0.2),
+    "dsgt(leak=0.2, order='combine_first')": lambda nodes: dsgt(nodes, "combine_first", 0.2),
     "sgp": sgp,
     "detag(phase=3)": lambda nodes: detag(nodes, "adapt_first", 3),
     "detag(phase=3, order='combine_first')": lambda nodes: detag(nodes, "combine_first", 3),
@@ -205,6 +208,32 @@ def test_detag_in_one_step_is_dsgt():
         graph = "complete"
         detags, dsgts = (ours(f"{name}order='{order}')", Quadratics(graph)) for name in ("detag(phase=1, ", "dsgt("))
         assert np.abs(detags - dsgts).max() < EXACT * np.abs(dsgts).max()
+
+
+@pytest.mark.parametrize(("leak", "left"), [(0.0, 1.0), (0.1, 0.9**10), (0.5, 0.5**10)])
+def test_what_is_added_to_the_trackers_once_stays_unless_they_leak(leak, left):
+    """After ten more rounds the mean of the trackers is off that of the updates by (1 - leak)^10 of what was added."""
+
+    class Pushed(Quadratics):
+        """Adds 1 to what one node sends as its tracker, in the first exchange of trackers."""
+
+        pushed = False
+
+        def mixed(self, values, about, *, matrix=None, trackers_at=None):
+            if trackers_at is not None:
+                self.trackers = values + (torch.eye(NODES)[:, :1].double() if not self.pushed else 0)
+                self.pushed, values = True, self.trackers
+            return super().mixed(values, about, matrix=matrix, trackers_at=trackers_at)
+
+        def updates(self, models):
+            self.last = super().updates(models)
+            return self.last
+
+    nodes = Pushed("ring", 0.5)
+    system = installed().build("architecture", {"name": "dsgt", "leak": leak})
+    list(islice(system.models(nodes), 12))  # eleven exchanges of trackers
+    off = (nodes.trackers.mean(0) - nodes.last.mean(0))[0]
+    assert float(off) == pytest.approx(left / NODES, rel=1e-6)
 
 
 def test_alone_nobody_hears_anybody():

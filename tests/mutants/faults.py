@@ -56,6 +56,9 @@ BUDGETS = ("tests/systems/test_most_trainings.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
+GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
+AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
+GRAPHS = ("tests/gossip/test_topology.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 
 FAULTS = (
@@ -323,7 +326,7 @@ FAULTS = (
     _row(
         "an attack that is granted what the architecture hides",
         "fedguard/visibility.py",
-        "threat.grants & exposure.clients",
+        "(threat.grants | PUBLIC) & exposure.clients",
         "threat.grants | exposure.clients",
         "tests/test_sight.py",
         "tests/test_masking.py",
@@ -982,5 +985,125 @@ FAULTS = (
         "squares[client] += error * error",
         "squares[client] = error * error",
         *CONTRIBUTIONS,
+    ),
+    # --- without a server
+    _row(
+        "lies that remember what they told another node",
+        "fedguard/architectures/gossip/nodes.py",
+        "return self.node, self.trackers",
+        "return EVERYBODY, self.trackers",
+        *GOSSIP,
+    ),
+    _row(
+        "a node that trusts whom it hears with all of its own weight",
+        "fedguard/architectures/gossip/nodes.py",
+        "found[own] = 1 - (found.sum() - found[own])",
+        "found[own] = found[own] + 0",
+        *GOSSIP,
+    ),
+    _row(
+        "a rule at a node that is told the f of all",
+        "fedguard/architectures/gossip/nodes.py",
+        "told = setup.told_among(len(wire.clients))",
+        "told = setup.told",
+        *GOSSIP,
+    ),
+    _row(
+        "figures of nodes that count the liars",
+        "fedguard/architectures/gossip/nodes.py",
+        "self.honest = tuple(node for node in range(self._n) if node not in malicious)",
+        "self.honest = tuple(range(self._n))",
+        *GOSSIP,
+    ),
+    _row(
+        "a node that waits for all others",
+        "fedguard/architectures/gossip/nodes.py",
+        "for source in np.flatnonzero(heard[node]):",
+        "for source in range(self._n):",
+        *GOSSIP,
+    ),
+    _row(
+        "what is broadcast as lies to each",
+        "fedguard/architectures/gossip/nodes.py",
+        "said = self._said_to_all(values, about, at, trackers) if self._broadcast and self._acting else {}",
+        "said = {}",
+        *GOSSIP,
+    ),
+    _row(
+        "D^2 without its memory",
+        "fedguard/architectures/gossip/d2.py",
+        "nodes.mixed(2 * x - before + u - last, about=x)",
+        "nodes.mixed(x + u, about=x)",
+        *GOSSIP,
+    ),
+    _row(
+        "trackers that add each update whole",
+        "fedguard/architectures/gossip/dsgt.py",
+        "u - kept * before",
+        "u",
+        *GOSSIP,
+    ),
+    _row(
+        "push-sum that forgets its weights",
+        "fedguard/architectures/gossip/sgp.py",
+        "            w = w_next\n",
+        "            w = np.ones(len(w))\n",
+        *GOSSIP,
+    ),
+    _row(
+        "gossip that hurries the wrong way",
+        "fedguard/architectures/gossip/detag.py",
+        "values, before = (1 + c) *",
+        "values, before = (1 - c) *",
+        *GOSSIP,
+    ),
+    _row(
+        "Metropolis weights that forget the node itself",
+        "fedguard/simulated/topology.py",
+        "1 / (1 + np.maximum(",
+        "1 / (0.5 + np.maximum(",
+        *GRAPHS,
+    ),
+    _row(
+        "malicious nodes that are seated anywhere",
+        "fedguard/simulated/topology.py",
+        'if places == "drawn" or not malicious:',
+        "if True:",
+        *GRAPHS,
+    ),
+    _row(
+        "a second eigenvalue that is the third",
+        "fedguard/simulated/topology.py",
+        "np.abs(self._eigenvalues[0]) ** (1 /",
+        "np.abs(self._eigenvalues[-1]) ** (1 /",
+        *GRAPHS,
+    ),
+    _row(
+        "a radius for one malicious neighbour less",
+        "defenses/aggregators/cs_plus.py",
+        "1 - 2 * hostile_weight",
+        "1 - hostile_weight",
+        *AT_NODES,
+    ),
+    _row(
+        "a node that trims its own value",
+        "defenses/aggregators/bridge.py",
+        "if row != context.own]",
+        "if row != 0]",
+        *AT_NODES,
+    ),
+    _row(
+        "the nearest to the first row",
+        "defenses/aggregators/nna.py",
+        "gram.unit(context.own)",
+        "gram.unit(0)",
+        *AT_NODES,
+    ),
+    _row(
+        "neighbours that are good if they are near",
+        "defenses/aggregators/ubar.py",
+        "looked_at[losses <= least]",
+        "looked_at",
+        *AT_NODES,
     ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
@@ -21,8 +22,12 @@ class GradientTracking(Gossip):
     $W x_t + y_t$ and $W y_t + u_{t+1} - u_t$. The mean of all trackers is that of all updates at any time. Two vectors
     to each neighbour in a round; the tracker is measured from 0, as updates are.
 
+    A ``leak`` b lets trackers forget: $y_{t+1} = W((1 - b) y_t + u_{t+1} - (1 - b) u_t)$. Their mean is still that of the
+    updates; but what somebody adds to it once is down to $(1 - b)^t$ after t rounds, where it stayed for ever.
+
     Args:
         order: whether a node moves before it mixes, or after it.
+        leak: b, the share of a tracker that is forgotten in a round.
     """
 
     believes = frozenset({"track"})
@@ -30,16 +35,17 @@ class GradientTracking(Gossip):
     source = "Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, Mathematical Programming 2021"
 
     order: Literal["adapt_first", "combine_first"] = "adapt_first"
+    leak: Annotated[float, Ge(0), Lt(1)] = 0.0
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         x, origin = nodes.start, torch.zeros_like(nodes.start)
         y = u = nodes.updates(x)
-        adapt_first = self.order == "adapt_first"
+        adapt_first, kept = self.order == "adapt_first", 1 - self.leak
         while True:
             x = nodes.mixed(x + y, about=x) if adapt_first else nodes.mixed(x, about=x) + y
             yield x
             before, u = u, nodes.updates(x)
-            change = u - before
+            y, change = kept * y, u - kept * before
             if adapt_first:
                 y = nodes.mixed(y + change, about=origin, trackers_at=x)
             else:
