@@ -177,7 +177,10 @@ def test_who_sees_what_is_shown_for_each_mode(run, tmp_path, sights, monkeypatch
     assert not set(full.refused) & set(full.runs)
     test.selectbox[0].select("off").run()
     assert not test.exception
-    in_time, at_nodes = {"kardam", "asyncfilter", "staleness_clipping"}, {"clipped_gossip", "cs_plus", "nna", "bridge", "ubar"}
+    in_time, at_nodes = (
+        {"kardam", "asyncfilter", "staleness_clipping"},
+        {"clipped_gossip", "cs_plus", "nna", "bridge", "ubar"},
+    )
     assert {"inverse_variance", *in_time, *at_nodes} == set(sights["off"].refused)
     assert "Defenses refused: 9" in [heading.value for heading in test.subheader]
 
