@@ -119,13 +119,16 @@ class World:
         self.spent.joules += self.network.link.joules * self.size
         return self._up[device]
 
-    def between(self, source: int, device: int, sends: int, hears: int) -> float:
-        """Seconds of a vector from one device to another, which send and hear so many at once over their own links."""
-        self.spent.bytes_up += self.size
-        self.spent.bytes_down += self.size
-        self.spent.joules += 2 * self.network.link.joules * self.size
-        latency = self.network.link.latency
-        return latency + (self._up[source] - latency) * sends + (self._down[device] - latency) * hears
+    def between(self, source: int, device: int, sends: int, hears: int, size: int | None = None) -> float:
+        """Seconds of a vector from one device to another, which send and hear so many at once over their own links.
+
+        Args:
+            size: its bytes; those of a model if None.
+        """
+        self.carry(self.size if size is None else size)
+        latency, scale = self.network.link.latency, 1.0 if size is None else size / self.size
+        up, down = (self._up[source] - latency) * scale, (self._down[device] - latency) * scale
+        return latency + up * sends + down * hears
 
     def loses(self, device: int, turn: int) -> bool:
         """Whether the update of a device's ``turn``-th training is lost."""

@@ -11,5 +11,6 @@ GOSSIP = {
     "dsgt": "fedguard.architectures.gossip.dsgt:GradientTracking",
     "detag": "fedguard.architectures.gossip.detag:DeTAG",
     "defacto": "fedguard.architectures.gossip.defacto:DeFacto",
+    "ako": "fedguard.architectures.gossip.ako:Ako",
     "lone": "fedguard.architectures.gossip.lone:Lone",
 }

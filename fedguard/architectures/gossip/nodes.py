@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.clients import Clients
+from fedguard.architectures.gossip.parcels import Parcel
 from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import KnownToColluders, Seat, noise_of, rule_context
@@ -29,6 +30,9 @@ Matrix = NDArray[np.float64]
 
 #: In the place of a node: all who hear a malicious one, where they hear the same.
 EVERYBODY = -1
+
+#: A node, whether it hears trackers, and the kind of parcel: under what lies and rules remember it.
+Key = tuple[int, bool, int]
 
 
 class Nodes:
@@ -54,8 +58,8 @@ class Nodes:
         self._world = world(setup, self.start[0])
         self._clocks = [0.0] * self._n
         self._round, self._trainings, self._exchanges = 0, 0, 0
-        self._working: dict[tuple[int, bool], MaliciousClients] = {}
-        self._states: dict[tuple[int, bool], tuple[State, ...]] = {}
+        self._working: dict[Key, MaliciousClients] = {}
+        self._states: dict[Key, tuple[State, ...]] = {}
         self._acting: frozenset[int] = frozenset()
         self._messages, self._outvoted, self._abandoned = 0, 0, 0
         self._not_finite: set[int] = set()
@@ -102,17 +106,41 @@ class Nodes:
             trackers_at: float32 ``[n, d]``: the nodes' models, where trackers of the mean update are sent and no models. Lies
                 and rules remember these by themselves.
         """
+        return self._exchanged(
+            values, about, about if trackers_at is None else trackers_at, matrix, trackers_at is not None
+        )
+
+    def of_parcels(self, updates: Tensor, parcel: Parcel, *, models: Tensor, matrix: Matrix | None = None) -> Tensor:
+        """What each node makes of a parcel of its own update and those that it hears, by the rule of the cell.
+
+        $R(x_j : j = i or i hears j)$, measured from 0, as updates are; lies have to fit into the parcel too.
+
+        Args:
+            updates: float32 ``[n, d]``, packed already.
+            models: float32 ``[n, d]``: those that the nodes now have.
+            matrix: as in `mixed`.
+        """
+        return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, parcel)
+
+    def _exchanged(
+        self,
+        values: Tensor,
+        about: Tensor,
+        at: Tensor,
+        matrix: Matrix | None,
+        trackers: bool,
+        parcel: Parcel | None = None,
+    ) -> Tensor:
         matrix = self.matrix if matrix is None else matrix
         self._exchanges += 1
-        self._send(matrix)
-        trackers, at = trackers_at is not None, about if trackers_at is None else trackers_at
-        said = self._said_to_all(values, about, at, trackers) if self._broadcast and self._acting else {}
+        self._send(matrix, None if parcel is None else parcel.size)
+        said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
             summed = self._summed(values, matrix)
             mixed[summed] = torch.from_numpy(matrix[summed]).to(values.dtype) @ values
             for node in sorted(set(range(self._n)) - set(summed)):
-                place = _Place(node, matrix[node], about[node], at[node], trackers)
+                place = _Place(node, matrix[node], about[node], at[node], trackers, parcel)
                 mixed[node] += self._made(place, values, said)
         return mixed
 
@@ -124,13 +152,17 @@ class Nodes:
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
 
-    def _send(self, matrix: Matrix) -> None:
-        """Each node waits for its neighbours, and no other."""
+    def _send(self, matrix: Matrix, size: int | None) -> None:
+        """Each node waits for its neighbours, and no other.
+
+        Args:
+            size: bytes of a message; those of a whole vector if None.
+        """
         heard = (matrix != 0) & ~np.eye(self._n, dtype=bool)
         sends, hears, began = heard.sum(0), heard.sum(1), list(self._clocks)
         for node in range(self._n):
             for source in np.flatnonzero(heard[node]):
-                seconds = self._world.between(int(source), node, int(sends[source]), int(hears[node]))
+                seconds = self._world.between(int(source), node, int(sends[source]), int(hears[node]), size)
                 self._clocks[node] = max(self._clocks[node], began[source] + seconds)
         self._messages += int(heard.sum())
 
@@ -154,10 +186,12 @@ class Nodes:
             self._craft(place, sides)
         return self._aggregated(place, Wire(rows, sides.order, frozenset(lying)))
 
-    def _said_to_all(self, values: Tensor, about: Tensor, at: Tensor, trackers: bool) -> dict[int, Tensor]:
+    def _said_to_all(
+        self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
+    ) -> dict[int, Tensor]:
         """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
         honest = list(self.honest)
-        place = _Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers)
+        place = _Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
         heard = self._colluders(place).heard(tuple(sorted(self._acting)), self._round, place.model)
         if not heard:
             return {}
@@ -181,6 +215,8 @@ class Nodes:
             self._colluders(place).craft(
                 place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
             )
+        if place.parcel is not None:
+            sides.malicious_rows.copy_(place.parcel.packed(sides.malicious_rows))
 
     def _colluders(self, place: _Place) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
@@ -274,6 +310,7 @@ class _Place:
         about: float32 ``[d]``: what it measures from.
         model: float32 ``[d]``: its own.
         trackers: whether trackers are heard, and no models.
+        parcel: which part of updates is heard; None for whole vectors.
     """
 
     node: int
@@ -281,11 +318,12 @@ class _Place:
     about: Tensor
     model: Tensor
     trackers: bool
+    parcel: Parcel | None = None
 
     @property
-    def key(self) -> tuple[int, bool]:
+    def key(self) -> Key:
         """Under what lies and rules remember it."""
-        return self.node, self.trackers
+        return self.node, self.trackers, 0 if self.parcel is None else self.parcel.kind
 
     def mixing(self, clients: Sequence[int]) -> Tensor:
         """float64 ``[n]``: the weight of each of these rows; what is missing to 1 is the node's own."""

@@ -1,0 +1,54 @@
+"""Parts of vectors, as they travel where whole ones would take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Bytes of a coordinate, and of its number where a receiver could not tell which one it is.
+VALUE, NUMBER = 4, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """What one message holds of an update.
+
+    Attributes:
+        kind: rules and lies remember each kind by itself.
+        size: bytes.
+        packed: float32 ``[m, d]`` -> ``[m, d]``: what of each row fits into a message; 0 elsewhere.
+    """
+
+    kind: int
+    size: int
+    packed: Callable[[Tensor], Tensor]
+
+
+def block(dim: int, parts: int, number: int) -> Parcel:
+    """One of so many blocks of coordinates, as equal as can be; the first ones are longer by one."""
+    least, longer = divmod(dim, parts)
+    start = number * least + min(number, longer)
+    stop = start + least + (number < longer)
+
+    def packed(rows: Tensor) -> Tensor:
+        kept = torch.zeros_like(rows)
+        kept[:, start:stop] = rows[:, start:stop]
+        return kept
+
+    return Parcel(number, VALUE * (stop - start), packed)
+
+
+def largest(dim: int, share: float, kind: int = 0) -> Parcel:
+    """This share of a row's coordinates, rounded up: those with the largest absolute values, each with its number."""
+    count = min(dim, max(1, -int(-share * dim // 1)))
+    if count == dim:
+        return Parcel(kind, VALUE * dim, torch.clone)
+
+    def packed(rows: Tensor) -> Tensor:
+        chosen = rows.abs().topk(count, dim=1).indices
+        return torch.zeros_like(rows).scatter(1, chosen, rows.gather(1, chosen))
+
+    return Parcel(kind, (VALUE + NUMBER) * count, packed)
