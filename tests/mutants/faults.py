@@ -1031,7 +1031,7 @@ FAULTS = (
     _row(
         "what is broadcast as lies to each",
         "fedguard/architectures/gossip/nodes.py",
-        "said = self._said_to_all(values, about, at, trackers) if self._broadcast and self._acting else {}",
+        "said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}",
         "said = {}",
         *GOSSIP,
     ),
