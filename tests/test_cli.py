@@ -143,6 +143,11 @@ def test_explain(folder, name):
     assert "source" in said
 
 
+def test_explain_tells_what_a_base_class_brings(folder):
+    said = " ".join(fedguard("explain", "sgp", cwd=folder).stdout.split())
+    assert "weight: k of W_k = k W + (1 - k) I." in said and "graph_seed: another one." in said
+
+
 def test_init_check_run(tmp_path):
     fedguard("init", cwd=tmp_path)
     fedguard("check", "suite.yaml", "--set", "seeds=1", "--set", "training.rounds=1", cwd=tmp_path)
