@@ -18,6 +18,8 @@ from fedguard.bench.running.engines import Job, Said
 
 #: Seconds that a worker is given, beyond its limit, to write where it stands.
 GRACE = 0.5
+#: Lines of where it stands: up to a hundred frames, the innermost first, of each of its threads.
+LONGEST = 250
 
 
 class LocalPool:
@@ -91,7 +93,7 @@ class LocalPool:
         if late is None or late.job is None:
             return None
         self._replace(late)
-        return Said(late.job, None, f"timed out after {self._timeout:g} s", "\n".join(late.last_words()))
+        return Said(late.job, None, f"timed out after {self._timeout:g} s", "\n".join(late.last_words(LONGEST)))
 
     def _replace(self, worker: _Worker) -> None:
         self._workers[self._workers.index(worker)] = _Worker(self._start, self._heard)
@@ -175,7 +177,7 @@ class _Worker:
     def _collect_errors(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._errors = [*self._errors[-50:], line.rstrip()]
+            self._errors = [*self._errors[-LONGEST:], line.rstrip()]
 
 
 def default_jobs() -> int:
