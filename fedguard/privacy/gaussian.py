@@ -123,11 +123,11 @@ def epsilon(
 
 
 def poisson_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
-    """The larger Rényi divergence between the release with and without the unit; exact but for rounding.
+    """The larger Rényi divergence between the release with and without the unit, by opacus; exact but for rounding.
 
         D(a) = log E_{x ~ N(0, s^2)} [(1 - q + q exp((2 x - 1) / (2 s^2)))^a] / (a - 1)
 
-    Infinite beyond an order of 1000, where binomial coefficients overflow. With noise above 100 the series for broken
+    Infinite beyond an order of 1000, where opacus' binomial coefficients overflow. With noise above 100 its series for broken
     orders takes seconds, so the next whole order stands in: a divergence never falls as the order grows.
 
     Source: Mironov, Talwar and Zhang 2019, "Rényi differential privacy of the sampled Gaussian mechanism".
