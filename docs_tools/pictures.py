@@ -164,6 +164,34 @@ def basgd(store: Path, *shorter: str) -> Points:
     return pd.DataFrame(found)
 
 
+def decaf(store: Path, *shorter: str) -> Points:
+    """By the deadline: the share of the clients' deadlines that are met, by all of their work or none, and by a share of it."""
+    deadlines, rounds = (0.5, 1.0, 2.0, 4.0, 8.0), 30
+    suite = {
+        "name": "deadlines",
+        "task": {"partition": {"kind": "label_sorted", "shards": 2}},
+        "clients": {"total": 10},
+        "training": {"rounds": rounds, "local_epochs": 1, "batch_size": 16},
+        "network": {"compute": {"seconds": 0.01, "spread": 1.0, "jitter": 0.2}, "link": {"latency": 0.1}},
+        "evaluation": {"every": rounds},
+        "matrix": {
+            "architecture": [
+                *(f"google(over=1.0, window={seconds}, least=0.05)" for seconds in deadlines),
+                *(f"decaf(deadline={seconds})" for seconds in deadlines),
+            ]
+        },
+    }
+    found = []
+    for system, record in _records(suite, store, shorter):
+        seconds = float(
+            system.partition("window=" if "google" in system else "deadline=")[2].rstrip(")").partition(",")[0]
+        )
+        met = 100 * record["result"]["rounds"]["updates"] / (10 * record["result"]["rounds"]["total"])
+        who = "all or nothing (google)" if "google" in system else "a share of the work (decaf)"
+        found.append({"deadline in seconds": seconds, "a client does": who, "met": met})
+    return pd.DataFrame(found)
+
+
 def homogeneity(store: Path, *shorter: str) -> Points:
     """Accuracy of the nodes of a ring and of the mean of their models, by how alike their data are; means over seeds."""
     run = fg.run(ROOT / "examples" / "homogeneity.yaml", store=store, jobs=1, settings=shorter)
@@ -299,6 +327,10 @@ PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevel
     "mapreduce": (
         mapreduce,
         lambda points: _lines(points, "copies", "seconds", "chance to be slow", "seconds of a round"),
+    ),
+    "decaf": (
+        decaf,
+        lambda points: _lines(points, "deadline in seconds", "met", "a client does", "% of the deadlines met"),
     ),
     "homogeneity": (homogeneity, _alike),
     "fate": (

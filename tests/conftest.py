@@ -53,13 +53,17 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Shuffle files, and the tests of each; afterwards pytest puts those together that share a fixture of several parameters."""
+    """Shuffle files, and the tests of each; afterwards pytest puts those together that share a fixture of several parameters.
+
+    Files with slow tests come first: were one of minutes drawn last, the other processes would wait for it.
+    """
     if config.option.order != "written":
         draw = random.Random(config.option.order)
         files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
         for tests in files:
             draw.shuffle(tests)
         draw.shuffle(files)
+        files.sort(key=lambda tests: all(test.get_closest_marker("slow") is None for test in tests))
         items[:] = [test for tests in files for test in tests]
 
 

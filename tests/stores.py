@@ -39,7 +39,7 @@ EVERYTHING = {
     "task": {"model": {"name": "mlp", "hidden": [16]}, "partition": {"kind": "dirichlet", "alpha": 1.0}},
     "clients": {"total": 8},
     "threat": {"knowledge": ["own_data", "model"]},
-    "training": {"algorithm": "fedsgd", "rounds": 3, "batch_size": 8, "lr": 0.5},
+    "training": {"algorithm": "fedsgd", "rounds": 2, "batch_size": 8, "lr": 0.5},
     "server": {"root_data": 50},
     "observer": {"server": "malicious", "victims": 2, "candidates": 40},
     "seeds": 2,

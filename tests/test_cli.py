@@ -143,6 +143,11 @@ def test_explain(folder, name):
     assert "source" in said
 
 
+def test_explain_tells_what_a_base_class_brings(folder):
+    said = " ".join(fedguard("explain", "sgp", cwd=folder).stdout.split())
+    assert "weight: k of W_k = k W + (1 - k) I." in said and "graph_seed: another one." in said
+
+
 def test_init_check_run(tmp_path):
     fedguard("init", cwd=tmp_path)
     fedguard("check", "suite.yaml", "--set", "seeds=1", "--set", "training.rounds=1", cwd=tmp_path)
@@ -264,8 +269,13 @@ def test_help_teaches_and_loads_no_torch(tmp_path):
     assert "fedguard 0." in fedguard("--version", cwd=tmp_path).stdout
 
 
-def test_a_closed_pipe_is_no_fault(tmp_path):
-    command = f"{sys.executable} -m fedguard.cli list --json | head -1"
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("[\n", "")
+def test_a_closed_pipe_is_no_fault(tmp_path, monkeypatch):
+    """As in `fedguard list --json | head -1`."""
+    monkeypatch.chdir(tmp_path)
+    process = forked.Forked(["fedguard", "list", "--json"])
+    with process.stdin, process.stderr as told:
+        with process.stdout as pipe:
+            first = pipe.readline()
+        assert (first, told.read()) == ("[\n", "")
+    process.wait()
     assert not list(tmp_path.glob("fedguard-crash-*"))

@@ -56,8 +56,10 @@ def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task
     for name in installed().names("defense"):
         if name in ELSEWHERE:
             continue
-        timed = any(Sight.TIMES in need for need in installed().get("defense", name).needs)
-        system = ["architecture=fedbuff"] if timed else []
+        needs = installed().get("defense", name).needs
+        timed, linked = (any(sight in need for need in needs) for sight in (Sight.TIMES, Sight.GRAPH))
+        linked_by = ["architecture={name: d_psgd, graph: complete}"] if linked else []
+        system = ["architecture=fedbuff"] if timed else linked_by
         one = cell(TASKS[task], f"defense={pipeline(name)}", *system)
         assert one.verdict.reasons == (), name
         refused = refusals([one], 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import posixpath
 import re
 import subprocess
 import sys
@@ -49,6 +50,7 @@ class Page(HTMLParser):
         self.loads: list[str] = []
         self.links: list[str] = []
         self.ids: set[str] = set()
+        self.twice: set[str] = set()
         self.text: dict[str, str] = defaultdict(str)
         self.rows: dict[str, list[list[str]]] = defaultdict(list)
         self.formulae: dict[str, int] = defaultdict(int)
@@ -59,7 +61,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         given = {name: value or "" for name, value in attrs}
         if "id" in given:
-            self.ids.add(given["id"])
+            (self.twice if given["id"] in self.ids else self.ids).add(given["id"])
         if tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
             self._section = given.get("id", self._section)
         if tag == "a":
@@ -123,6 +125,19 @@ def made(request):
     }
 
 
+@pytest.fixture(scope="module", params=["by themselves", pytest.param("on the site", marks=pytest.mark.slow)])
+def documents(request):
+    """The documents in the same two ways."""
+    if request.param == "on the site":
+        return request.getfixturevalue("site")
+    return {
+        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix(): Page(
+            set_in(markdown(path.read_text(), extensions=EXTENSIONS, extension_configs=GENERIC), docstrings=False)
+        )
+        for path in (ROOT / "docs").rglob("*.md")
+    }
+
+
 def said(text: str) -> str:
     return " ".join(text.split())
 
@@ -152,18 +167,37 @@ def test_what_a_page_loads_and_links_to_is_there(folder, site):
                 assert anchor in site[path.relative_to(folder.resolve()).as_posix()].ids, f"{name}: {target}"
 
 
-@pytest.mark.slow
-def test_each_anchor_of_a_page_is_there_once(folder):
-    for page in folder.rglob("*.html"):
-        ids = re.findall(r'\bid="([^"]+)"', page.read_text())
-        assert len(ids) == len(set(ids)) > 0, page
+def test_each_anchor_of_a_page_is_there_once(made, documents):
+    for name, page in {**made, **documents}.items():
+        assert page.ids and not page.twice, name
 
 
-@pytest.mark.slow
-def test_each_defense_names_the_file_that_it_is_defined_in(folder):
-    found = re.findall(r"<code>(defenses/[\w/]+\.py)</code>", (folder / "reference/defenses.html").read_text())
-    assert len(found) == len(list(installed().classes(["defense"])))
-    assert all((ROOT / one).is_file() for one in found)
+def test_anchors_that_documents_link_to_are_there(made, documents):
+    """Where a link goes to a place within a page: one of `made` or another document."""
+    known, seen = {**made, **documents}, 0
+    for name, page in documents.items():
+        for address, anchor in map(urldefrag, page.links):
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(name), address)) if address else name
+            shown = known.get(place.replace(".md", ".html"))
+            if anchor and shown is not None and "//" not in address:
+                assert anchor in shown.ids, f"{name}: {address}#{anchor}"
+                seen += 1
+    assert seen > 20
+
+
+def test_documents_and_their_style_load_nothing_from_elsewhere(documents):
+    assert len(documents) > 25
+    for name, page in documents.items():
+        assert not [one for one in page.loads if "//" in one], name
+    assert not re.search(r"url\([\"']?(https?:)?//|@import", (ROOT / "docs/site.css").read_text())
+    assert "\n  font: false" in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_each_defense_names_the_file_that_it_is_defined_in(made):
+    page = made["reference/defenses.html"]
+    for _, cls in installed().classes(["defense"]):
+        (file,) = re.findall(r"defenses/[\w/]+\.py", page.text[cls.name])
+        assert f"class {cls.__name__}(" in (ROOT / file).read_text(), file
 
 
 @pytest.mark.slow
@@ -206,14 +240,13 @@ def test_each_formula_of_an_algorithm_is_set(made, kind):
     assert seen > {"attack": 100, "defense": 150, "inference": 80, "protocol": 20}.get(kind, -1)
 
 
-@pytest.mark.slow
-def test_formulae_of_documents_are_set_and_no_source_of_one_is_left(site):
+def test_formulae_of_documents_are_set_and_no_source_of_one_is_left(documents):
     for document in (ROOT / "docs").rglob("*.md"):
         text = re.sub(r"^```.*?^```|`[^`]*`", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
-        shown = site[document.relative_to(ROOT / "docs").with_suffix(".html").as_posix()]
+        shown = documents[document.relative_to(ROOT / "docs").with_suffix(".html").as_posix()]
         assert sum(shown.formulae.values()) >= len(re.findall(r"\$\$?[^$]+\$\$?", text)), document.name
-    assert sum(site["concepts.html"].formulae.values()) == 4
-    for name, page in site.items():
+    assert sum(documents["concepts.html"].formulae.values()) == 4
+    for name, page in documents.items():
         assert not re.findall(r".*\$.*|.*\\[a-z({].*", page.prose), name
 
 

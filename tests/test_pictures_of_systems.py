@@ -72,6 +72,14 @@ def test_bounded_delay_helps_against_passing_slowness_alone(tmp_path):
     assert abs(passing["4"] - passing["infinity"]) < 0.1 < passing["0"] - passing["4"]
 
 
+def test_a_share_of_the_work_meets_the_deadlines_that_all_of_it_misses(tmp_path):
+    points = pictures.decaf(tmp_path, "training.rounds=10", "evaluation.every=10")
+    met = points.pivot_table(index="deadline in seconds", columns="a client does", values="met")
+    whole, share = met["all or nothing (google)"], met["a share of the work (decaf)"]
+    assert (share >= whole - 10).all() and share[1.0] > whole[1.0] + 30
+    assert whole.is_monotonic_increasing and whole[0.5] < 30
+
+
 @pytest.mark.slow
 def test_silent_parties_cost_the_sum_of_fate_and_not_that_of_server(tmp_path):
     """400 rounds: within four deviations of (1 - p)^12."""

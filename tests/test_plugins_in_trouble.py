@@ -66,6 +66,7 @@ def suite(tmp_path, request):
     return write
 
 
+@pytest.mark.forked
 def test_a_trial_that_takes_too_long_has_failed_and_the_run_goes_on(suite, tmp_path):
     path, ear = suite(HANGS, "{attack: [none, hangs], defense: [mean]}"), Ear()
     run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=4, listener=ear)

@@ -101,8 +101,8 @@ def test_centered_clipping_starts_from_the_last_aggregate():
 @pytest.mark.parametrize("lazy", [1, 4, 9])
 def test_geometric_median_is_not_held_by_updates_near_its_starting_point(lazy, noise):
     """Free riders send zeros, or nearly: Weiszfeld's steps start there, and must get away again."""
-    honest = normal(20 - lazy, 1000, seed=1)
-    updates = torch.cat([honest, noise * normal(lazy, 1000, seed=2, centre=0)])
+    honest = normal(20 - lazy, 200, seed=1)
+    updates = torch.cat([honest, noise * normal(lazy, 200, seed=2, centre=0)])
     found = run("geometric_median", updates, lazy).vector.double()
     expected = torch.tensor(
         reference.geometric_median(updates.double().tolist(), lazy, start=honest.double().mean(0).tolist())
@@ -192,8 +192,8 @@ def test_permutation_at_exact_ties(case, kind):
 def test_translation(case, shape, by):
     n, d, seed = shape
     updates, f = normal(n, d, seed), malicious(case, n)
-    moved = run(case.text, updates + by, f).vector
     if case.translation:
+        moved = run(case.text, updates + by, f).vector
         assert torch.allclose(moved, run(case.text, updates, f).vector + by, atol=2e-3)
 
 
@@ -279,11 +279,11 @@ def test_the_laws_that_the_table_denies_do_not_hold(law):
 def test_without_malicious_clients(case, shape):
     n, d, seed = shape
     updates = normal(n, d, seed)
-    result = run(case.text, updates, f=0).vector
     if case.mean_at_zero:
+        result = run(case.text, updates, f=0).vector
         assert torch.allclose(result, updates.mean(0), atol=1e-5)
-    same = run(case.text, updates[:1].expand(n, d).clone(), f=0, root=updates[0]).vector
     if case.translation:  # rules that clip towards the origin may shorten even a unanimous update
+        same = run(case.text, updates[:1].expand(n, d).clone(), f=0, root=updates[0]).vector
         assert torch.allclose(same, updates[0], atol=1e-5)
 
 

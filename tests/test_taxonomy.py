@@ -63,7 +63,7 @@ def test_the_usual_cell():
         ({"architecture": "google(aggregators=2, aggregator_fails=0.1)"}, "architecture", "hierarchical"),
         ({"clients": {"total": 100}}, "scale", "cross-silo"),
         ({"clients": {"total": 101}}, "scale", "cross-device"),
-        ({"clients": {"total": 100, "per_round": 50}}, "scale", "cross-device"),
+        ({"clients": {"total": 20, "per_round": 15}}, "scale", "cross-silo"),
     ],
 )
 def test_what_changes_a_word(changes, aspect, word):

@@ -18,7 +18,7 @@ _MOST_LINKS = 600
 LINES = {
     "best": "best node",
     "worst": "worst node",
-    "mean_model": "mean of the models, which nobody has",
+    "mean_model": "mean of the models",
 }
 
 
@@ -87,7 +87,10 @@ def by_round(found: Nodes, rounds: list[int]) -> alt.LayerChart:
         for round, value in zip(rounds, values, strict=True)
     ]
     colour = alt.Color(
-        "of:N", title=None, scale=alt.Scale(domain=list(LINES.values()), range=[COLOURS[2], COLOURS[3], GREY])
+        "of:N",
+        title=None,
+        legend=alt.Legend(orient="bottom"),
+        scale=alt.Scale(domain=list(LINES.values()), range=[COLOURS[2], COLOURS[3], GREY]),
     )
     lines = (
         alt.Chart(pd.DataFrame(rows))

@@ -24,6 +24,7 @@ class Mean(WeightRule):
     breakdown = "0: one update decides"
     cost = "one pass"
     keeps_one = True
+    by_graph = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64) if context.mixing is None else context.mixing

@@ -127,6 +127,8 @@ class AggregationRule(Defense):
 
     #: Whether it makes of a single row that row, whatever it sees, and remembers nothing.
     keeps_one: ClassVar[bool] = False
+    #: Whether at a node without a server it is the weighted sum of what the node hears, by the weights of the graph.
+    by_graph: ClassVar[bool] = False
 
     def kappa(self, n: int, f: int) -> float | None:
         """The published upper bound on the robustness coefficient kappa (`fedguard.aggregation`); None if none is known."""

@@ -216,7 +216,7 @@ FIGURES = Table({
         title="standard deviation of the nodes' accuracies", path=("result", "nodes", "spread"), margin=0.02,
     ),
     "mean_model_accuracy": Figure(
-        title="accuracy of the mean of the nodes' models, which no node has (a diagnostic: it hides failure)",
+        title="accuracy of the mean of all models (a diagnostic)",
         path=("result", "nodes", "mean_model"), more_is_better=True,
     ),
     "consensus_distance": Figure(

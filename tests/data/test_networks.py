@@ -130,7 +130,7 @@ def test_a_transformer_learns_text_better_than_counting_pairs_of_characters():
     train, test = task.dataset.train, task.dataset.test
     model = task.initial_model(Rng(0))
     out = torch.empty(12, task.dim)
-    for round in range(40):
+    for round in range(24):
         plan = LocalPlan(lr=0.25, batch_size=32, steps=20, momentum=0.9)
         task.local_updates(model, range(12), plan, Rng(0).child(round), out)
         model = model + out.mean(0)

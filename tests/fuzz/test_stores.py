@@ -36,7 +36,7 @@ def store(sound, tmp_path):
     return tmp_path / "copy" / "store"
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_every_reader_answers_whatever_is_damaged(sound, tmp_path, count):
     for number, case in enumerate(cases(sound / "store", count, seed=3)):
         place = tmp_path / str(number)

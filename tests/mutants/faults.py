@@ -60,6 +60,12 @@ GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py"
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
 GRAPHS = ("tests/gossip/test_topology.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
+COLLECTIVES = ("tests/systems/test_collectives.py",)
+ALL_REDUCE = ("tests/systems/test_all_reduce.py",)
+PARTIAL = ("tests/systems/test_partial_sum.py",)
+FATE = ("tests/systems/test_fate.py",)
+CHECKED = ("tests/systems/test_btard.py",)
+SOLVED = ("tests/privacy/test_determined.py",)
 
 FAULTS = (
     # --- rules
@@ -1025,7 +1031,7 @@ FAULTS = (
     _row(
         "what is broadcast as lies to each",
         "fedguard/architectures/gossip/nodes.py",
-        "said = self._said_to_all(values, about, at, trackers) if self._broadcast and self._acting else {}",
+        "said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}",
         "said = {}",
         *GOSSIP,
     ),
@@ -1105,5 +1111,138 @@ FAULTS = (
         "looked_at[losses <= least]",
         "looked_at",
         *AT_NODES,
+    ),
+    _row(
+        "a collective ring whose last chunk is never summed",
+        "fedguard/architectures/collectives/ring.py",
+        "for i in range(n)] for s in range(n - 1)]\n    second",
+        "for i in range(n)] for s in range(n - 2)]\n    second",
+        *COLLECTIVES,
+    ),
+    _row(
+        "a collective that sends what has just come",
+        "fedguard/architectures/collectives/schedule.py",
+        "for message, value in sent:",
+        "for message, value in ((one, held[one.source]) for one, _ in sent):",
+        *SOLVED,
+    ),
+    _row(
+        "a node of a collective that adds to each sum that comes by",
+        "fedguard/architectures/collectives/schedule.py",
+        "held[source] + due.pop(source)",
+        "held[source] + due[source]",
+        *COLLECTIVES,
+    ),
+    _row(
+        "a node of a collective that adds to its own chunk",
+        "fedguard/architectures/collectives/schedule.py",
+        "for message in step} & holding & due.keys()",
+        "for message in step} & due.keys()",
+        *COLLECTIVES,
+    ),
+    _row(
+        "a hierarchical collective whose groups reduce another part",
+        "fedguard/architectures/collectives/hierarchical.py",
+        "(i + 1) % group * groups + one.chunk",
+        "i % group * groups + one.chunk",
+        *COLLECTIVES,
+    ),
+    _row(
+        "an all-reduce that counts no examples of its sum",
+        "fedguard/architectures/systems/all_reduce.py",
+        "len(self.model) + (self.setup",
+        "len(self.model) + 0 * (self.setup",
+        *ALL_REDUCE,
+    ),
+    _row(
+        "an all-reduce in which a node counts for one",
+        "fedguard/architectures/systems/all_reduce.py",
+        "part * weights[node] for part",
+        "part for part",
+        *ALL_REDUCE,
+    ),
+    _row(
+        "a masked sum that lies count examples in",
+        "fedguard/architectures/systems/all_reduce.py",
+        "vector[-1] = 0",
+        "vector[-1] = 1",
+        *PARTIAL,
+    ),
+    _row(
+        "a wire of peers that is half as long",
+        "fedguard/simulated/world.py",
+        "return latency + max(up + down, default=0.0)",
+        "return latency + max(up, default=0.0) / 2",
+        *ALL_REDUCE,
+    ),
+    _row(
+        "masks in pairs that both add",
+        "fedguard/architectures/masking/pairwise.py",
+        "1 if party < other else -1",
+        "1",
+        *ALL_REDUCE,
+    ),
+    _row(
+        "masks in pairs that are the same in each round",
+        "fedguard/architectures/masking/pairwise.py",
+        'sent.model_hash + sent.round.to_bytes(8, "little")',
+        'b""',
+        *FATE,
+    ),
+    _row(
+        "a wrong part that no validator looks at",
+        "fedguard/architectures/systems/btard.py",
+        "node in self._wrong or _differs",
+        "_differs",
+        *CHECKED,
+    ),
+    _row(
+        "a validator that believes what it checks",
+        "fedguard/architectures/systems/btard.py",
+        "_differs(sent.wire.updates[sent.wire.clients.index(node)], again[0])",
+        "False",
+        *CHECKED,
+    ),
+    _row(
+        "an accuser who is never banned",
+        "fedguard/architectures/systems/btard.py",
+        "return accused if guilty else accuser",
+        "return accused",
+        *CHECKED,
+    ),
+    _row(
+        "a silent node that goes alone",
+        "fedguard/architectures/systems/btard.py",
+        "*missed[:1]",
+        "*missed[:0]",
+        *CHECKED,
+    ),
+    _row(
+        "a banned node that comes back",
+        "fedguard/architectures/systems/btard.py",
+        "self._banned |= out",
+        "self._banned = frozenset(out)",
+        *CHECKED,
+    ),
+    _row(
+        "parts of a banned node's size that remember",
+        "fedguard/architectures/systems/btard.py",
+        "states = self.states if self._parts == len(nodes) else ()",
+        "states = self.states",
+        *CHECKED,
+    ),
+    _row(
+        "a vector that is determined with another",
+        "fedguard/privacy/determined.py",
+        "if sum(value != 0 for value in row) == 1",
+        "if row",
+        *SOLVED,
+    ),
+    _row(
+        "rows that are not reduced upward",
+        "fedguard/privacy/determined.py",
+        "for _, other in done:\n            _clear(other, pivot, row)",
+        "for _, other in done[:0]:\n            _clear(other, pivot, row)",
+        *SOLVED,
     ),
 )

@@ -220,10 +220,10 @@ class LooseGrinding(GraphGrinding):
 def test_a_ring_of_too_few_bits_falls_to_the_last_colluders_keys():
     """Nothing but its size stands in the way: after so many keys as the law says, real clients lose their inputs.
 
-    The tries are geometric. Times the chance of one they have mean 1 and spread 1, over 12 contests 0.29.
+    The tries are geometric. Times the chance of one they have mean 1 and spread 1, over 8 contests 0.35.
     """
     tries = []
-    for i in range(12):
+    for i in range(8):
         finding = contest(LooseGrinding(tries=2**13), entropy=expanded(b"loose %d" % i))
         assert finding.verdict == "succeeded" and "lie open" in finding.story[-1]
         tries.append(finding.figures["rings_tried"] * 37 * surrounded(48, 11, 6, 5))

@@ -187,6 +187,7 @@ def test_nodes_that_are_silent_are_closed_up_over(system):
         ({"architecture": "all_reduce(clip=1.0)"}, "leave out clip"),
         ({"architecture": MASKED, "clients": {"total": 2}}, "Set clients.total to at least 3"),
         ({"architecture": "all_reduce(masks=24)", "clients": {"total": 400}}, "lower bits"),
+        ({"clients": {"total": 501}}, "Set clients.total to 500 at most"),
         ({"attack": "dlg"}, "watches rounds of server"),
         (
             {"protocol": {"privacy": {"kind": "client", "clip": 1.0, "noise_multiplier": 1.0}}},

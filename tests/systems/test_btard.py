@@ -33,9 +33,10 @@ def test_it_is_the_server_however_nodes_train(settings):
     assert torch.equal(models("btard", training=settings), models(training=settings))
 
 
-def test_node_j_aggregates_part_j_by_itself(monkeypatch):
-    """Centred clipping of each part, as a plain loop, from the part's own last aggregate; and not that of the whole."""
-    system, tau, kept = "btard", 0.05, []
+@pytest.mark.parametrize(("attack", "malicious"), [("none", 0), ("sign_flip", 2)])
+def test_node_j_aggregates_part_j_by_itself(attack, malicious, monkeypatch):
+    """Centred clipping of each part, as a plain loop, from the part's own last aggregate, or from 0 once parts are cut anew."""
+    tau, kept = 0.05, []
     received = btard.CheckedRun.received
 
     def kept_back(self, sent):
@@ -44,15 +45,23 @@ def test_node_j_aggregates_part_j_by_itself(monkeypatch):
         return found
 
     monkeypatch.setattr(btard.CheckedRun, "received", kept_back)
-    found = models(system, defense=f"centered_clipping(tau={tau})", training={"rounds": 3})
-    cuts = butterfly(6).cuts(650)
-    centre = torch.zeros(650, dtype=torch.float64)
+    settings = {
+        "defense": f"centered_clipping(tau={tau})",
+        "training": {"rounds": 6},
+        "clients": {"malicious": malicious},
+    }
+    found = models("btard(validators=2)", attack=attack, **settings)
+    centre, before = torch.zeros(650, dtype=torch.float64), 6
     for round, rows in enumerate(kept):
-        for cut in cuts:
+        if len(rows) != before:
+            centre, before = torch.zeros(650, dtype=torch.float64), len(rows)
+        for cut in butterfly(len(rows)).cuts(650):
             away = rows[:, cut].double() - centre[cut]
             centre[cut] += (away * (tau / away.norm(dim=1)).clamp(max=1)[:, None]).mean(0)
-        assert torch.allclose((found[round + 1] - found[round]).double(), centre, atol=1e-6)
-    assert off(found, models(defense=f"centered_clipping(tau={tau})", training={"rounds": 3})) > 0.01
+        assert torch.allclose((found[round + 1] - found[round]).double(), centre, atol=1e-6), round
+    assert (len(kept[-1]) < 6) == bool(malicious)
+    if not malicious:
+        assert off(found, models(**settings)) > 0.01  # the whole clipped at once is another thing
 
 
 @pytest.mark.parametrize(
@@ -154,6 +163,25 @@ def test_who_sends_nothing_takes_one_other_with_it():
 def test_what_is_not_finite_is_seen_by_all():
     found, malicious = bans("btard", attack="nan", **TEN)
     assert found == dict.fromkeys(malicious, 1)
+
+
+def test_a_round_in_which_nobody_is_left_changes_nothing():
+    """Liars have banned the honest, and what they then send has no honest update to be made of, and is not finite."""
+    found = list(reports("btard(validators=4)", attack="sign_flip", **TEN | {"clients": {"total": 10, "malicious": 6}}))
+    assert sorted(node for report in found for node in report.banned) == list(range(10))
+    last = found[-1]
+    assert last.chosen == () and last.abandoned == "no update reached the server"
+    assert torch.equal(last.model, found[-2].model)
+
+
+def test_a_part_that_is_not_finite_is_seen_by_all(monkeypatch):
+    from fedguard.attacks.poisoning.partial_sum import PartialSum
+
+    monkeypatch.setattr(PartialSum, "adds", lambda self, view, crafted: torch.full_like(crafted, torch.inf))
+    found = list(reports("btard", attack="partial_sum", **TEN))
+    malicious = scene("btard", attack="partial_sum", **TEN)[1].malicious
+    assert set(found[0].banned) == malicious and found[0].abandoned == "the part of 3 of 10 nodes was not finite"
+    assert found[-1].evaluation.accuracy > 0.85 and not any(report.abandoned for report in found[1:])
 
 
 def test_the_banned_have_no_part_in_later_rounds_and_stand_in_the_record():

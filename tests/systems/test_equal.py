@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench
 from tests.systems.scenes import cell, models, off
 
 #: What a system equals where it is given all of a round.
@@ -94,6 +98,39 @@ def test_as_many_combiners_as_clients_show_each_update():
     assert same("mapreduce(combiners=6)", **settings)
     assert off(models("mapreduce(combiners=6)"), models()) < ROUNDING
     assert off(models("mapreduce(combiners=5)", **settings), models(**settings)) > 0.01
+
+
+# In float64 nothing is left of the rounding, where six updates are added up one by one either.
+
+
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def doubled(examples):
+    return examples.replace(x=examples.x.double())
+
+
+def models_in_float64(system="server", **settings):
+    made = cell(system, **settings)
+    task = Workbench().task(made, 0)  # of its own: no other test gets a network of float64
+    dataset = replace(task.dataset, train=doubled(task.dataset.train), test=doubled(task.dataset.test))
+    setup = set_up(made, 0, replace(task, dataset=dataset, parts=tuple(map(doubled, task.parts))))
+    start = setup.task.initial_model(setup.rng.child("model"))
+    return torch.stack([start, *(report.model.clone() for report in made.architecture.run(setup))])
+
+
+@pytest.mark.parametrize("settings", ["momentum", "fedprox", "dropout"])
+def test_in_float64_they_agree_to_the_last_digits(settings, float64):
+    """Within 1e-12 of the way moved. Under bounded delay each push counts by itself, also where others drop out."""
+    given = (SETTINGS | OF_A_ROUND)[settings]
+    server = models_in_float64(**given)
+    assert server.dtype == torch.float64 and float((server[-1] - server[0]).norm()) > 0.1
+    for system in (*EXACT, BUFFER, *([BOUNDED] if settings in SETTINGS else [])):
+        assert off(models_in_float64(system, **given), server) < 1e-12, system
 
 
 # A test that cannot fail is no test: with one thing wrong, none of them is the server any more.

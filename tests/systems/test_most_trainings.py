@@ -130,3 +130,19 @@ def test_an_epsilon_without_a_bound_names_it():
     noise = {"protocol": {"privacy": {"kind": "client", "clip": C, "epsilon": 3.0, "delta": DELTA}}}
     (reason,) = (one for one in cell("fedbuff(buffer=4)", **noise).verdict.reasons if "nothing bounds" in one)
     assert "clients.most_trainings, after which a client stops" in reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_budget_takes_from_the_largest_epsilon_and_costs_time(seed):
+    def spent(**clients):
+        noise = {"privacy": {"kind": "client", "clip": 0.5, "noise_multiplier": 1.0, "delta": DELTA}}
+        _, _, reports, found = trained(
+            "fedbuff(buffer=10)", seed, protocol=noise, clients={"total": 50, **clients}, evaluation={"every": 20},
+            network={"compute": {"seconds": 0.01, "spread": 0.6, "jitter": 0.4}, "link": {"latency": 0.05}},
+            training={"rounds": 20, "lr": 0.1, "batch_size": 16},
+        )  # fmt: skip
+        return found["epsilon"], found["ledger"]["epsilon"]["median"], reports[-1].moment.seconds
+
+    freely, limited = spent(), spent(most_trainings=22)
+    assert limited[0] < 0.75 * freely[0] and limited[1] > freely[1] and 1.2 * freely[2] < limited[2] < 1.6 * freely[2]

@@ -17,7 +17,7 @@ LONG = {"clients": {"malicious": 1}, "training": {"rounds": 10}}
 SYSTEMS = ("all_reduce", "all_reduce(topology='hierarchical', group=3)", "all_reduce(masks=24)")
 
 
-def updates_of(system, monkeypatch, **settings):
+def updates_of(system, monkeypatch, seed, **settings):
     """The wire of a first round, the model before it and after it, and who is malicious."""
     kept = []
     received = all_reduce.SumRun.received
@@ -27,20 +27,25 @@ def updates_of(system, monkeypatch, **settings):
         return received(self, sent)
 
     monkeypatch.setattr(all_reduce.SumRun, "received", kept_back)
-    before, after = models(system, **settings)
-    (wire, updates), (node,) = kept[0], scene(system, **settings)[1].malicious
+    before, after = models(system, seed, **settings)
+    (wire, updates), (node,) = kept[0], scene(system, seed, **settings)[1].malicious
     return wire, updates, after - before, node
 
 
-def test_in_a_ring_it_is_one_more_vector_but_for_the_nodes_own_chunk(monkeypatch):
-    wire, updates, moved, node = updates_of("all_reduce", monkeypatch, **ATTACKED)
+@pytest.mark.parametrize(
+    ("system", "width", "rounding"), [("all_reduce", 650, 1e-6), ("all_reduce(masks=24)", 651, 1e-5)]
+)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_in_a_ring_it_is_one_more_vector_but_for_the_nodes_own_chunk(system, width, rounding, seed, monkeypatch):
+    """Under masks, where the lie is made of the node's own update, the sum counts no more examples than there are."""
+    wire, updates, moved, node = updates_of(system, monkeypatch, seed, **ATTACKED)
     honest = updates[[row for row, client in enumerate(wire.clients) if client != node]]
-    lie = -2 * 6 * honest.mean(0)
-    sizes = [650 // 6 + (chunk < 650 % 6) for chunk in range(6)]
+    lie = -2 * 6 * (honest.mean(0) if width == 650 else updates[wire.clients.index(node)])
+    sizes = [width // 6 + (chunk < width % 6) for chunk in range(6)]
     own = torch.zeros(650, dtype=torch.bool)
     own[sum(sizes[:node]) : sum(sizes[: node + 1])] = True
     expected = (updates.sum(0) + torch.where(own, 0, lie)) / 6
-    assert torch.allclose(moved, expected, atol=1e-6)
+    assert torch.allclose(moved, expected, atol=rounding)
     assert float(moved[~own] @ honest.mean(0)[~own]) < 0 < float(moved[own] @ honest.mean(0)[own])
 
 
@@ -53,6 +58,16 @@ def test_it_ruins_the_model_and_no_check_of_own_updates_finds_it(system):
     assert all(0.8 < report.malicious_length < 1.25 for report in found)
     loud = list(reports(system, attack="sign_flip(scale=11)", **LONG))
     assert all(report.malicious_length > 5 for report in loud)  # who does the same by its own update is heard
+
+
+@pytest.mark.parametrize("system", ["all_reduce", "all_reduce(masks=20)"])
+def test_a_sum_that_is_passed_on_and_not_finite_is_none(system, monkeypatch):
+    from fedguard.attacks.poisoning.partial_sum import PartialSum
+
+    monkeypatch.setattr(PartialSum, "adds", lambda self, view, crafted: torch.full_like(crafted, torch.nan))
+    (report,) = reports(system, **ATTACKED)
+    assert report.abandoned == "a node passed on a sum that was not finite"
+    assert torch.equal(models(system, **ATTACKED)[0], report.model)
 
 
 def test_nothing_but_a_sum_goes_through_a_root_or_to_all():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fedguard.architectures.collectives.schedule import Message, Schedule
 
 
+@cache
 def butterfly(n: int) -> Schedule:
     """Each node sends part j of its vector to node j, which sends what it makes of part j to all.
 

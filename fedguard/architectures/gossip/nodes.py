@@ -142,10 +142,20 @@ class Nodes:
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
-            for node in range(self._n):
+            summed = self._summed(values, matrix)
+            mixed[summed] = torch.from_numpy(matrix[summed]).to(values.dtype) @ values
+            for node in sorted(set(range(self._n)) - set(summed)):
                 place = _Place(node, matrix[node], about[node], at[node], trackers, parcel)
                 mixed[node] += self._made(place, values, said)
         return mixed
+
+    def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
+        """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
+        pipeline = self._setup.pipeline
+        if pipeline.mixings or not pipeline.rule.by_graph or not bool(usable_rows(values).all()):
+            return []
+        lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
+        return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
 
     def _send(self, matrix: Matrix, size: int | None) -> None:
         """Each node waits for its neighbours, and no other.

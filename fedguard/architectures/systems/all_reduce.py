@@ -155,8 +155,7 @@ class Collective(PeerRun):
         return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
-        traffic = self.schedule(nodes).traffic(self.width)
-        return self.carry(traffic, nodes)
+        return self.carry(self.schedule(nodes), self.width, nodes)
 
     def schedule(self, nodes: Sequence[int]) -> Schedule:
         """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""
@@ -196,6 +195,8 @@ class SumRun(Collective):
             )
         if self.system.masks and len(nodes) < 3:
             return _nothing(sent, f"{len(nodes)} nodes came, and it takes at least 3 for a sum to hide any")
+        if not all(map(all_finite, sent.wire.added.values())):
+            return _nothing(sent, "a node passed on a sum that was not finite")
         weights, masked = self._weights(sent.wire), None
         if self.system.masks:
             mean, masked = self._of_masked(sent, weights)

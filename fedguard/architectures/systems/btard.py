@@ -24,6 +24,7 @@ from fedguard.contracts import (
     State,
 )
 from fedguard.contracts.returned import returned
+from fedguard.kernels import all_finite
 
 #: Bytes of a commitment, and how far a computation that is repeated may be off, over its length.
 _HASH, _OFF = 32, 1e-3
@@ -97,6 +98,7 @@ class CheckedRun(PeerRun):
         self._system, self._receiver = system, PlainReceiver(setup)
         self._banned: frozenset[int] = frozenset()
         self._wrong: frozenset[int] = frozenset()
+        self._seen: frozenset[int] = frozenset()
         self._parts = 0
 
     def nodes(self, round: int) -> Sequence[int]:
@@ -112,25 +114,26 @@ class CheckedRun(PeerRun):
     def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
         nodes = sent.clients
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
-        self._parts, self._wrong = len(nodes), frozenset()
-        result = by_ranges(self.setup, self.model, round, received, states, len(nodes)) if nodes else received.why
+        self._parts, self._wrong, self._seen = len(nodes), frozenset(), frozenset()
+        if not received.behind:
+            return received.why
+        result = by_ranges(self.setup, self.model, round, received, states, len(nodes))
         if isinstance(result, str) or not sent.wire.added:
             return result
         vector = result.vector.clone()
-        for node, part in zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True):
-            if node in sent.wire.added:
-                vector[part] += sent.wire.added[node][part] / len(nodes)
-        self._wrong = frozenset(
-            node
-            for node, part in zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True)
-            if _differs(vector[part], result.vector[part])
-        )
+        parts = dict(zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True))
+        for node, added in sent.wire.added.items():
+            vector[parts[node]] += added[parts[node]] / len(nodes)
+        self._seen = frozenset(node for node, part in parts.items() if not all_finite(vector[part]))
+        self._wrong = frozenset(node for node, part in parts.items() if _differs(vector[part], result.vector[part]))
+        if self._seen:
+            return f"the part of {len(self._seen)} of {len(nodes)} nodes was not finite"
         return Aggregate(vector, None, result.states)
 
     def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
         hostile = self.setup.acting(round)
         majority = 2 * len(hostile & set(nodes)) < len(nodes)
-        out = set(sent.not_finite)
+        out = {*sent.not_finite, *self._seen}
         for silent in sorted(set(nodes) - set(sent.clients)):
             missed = [node for node in self._drawn(round, nodes) if node in sent.clients and node not in out]
             out |= {silent, *missed[:1]}
@@ -166,7 +169,7 @@ class CheckedRun(PeerRun):
         """The parts, there and back; the hashes, to all; then what the validators ask for, and their own training."""
         n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
         hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * _HASH)
-        seconds = self.carry(butterfly(n).traffic(d), nodes) + self.world.step(hashes, hashes)
+        seconds = self.carry(butterfly(n), d, nodes) + self.world.step(hashes, hashes)
         if not checks:
             return seconds
         part = 4 * -(-d // n)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.collectives.schedule import Traffic
+from fedguard.architectures.collectives.schedule import Schedule, Traffic
 from fedguard.architectures.measured import excluded
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, released
@@ -35,6 +35,8 @@ from fedguard.mapped import round_buffer
 
 #: Bytes of an element, be it a float or a number of the ring.
 ELEMENT = 4
+#: Nodes whose messages are told one by one: of n there are some 2 n^2 in a round, which take seconds.
+MOST_NODES = 500
 
 
 class Peers(Architecture):
@@ -50,8 +52,13 @@ class Peers(Architecture):
         name = self.name
         if cell.clients.expected < cell.clients.total or cell.clients.schedule:
             yield (
-                f"{name} is a chain of all nodes in each round. Set clients.per_round: 1.0 and leave out clients.schedule, "
+                f"under {name} all nodes take part in each round. Set clients.per_round: 1.0 and leave out clients.schedule, "
                 "or use server."
+            )
+        if cell.clients.total > MOST_NODES:
+            yield (
+                f"{name} tells the messages among {cell.clients.total:,} nodes one by one, which takes too long. Set "
+                f"clients.total to {MOST_NODES} at most, or use server."
             )
         if cell.protocol.dropout.rate:
             yield f"under {name} one silent node holds up all others. Leave out protocol.dropout, or use server."
@@ -94,6 +101,7 @@ class PeerRun(ABC):
         self.clients = Clients(setup)
         self._step = ServerStep(setup.training, self.model)
         self._buffer: Tensor | None = None
+        self._traffic: dict[int, Traffic] = {}
         self._seconds = 0.0
 
     def nodes(self, round: int) -> Sequence[int]:
@@ -108,13 +116,16 @@ class PeerRun(ABC):
     def exchange(self, nodes: Sequence[int], round: int) -> float:
         """Simulated seconds of the exchange among these nodes, whose bytes and energy the world is told."""
 
-    def carry(self, traffic: Traffic, nodes: Sequence[int]) -> float:
-        """Simulated seconds of a collective among these nodes, step by step."""
+    def carry(self, schedule: Schedule, width: int, nodes: Sequence[int]) -> float:
+        """Simulated seconds of a collective on so many elements among these nodes, step by step."""
+        if schedule.nodes not in self._traffic:
+            self._traffic[schedule.nodes] = schedule.traffic(width)
 
         def size(elements: Mapping[int, int]) -> dict[int, int]:
             return {nodes[place]: ELEMENT * count for place, count in elements.items()}
 
-        return sum(self.world.step(size(sent), size(received)) for sent, received in traffic.steps)
+        steps = self._traffic[schedule.nodes].steps
+        return sum(self.world.step(size(sent), size(received)) for sent, received in steps)
 
     def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
         """What every node makes of it; or why there is nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from fedguard.bench.docstrings import plain
+from fedguard.bench.docstrings import meaning, plain
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
 from fedguard.bench.terminal.printed import lines
@@ -133,7 +134,7 @@ def _listed(known: Registry, kind: str) -> Iterator[RenderableType]:
 def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
     yield Text(f"{cls.name} ({cls.kind})", "bold")
     yield Text("")
-    yield Text(_reflowed(plain(inspect.getdoc(cls) or "")))
+    yield Text(_reflowed(plain(_told(cls))))
     yield Text("")
     known = Table(box=None, show_header=False, pad_edge=False)
     known.add_column(style="bold", no_wrap=True)
@@ -159,6 +160,19 @@ def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
         yield Markdown(f"In a suite: `training: {{algorithm: {cls.name}{beside}}}`")
     if cls.kind in SEEING:
         yield Markdown(f"In a suite: `{'attack' if cls.kind == 'inference' else cls.kind}: {cls.name}`")
+
+
+def _told(cls: type[Algorithm]) -> str:
+    """Its docstring, with what a base class says of the parameters that it brought."""
+    own = inspect.getdoc(cls) or ""
+    brought = [
+        f"    {field.name}: {meaning(cls, field.name)}"
+        for field in cls.fields()
+        if not re.search(rf"^    (?:[\w-]+, )*{field.name}[:,]", own, flags=re.M) and meaning(cls, field.name)
+    ]
+    if not brought:
+        return own
+    return "\n".join([own, *(() if "\nArgs:" in own else ("", "Args:")), *brought])
 
 
 def _reflowed(docstring: str) -> str:

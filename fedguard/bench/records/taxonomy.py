@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedguard.contracts import Off
+
 #: Models whose logits are affine in the inputs.
 LINEAR = frozenset({"softmax", "svm"})
 
@@ -12,7 +14,7 @@ LINEAR = frozenset({"softmax", "svm"})
 SILOS = 100
 
 #: Architectures in which all nodes hold one model, and none of them is a server.
-_SERVERLESS = frozenset({"all_reduce", "btard"})
+_SERVERLESS = ("all_reduce", "btard")
 
 #: Parameters of architectures by which more than one server adds up, and what that makes of it.
 _SERVERS = {"ranges": "sharded", "aggregators": "hierarchical", "combiners": "hierarchical"}
@@ -35,12 +37,12 @@ class Word(NamedTuple):
 def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     """The six words of a record of either edition, by its configuration and threat card; nothing of it is stored.
 
-    - data: ``horizontal``, since every partition deals whole examples, with all features and the label. - model: ``linear``,
-    or a ``network``. - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``. - architecture:
-    ``decentralised`` where each node aggregates for itself; else ``centralised``; ``sharded`` over servers that have a range
-    each, ``hierarchical`` with others between
-      clients and server.
-    - scale: ``cross-silo`` of at most 100 clients that take part in each round, else ``cross-device``.
+    - data: ``horizontal``, since every partition deals whole examples, with all features and the label.
+    - model: ``linear``, or a ``network``.
+    - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``.
+    - architecture: ``decentralised`` where each node aggregates for itself; else ``centralised``; ``sharded`` over servers that
+      have a range each, ``hierarchical`` with others between clients and server.
+    - scale: ``cross-silo`` of at most 100 clients, else ``cross-device``.
     - motivation: ``regulation``, where a mechanism protects what is private, else ``incentive``: the model is all that
       the parties get. Why they really train together no configuration says.
     """
@@ -48,18 +50,18 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     model = config["task"]["model"]["name"]
     public = f", {100 * card['shared']:.3g} % of them with everybody" if "shared" in card else ""
     architecture, mode = card.get("architecture", "server"), card["secure_aggregation"]
-    hidden = [f"secure_aggregation: {mode}"] if mode != "off" else [architecture] * ("masked" in card["server_shown"])
+    hidden = (
+        [f"secure_aggregation: {mode}"] if mode != Off.name else [architecture] * ("masked" in card["server_shown"])
+    )
     noisy = [f"privacy: {card['privacy']}"] if card["noise"] else []
     privacy = " and ".join(["masks"] * len(hidden) + ["noise"] * len(noisy)) or "none"
-    silos = card["per_round"] == card["clients"] <= SILOS
+    scale = "cross-silo" if card["clients"] <= SILOS else "cross-device"
     return (
         Word("data", "horizontal", f"whole examples, dealt by {card['partition']}{public}"),
         Word("model", "linear" if model in LINEAR else "network", model),
         Word("privacy mechanism", privacy, ", ".join(hidden + noisy) or "updates travel as they are"),
         Word("architecture", _shape(config.get("architecture"), card), architecture),
-        Word(
-            "scale", "cross-silo" if silos else "cross-device", f"{card['per_round']} of {card['clients']} in a round"
-        ),
+        Word("scale", scale, f"{card['per_round']} of {card['clients']} in a round"),
         Word(
             "motivation", *(("incentive", "a model") if privacy == "none" else ("regulation", "a model, and privacy"))
         ),
@@ -75,9 +77,8 @@ def in_words(records: Sequence[Mapping[str, Any]]) -> str:
 
 def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
     """The shape of what stands between the clients and the model."""
-    name = architecture["name"] if isinstance(architecture, Mapping) else architecture
-    if "graph" in card["server_shown"] or name in _SERVERLESS:
+    given = architecture if isinstance(architecture, Mapping) else {"name": architecture}
+    if "graph" in card["server_shown"] or given.get("name") in _SERVERLESS:
         return "decentralised"
-    given = architecture if isinstance(architecture, Mapping) else {}
     several = (word for key, word in _SERVERS.items() if isinstance(given.get(key), int) and given[key] > 1)
     return next(several, "centralised")

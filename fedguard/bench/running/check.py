@@ -10,8 +10,9 @@ import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
-from fedguard.bench.running.card import threat_in_words
+from fedguard.bench.running.card import threat_card, threat_in_words
 from fedguard.bench.running.protocol import encoding_in_words, protocol_in_words
 from fedguard.bench.running.rehearsal import refusals
 from fedguard.bench.running.trial import run_trial
@@ -67,6 +68,9 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         yield Text(line)
     for threat in dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named):
         yield Text(f"Threat: {threat}")
+    if told_of:
+        kinds = [{"config": cell.canonical, "threat_card": threat_card(cell)} for cell in told_of]
+        yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     yield from _protocols(legal)
     if refused:
         yield Text("\nRefused, and why:", "bold")

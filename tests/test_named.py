@@ -1,0 +1,27 @@
+"""What the field names, and where it stands: each row that says yes has tests, and these are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "named.md").read_text()
+ROWS = [(name, stands) for name, stands in re.findall(r"^\| (.+?) \| (.+?) \|", PAGE, re.MULTILINE) if name != "named"]
+SHOWN = dict(re.findall(r"^- (.+?): (`tests/.+)$", PAGE, re.MULTILINE))
+
+
+def test_each_row_says_where_it_stands_and_those_that_run_are_shown():
+    assert len(ROWS) > 25 and {stands for _, stands in ROWS} <= {"yes", "partly", "not yet"}
+    runs = [name for name, stands in ROWS if stands != "not yet"]
+    assert list(SHOWN)[: len(runs)] == runs
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_each_test_that_is_named_is_there(name):
+    found = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", SHOWN[name])
+    assert len(found) == SHOWN[name].count("`") / 2
+    for file, test in found:
+        assert re.search(rf"^def {test}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{test}"
