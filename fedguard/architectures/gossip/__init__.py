@@ -12,5 +12,6 @@ GOSSIP = {
     "detag": "fedguard.architectures.gossip.detag:DeTAG",
     "defacto": "fedguard.architectures.gossip.defacto:DeFacto",
     "ako": "fedguard.architectures.gossip.ako:Ako",
+    "wide_area": "fedguard.architectures.gossip.wide_area:WideArea",
     "lone": "fedguard.architectures.gossip.lone:Lone",
 }

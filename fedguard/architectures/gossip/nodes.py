@@ -77,6 +77,11 @@ class Nodes:
         """float64 ``[n, n]``: what each node gives to each value in the next exchange."""
         return self.topology.at(self._exchanges)
 
+    @property
+    def claims(self) -> Matrix:
+        """float64 ``[n]``: how many examples each node says that it has."""
+        return np.array(self._setup.claims, dtype=np.float64)
+
     def updates(self, models: Tensor) -> Tensor:
         """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too."""
         self._trainings += 1

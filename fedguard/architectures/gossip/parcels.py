@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 from torch import Tensor
 
 #: Bytes of a coordinate, and of its number where a receiver could not tell which one it is.
 VALUE, NUMBER = 4, 4
+#: What rounding may add to a number of coordinates.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,7 @@ def block(dim: int, parts: int, number: int) -> Parcel:
 
 def largest(dim: int, share: float, kind: int = 0) -> Parcel:
     """This share of a row's coordinates, rounded up: those with the largest absolute values, each with its number."""
-    count = min(dim, max(1, -int(-share * dim // 1)))
+    count = min(dim, max(1, ceil(share * dim - _ROUNDING)))
     if count == dim:
         return Parcel(kind, VALUE * dim, torch.clone)
 

@@ -1,0 +1,98 @@
+"""Wide-area decentralised training: far links are used less often, and for less (as overviews of the field have it)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.architectures.gossip.gossip import Gossip
+from fedguard.architectures.gossip.nodes import Matrix, Nodes
+from fedguard.architectures.gossip.parcels import largest
+from fedguard.contracts import Combination, PositiveInt, Share
+from fedguard.errors import ConfigError
+from fedguard.simulated.topology import GraphName, Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideArea(Gossip):
+    """Nodes stand at sites: within a site they exchange each update whole, and between sites a part of it now and then.
+
+    $x_i <- x_i + (1/n) sum_j s_j u_j$ over the node's own site in each round. What other sites have not heard of yet adds up,
+    $a_j <- a_j + u_j$; after each k-th round a node sends them the largest coordinates of it, $c_j$, and
+    $a_j <- a_j - c_j$, $x_i <- x_i + (1/n) sum_j s_j c_j$ over the other sites. $s_j = n d_j / sum d$ makes this the gradient
+    of all examples where nodes have different numbers of them, d_j; each node's word is taken for its own. With k = 1 and whole
+    vectors it is the synchronous server that weighs by examples. A coordinate that is sent by itself takes four bytes, and
+    four more for its number.
+
+    What a node hears is of unlike ages, and sparse: nothing that a rule could compare, so only the mean may run.
+
+    Args:
+        sites: of nodes side by side in the graph, as equal in number as can be.
+        every: k.
+        top: the share of coordinates that is sent between sites.
+        by_examples: whether $s_j$ is used; else it is 1.
+    """
+
+    name = "wide_area"
+    source = "as overviews of the field have it; what is not sent adds up as in Ako, SoCC 2016"
+
+    graph: GraphName = "complete"
+    sites: PositiveInt = 2
+    every: PositiveInt = 4
+    top: Share = 0.1
+    by_examples: bool = True
+
+    def topology(self, clients: int) -> Topology:
+        """Within sites, and between all."""
+        if clients < self.sites:
+            raise ConfigError(f"sites: expected a client or more at each; got {self.sites} sites, {clients} clients.")
+        site = np.arange(clients) * self.sites // clients
+        near = (site[:, None] == site[None, :]).astype(np.float64)
+        return Topology((near / near.sum(1, keepdims=True), np.full((clients, clients), 1 / clients)))
+
+    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+        name, rule = self.name, cell.pipeline.rule.name
+        if self.graph != "complete" or self.weight != 1:
+            yield f"under {name} all nodes hear all, near ones more often. Leave out graph and weight, and set sites."
+        if cell.pipeline.mixings or rule != "mean":
+            yield (
+                f"what nodes of {name} hear is of unlike ages, and sparse, and {rule} would find nothing to compare. Use mean; "
+                "or ako or d_psgd, where rules run."
+            )
+        if self.by_examples and cell.protocol.private:
+            yield f"{name} tells how many examples each node has, which the noise does not hide. Set by_examples: false."
+
+    def models(self, nodes: Nodes) -> Iterator[Tensor]:
+        x, dim = nodes.start, nodes.start.shape[1]
+        near, far, of_near = _weights(nodes, self.by_examples)
+        whole, part = largest(dim, 1.0, kind=0), largest(dim, self.top, kind=1)
+        unsent, round = torch.zeros_like(x), 0
+        while True:
+            updates, round, start = nodes.updates(x), round + 1, x
+            x = x + of_near * nodes.of_parcels(updates, whole, models=start, matrix=near)
+            unsent = unsent + updates
+            if round % self.every == 0:
+                sent = part.packed(unsent) / self.every  # as long as an update, as lies are
+                x = x + self.every * (nodes.of_parcels(sent, part, models=start, matrix=far) - of_near * sent)
+                unsent = unsent - self.every * sent
+            yield x
+
+
+def _weights(nodes: Nodes, by_examples: bool) -> tuple[Matrix, Matrix, Tensor]:
+    """What the nodes of its own site weigh in a node's mean of them, and those of the others in its mean of all.
+
+    Returns:
+        near, far: float64 ``[n, n]``; in far a node's own value stands for its site, so that rows add up to 1.
+        of_near: float ``[n, 1]``: what its site weighs among all.
+    """
+    n, like = nodes.topology.nodes, nodes.start
+    counts = nodes.claims if by_examples else np.ones(n)
+    at_site = nodes.topology.at(0) != 0
+    near, far = (np.where(chosen, counts / counts.sum(), 0.0) for chosen in (at_site, ~at_site))
+    of_near = near.sum(1, keepdims=True)
+    far[np.diag_indices(n)] = of_near[:, 0]
+    return near / of_near, far, torch.from_numpy(of_near).to(like.dtype)
