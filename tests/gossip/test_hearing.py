@@ -165,6 +165,16 @@ def test_where_all_hear_the_same_a_lie_is_one_for_all():
         assert torch.allclose((made[node] - rest) / matrix[node, 2], centre + 1000, atol=1e-2)
 
 
+@pytest.mark.parametrize("defense", ["nna", "cs_plus", "clipped_gossip", "bridge", "ubar"])
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_liars_who_know_the_rule_try_it_as_a_node_would(broadcast, defense):
+    """Their copy of a rule needs to know which row is the node's own; where all hear the same any honest one stands for it."""
+    system = {"name": "d_psgd", "graph": "torus", "broadcast": broadcast}
+    told = {"clients": {"total": 9, "malicious": 2}, "attack": "min_max", "defense": defense, "training": {"rounds": 2}}
+    *_, last = reports(system, **told)
+    assert bool(last.model.isfinite().all())
+
+
 class Mute(PoisonAttack):
     name = "mute"
     needs = (Sight.NOTHING,)

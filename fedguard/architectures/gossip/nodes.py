@@ -209,7 +209,7 @@ class Nodes:
     def _craft(self, place: _Place, sides: Sides) -> None:
         """Fill the malicious rows with what is made for one honest node, or for all."""
         links: dict[str, Any] = {}
-        seat = None
+        seat = Seat(0, None)  # of any honest node, where all of them hear the same
         if place.weights is not None:
             mixing = place.mixing((*sides.honest, *sides.malicious))
             links = {"receiver": place.node, "mixing": mixing}
