@@ -221,7 +221,7 @@ def seated(topology: Topology, malicious: Collection[int], places: Places, rng: 
     order = [int(place) for place in rng.numpy().permutation(topology.nodes)]
     if places == "in_order":
         return topology
-    if places == "drawn" or not malicious:
+    if places == "drawn" or not malicious or not topology.heard.any():  # without links one place is like another
         return topology.reordered(order)
     taken = _preferred(topology, places, order)[: len(malicious)]
     left = iter([place for place in order if place not in taken])

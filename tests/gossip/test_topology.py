@@ -140,3 +140,9 @@ def test_drawn_places_differ_by_seed():
     assert not np.array_equal(
         hostile_at("ring", "drawn", {1}, 0)[0].at(0), hostile_at("ring", "drawn", {1}, 1)[0].at(0)
     )
+
+
+@pytest.mark.parametrize("places", ["clustered", "highest_degree", "cut"])
+def test_without_links_one_place_is_like_another(places):
+    graph = seated(topology("none", 6), {1, 4}, places, Rng(0))
+    assert np.array_equal(graph.at(0), np.eye(6))

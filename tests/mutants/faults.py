@@ -1073,7 +1073,7 @@ FAULTS = (
     _row(
         "malicious nodes that are seated anywhere",
         "fedguard/simulated/topology.py",
-        'if places == "drawn" or not malicious:',
+        'if places == "drawn" or not malicious or not topology.heard.any():  # without links one place is like another',
         "if True:",
         *GRAPHS,
     ),
