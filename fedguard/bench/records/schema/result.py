@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from fedguard.bench.records.schema.card import Session
 from fedguard.bench.records.schema.inference import Inference
-from fedguard.bench.records.schema.types import STRICT, Amount, Change, Count, Number, Share
+from fedguard.bench.records.schema.nodes import Nodes
+from fedguard.bench.records.schema.privacy import Privacy
+from fedguard.bench.records.schema.time import SimulatedTime
+from fedguard.bench.records.schema.types import Amount, Change, Count, Number, Share
 
 #: What a curve may be drawn over, and what of it; see `fedguard.bench.records.record.curve`.
 Axis = Literal["round", "updates", "seconds", "bytes_up", "joules"]
@@ -73,118 +75,6 @@ class Rounds(TypedDict):
     outvoted: Count
     silent: Count
     bans: NotRequired[list[Ban]]
-
-
-class Staleness(TypedDict):
-    """How many aggregates there were between an update's model and the update.
-
-    Attributes:
-        mean, largest: over all updates.
-        counts: numbers of updates, by staleness from 0.
-    """
-
-    mean: Amount | None
-    largest: Count
-    counts: list[Count]
-
-
-class Timeline(TypedDict):
-    """The first trainings of a simulated course that ended; see `fedguard.metrics.moments.timeline`.
-
-    Attributes:
-        client: whose, one entry for each training, as in the lists that follow.
-        began, ended: in simulated seconds.
-        fate: what became of it.
-        malicious: those of these clients who act for the attack.
-        rounds: when rounds ended.
-        total: trainings that ended in all.
-    """
-
-    client: list[Count]
-    began: list[Amount]
-    ended: list[Amount]
-    fate: list[Literal["arrived", "late", "lost", "interrupted"]]
-    malicious: list[Count]
-    rounds: list[Amount]
-    total: Count
-
-
-class SimulatedTime(TypedDict):
-    """A training in simulated time; see `fedguard.metrics.moments.in_time`.
-
-    Attributes:
-        seconds: at its end.
-        computed: by all devices together.
-        joules: of all devices.
-        bytes_up, bytes_down: sent by the devices and to them.
-        updates_a_second: that reached the server; null where no time passed.
-        releases: how often the server aggregated.
-        staleness: of the updates.
-        late, interrupted, lost: trainings that nobody waited for, or whose device left, and updates that the network lost.
-        malicious_share: of the updates that reached the server.
-        timeline: who trained when.
-    """
-
-    seconds: Amount
-    computed: Amount
-    joules: Amount
-    bytes_up: Count
-    bytes_down: Count
-    updates_a_second: Amount | None
-    releases: Count
-    staleness: Staleness
-    late: Count
-    interrupted: Count
-    lost: Count
-    malicious_share: Share
-    timeline: NotRequired[Timeline]
-
-
-class NodesCurve(TypedDict):
-    """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
-
-    Attributes:
-        accuracy: of each honest node, a list for each evaluation.
-        worst, best, mean_model: accuracies.
-        consensus: null where it is not finite.
-    """
-
-    accuracy: list[list[Share]]
-    worst: list[Share]
-    best: list[Share]
-    mean_model: list[Share]
-    consensus: list[Amount | None]
-
-
-class Nodes(TypedDict):
-    """The honest nodes of a training without a server; see `fedguard.metrics.nodes.by_node`.
-
-    Attributes:
-        honest: their numbers.
-        accuracy: of each of them.
-        worst, best, tenth, spread: over them.
-        mean_model: of the mean of their models, which nobody has.
-        consensus: how far the models are apart; null where that is not finite.
-        messages: vectors sent in all.
-        abandoned: aggregates at which the rule could not run.
-        links: (source, destination), of each pair of nodes of which the second ever hears the first.
-        malicious: the nodes that acted for the attack.
-        curve: over the training.
-    """
-
-    honest: list[Count]
-    accuracy: list[Share]
-    worst: Share
-    best: Share
-    tenth: Share
-    spread: Amount
-    mean_model: Share
-    consensus: Amount | None
-    messages: Count
-    abandoned: Count
-    links: list[list[Count]]
-    malicious: list[Count]
-    curve: NodesCurve
 
 
 class Aggregate(TypedDict):
@@ -386,119 +276,6 @@ class Sums(TypedDict):
     left_out: LeftOut
     parameters: Session
     labels: list[str]
-
-
-class Level(TypedDict):
-    """One privacy level of DP-SGD.
-
-    Attributes:
-        epsilon: of this level.
-        clip: the length to which gradients are cut.
-        noise_multiplier: the noise's deviation, in clips.
-    """
-
-    epsilon: Amount | None
-    clip: Amount
-    noise_multiplier: Amount
-
-
-class Clips(TypedDict):
-    """Of adaptive clipping.
-
-    Attributes:
-        first, least, most: the length to which updates were cut.
-    """
-
-    first: Amount
-    least: Amount
-    most: Amount
-
-
-class OverClients(TypedDict):
-    """A figure of each honest client.
-
-    Attributes:
-        least, median, most: of them.
-    """
-
-    least: Amount | None
-    median: Amount | None
-    most: Amount | None
-
-
-class Ledger(TypedDict):
-    """What each honest client has released in simulated time; see `fedguard.privacy.ledger`.
-
-    Attributes:
-        counted: ``as it ran``: of the updates that there were, not of those that a plan allows.
-        clients: how many.
-        releases: trainings that have ended, for noise of the clients' own; noisy sums that hold the client, for a server's.
-        shift: by how many clips a client moves all noisy sums together.
-        epsilon: by shift; the largest is the one that is reported.
-    """
-
-    counted: str
-    clients: Count
-    releases: OverClients
-    shift: NotRequired[OverClients]
-    epsilon: NotRequired[OverClients]
-
-
-@with_config(ConfigDict(extra="allow", **STRICT))
-class Privacy(TypedDict):
-    """What noise proves, with all that it rests on, and what its kind says besides; see `fedguard.contracts.noise.Spent`.
-
-    Attributes:
-        kind: of noise.
-        epsilon, delta: the guarantee; null without one.
-        why: there is no guarantee.
-        unit, relation: what is hidden, and which two data sets are neighbours.
-        sampling, view: who takes part, and what the adversary sees.
-        accountant, bound: who worked it out, and whether it is a bound rather than exact.
-        assumptions: in words.
-        mechanism: of the noise.
-        noise_multiplier, clip: its deviation in clips, and the length to which is cut.
-        rounds, steps_in_a_round: over which it adds up.
-        units: how many there are to be hidden.
-        levels: of several.
-        sample_rate: of a batch, or a round.
-        divided_by: what the sum is divided by.
-        clips: of adaptive clipping.
-        bit_noise: the deviation of the noise on its counts.
-        bands: of a matrix mechanism.
-        expected_contributors, contributors: clients in a sum, as planned, and the fewest there were.
-        ledger: what each client has released, in simulated time.
-        may_withhold, most_hostile: clients that may leave out their noise, and the most malicious ones in a round.
-    """
-
-    kind: str
-    epsilon: Amount | None
-    why: str | None
-    delta: NotRequired[Share]
-    unit: NotRequired[str]
-    relation: NotRequired[str]
-    sampling: NotRequired[str]
-    view: NotRequired[str]
-    accountant: NotRequired[str]
-    bound: NotRequired[bool]
-    assumptions: NotRequired[list[str]]
-    mechanism: str
-    noise_multiplier: Amount | None
-    clip: Amount | None
-    rounds: Count
-    units: NotRequired[Count]
-    levels: NotRequired[list[Level]]
-    sample_rate: NotRequired[Share]
-    divided_by: NotRequired[Count | None]
-    steps_in_a_round: NotRequired[Count]
-    clips: NotRequired[Clips | None]
-    bit_noise: NotRequired[Amount | None]
-    bands: NotRequired[Count]
-    expected_contributors: NotRequired[Count]
-    contributors: NotRequired[Count | None]
-    may_withhold: NotRequired[Count]
-    most_hostile: NotRequired[Count]
-    ledger: NotRequired[Ledger]
 
 
 class Score(TypedDict):

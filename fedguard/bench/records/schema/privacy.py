@@ -1,0 +1,123 @@
+"""What a record tells of the epsilon that its noise proves."""
+
+from __future__ import annotations
+
+from typing import NotRequired
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from fedguard.bench.records.schema.types import STRICT, Amount, Count, Share
+
+
+class Level(TypedDict):
+    """One privacy level of DP-SGD.
+
+    Attributes:
+        epsilon: of this level.
+        clip: the length to which gradients are cut.
+        noise_multiplier: the noise's deviation, in clips.
+    """
+
+    epsilon: Amount | None
+    clip: Amount
+    noise_multiplier: Amount
+
+
+class Clips(TypedDict):
+    """Of adaptive clipping.
+
+    Attributes:
+        first, least, most: the length to which updates were cut.
+    """
+
+    first: Amount
+    least: Amount
+    most: Amount
+
+
+class OverClients(TypedDict):
+    """A figure of each honest client.
+
+    Attributes:
+        least, median, most: of them.
+    """
+
+    least: Amount | None
+    median: Amount | None
+    most: Amount | None
+
+
+class Ledger(TypedDict):
+    """What each honest client has released in simulated time; see `fedguard.privacy.ledger`.
+
+    Attributes:
+        counted: ``as it ran``: of the updates that there were, not of those that a plan allows.
+        clients: how many.
+        releases: trainings that have ended, for noise of the clients' own; noisy sums that hold the client, for a server's.
+        shift: by how many clips a client moves all noisy sums together.
+        epsilon: by shift; the largest is the one that is reported.
+    """
+
+    counted: str
+    clients: Count
+    releases: OverClients
+    shift: NotRequired[OverClients]
+    epsilon: NotRequired[OverClients]
+
+
+@with_config(ConfigDict(extra="allow", **STRICT))
+class Privacy(TypedDict):
+    """What noise proves, with all that it rests on, and what its kind says besides; see `fedguard.contracts.noise.Spent`.
+
+    Attributes:
+        kind: of noise.
+        epsilon, delta: the guarantee; null without one.
+        why: there is no guarantee.
+        unit, relation: what is hidden, and which two data sets are neighbours.
+        sampling, view: who takes part, and what the adversary sees.
+        accountant, bound: who worked it out, and whether it is a bound rather than exact.
+        assumptions: in words.
+        mechanism: of the noise.
+        noise_multiplier, clip: its deviation in clips, and the length to which is cut.
+        rounds, steps_in_a_round: over which it adds up.
+        units: how many there are to be hidden.
+        levels: of several.
+        sample_rate: of a batch, or a round.
+        divided_by: what the sum is divided by.
+        clips: of adaptive clipping.
+        bit_noise: the deviation of the noise on its counts.
+        bands: of a matrix mechanism.
+        expected_contributors, contributors: clients in a sum, as planned, and the fewest there were.
+        ledger: what each client has released, in simulated time.
+        may_withhold, most_hostile: clients that may leave out their noise, and the most malicious ones in a round.
+    """
+
+    kind: str
+    epsilon: Amount | None
+    why: str | None
+    delta: NotRequired[Share]
+    unit: NotRequired[str]
+    relation: NotRequired[str]
+    sampling: NotRequired[str]
+    view: NotRequired[str]
+    accountant: NotRequired[str]
+    bound: NotRequired[bool]
+    assumptions: NotRequired[list[str]]
+    mechanism: str
+    noise_multiplier: Amount | None
+    clip: Amount | None
+    rounds: Count
+    units: NotRequired[Count]
+    levels: NotRequired[list[Level]]
+    sample_rate: NotRequired[Share]
+    divided_by: NotRequired[Count | None]
+    steps_in_a_round: NotRequired[Count]
+    clips: NotRequired[Clips | None]
+    bit_noise: NotRequired[Amount | None]
+    bands: NotRequired[Count]
+    expected_contributors: NotRequired[Count]
+    contributors: NotRequired[Count | None]
+    may_withhold: NotRequired[Count]
+    most_hostile: NotRequired[Count]
+    ledger: NotRequired[Ledger]
