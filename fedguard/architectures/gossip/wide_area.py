@@ -22,11 +22,11 @@ class WideArea(Gossip):
     """Nodes stand at sites: within a site they exchange each update whole, and between sites a part of it now and then.
 
     $x_i <- x_i + (1/n) sum_j s_j u_j$ over the node's own site in each round. What other sites have not heard of yet adds up,
-    $a_j <- a_j + u_j$; after each k-th round a node sends them the largest coordinates of it, $c_j$, and
-    $a_j <- a_j - c_j$, $x_i <- x_i + (1/n) sum_j s_j c_j$ over the other sites. $s_j = n d_j / sum d$ makes this the gradient
-    of all examples where nodes have different numbers of them, d_j; each node's word is taken for its own. With k = 1 and whole
-    vectors it is the synchronous server that weighs by examples. A coordinate that is sent by itself takes four bytes, and
-    four more for its number.
+    $a_j <- a_j + u_j$; after each k-th round a node sends them the largest coordinates of it, $c_j$, and $a_j <- a_j - c_j$,
+    $x_i <- x_i + (1/n) sum_j s_j c_j$ over the other sites. $s_j = n d_j / sum d$ makes this the gradient of all examples
+    where nodes have different numbers of them, $d_j$; each node's word is taken for its own. With k = 1 and whole vectors it
+    is the synchronous server that weighs by examples. A coordinate that is sent by itself takes four bytes, and four more for
+    its number.
 
     What a node hears is of unlike ages, and sparse: nothing that a rule could compare, so only the mean may run.
 
