@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 from work import Task, serve
 
-from fedguard.contracts import Examples, LocalPlan
+from fedguard.contracts import Examples, LocalPlan, Model
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.network import Network
 
 
-class Given:
+class Given(Model):
     """The task's module in place of a model of the registry."""
+
+    name = "given"
 
     def __init__(self, task: Task) -> None:
         self._module = task.module
