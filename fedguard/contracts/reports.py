@@ -134,7 +134,6 @@ class NodesReport:
         abandoned: how many aggregates of honest nodes changed nothing in this round, since the rule could not run.
         honest: the honest nodes; in rounds that are not evaluated none, and the figures below say nothing.
         accuracy: of the model of each of them.
-        backdoor: the trigger's success rate on each of these models; none without a backdoor.
         mean_model: accuracy of the mean of these models. Nobody has it, and it may be good where no node's own is.
         consensus: $((1/h) sum_i |x_i - mean|^2)^(1/2)$ over these models.
     """
@@ -145,7 +144,6 @@ class NodesReport:
     abandoned: int = 0
     honest: tuple[int, ...] = ()
     accuracy: tuple[float, ...] = ()
-    backdoor: tuple[float, ...] = ()
     mean_model: float | None = None
     consensus: float | None = None
 

@@ -24,13 +24,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "unlike clients": {"task": {"partition": {"kind": "dirichlet", "alpha": 0.3}}},
     "a clip at the clients": {"defense": "client_clipping(bound=0.1) >> mean"},
 }
-FULL = ["d_psgd", "sgp", "d2", "dsgt"]
+FULL: list[dict[str, Any]] = [
+    *({"name": name} for name in ("d_psgd", "sgp", "d2", "dsgt")),
+    *({"name": name, "phase": 1} for name in ("detag", "defacto")),
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("name", FULL)
-def test_over_a_complete_graph_real_nodes_are_the_server(name, settings):
-    found = models({"name": name, "graph": "complete"}, **SETTINGS[settings])
+@pytest.mark.parametrize("system", FULL, ids=lambda system: system["name"])
+def test_over_a_complete_graph_real_nodes_are_the_server(system, settings):
+    found = models({**system, "graph": "complete"}, **SETTINGS[settings])
     assert off(found, models(**SETTINGS[settings])) < ROUNDING
 
 

@@ -152,7 +152,6 @@ class Gossip(Architecture):
         malicious = setup.malicious if setup.attack else frozenset()
         graph = seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
         nodes = Nodes(setup, graph, self.broadcast)
-        nodes.begin(1)
         models = self.models(nodes)
         for round in range(1, setup.training.rounds + 1):
             nodes.begin(round)

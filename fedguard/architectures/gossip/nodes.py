@@ -297,7 +297,6 @@ class Nodes:
             found.nodes or NodesReport(0),
             honest=self.honest,
             accuracy=tuple(one.accuracy for one in evaluations),
-            backdoor=tuple(backdoor),
             mean_model=of_mean,
             consensus=float((own - centre).double().square().sum(1).mean().sqrt()),
         )
