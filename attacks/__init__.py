@@ -33,6 +33,7 @@ CATALOGUE = {
     "overstated_rate": "fedguard.attacks.poisoning.overstated_rate:OverstatedRate",
     "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
     "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
+    "understated_loss": "fedguard.attacks.poisoning.understated_loss:UnderstatedLoss",
     "partial_sum": "fedguard.attacks.poisoning.partial_sum:PartialSum",
     "false_accusation": "fedguard.attacks.poisoning.false_accusation:FalseAccusation",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",

@@ -176,6 +176,7 @@ ATTACKS = [
     Attack("held_back", {"memory": 2}),
     Attack("inflated_samples"),
     Attack("overstated_rate"),
+    Attack("understated_loss"),
     Attack("early_check_in"),
     Attack("no_show"),
     Attack("partial_sum"),

@@ -27,14 +27,17 @@ def graph(found: Nodes, evaluation: int) -> alt.LayerChart:
     points = placed(found, evaluation)
     spots = {row["node"]: row for row in points}
     lines = [
-        {"x": spots[a]["x"], "y": spots[a]["y"], "x2": spots[b]["x"], "y2": spots[b]["y"]}
-        for a, b in found["links"][:_MOST_LINKS]
+        {"x": spots[a]["x"], "y": spots[a]["y"], "x2": spots[b]["x"], "y2": spots[b]["y"], "kB": kilobytes}
+        for (a, b), kilobytes in carried(found).items()
     ]
     place: dict[str, Any] = {
         axis: alt.X(f"{axis}:Q", axis=None) if axis == "x" else alt.Y(f"{axis}:Q", axis=None) for axis in "xy"
     }
-    edges = alt.Chart(pd.DataFrame(lines, columns=["x", "y", "x2", "y2"]))
+    edges = alt.Chart(pd.DataFrame(lines, columns=["x", "y", "x2", "y2", "kB"]))
     drawn = edges.mark_rule(color=GREY, opacity=0.5).encode(**place, x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
+    if "traffic" in found:
+        width = alt.Size("kB:Q", title="kB on a link", scale=alt.Scale(domainMin=0, range=[0.5, 6]))
+        drawn = drawn.encode(size=width, tooltip=tooltips(alt.Tooltip("kB:Q", format=",.1f")))
     values = [value for row in found["curve"]["accuracy"] for value in row]
     scale = alt.Scale(domain=[100 * min(values), 100 * max(values)], scheme="viridis")
     tips = tooltips("node:N", "who:N", alt.Tooltip("accuracy:Q", format=".1f"))
@@ -51,6 +54,15 @@ def graph(found: Nodes, evaluation: int) -> alt.LayerChart:
     )
     chart: alt.LayerChart = alt.LayerChart(layer=[drawn, honest, malicious]).properties(height=380, width="container")
     return chart
+
+
+def carried(found: Nodes) -> dict[tuple[int, int], float]:
+    """By link, in either direction once: the kilobytes of both; 0 where all links are alike."""
+    both: dict[tuple[int, int], float] = {}
+    for (a, b), sent in zip(found["links"], found.get("traffic", [0] * len(found["links"])), strict=True):
+        pair = (min(a, b), max(a, b))
+        both[pair] = both.get(pair, 0.0) + sent / 1000
+    return dict(list(both.items())[:_MOST_LINKS])
 
 
 def placed(found: Nodes, evaluation: int) -> list[dict[str, Any]]:

@@ -83,6 +83,7 @@ class Clients:
         honest: tuple[int, ...],
         rows: Tensor,
         shares: Mapping[int, float] | None = None,
+        batches: Mapping[int, int] | None = None,
     ) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what honest clients send.
 
@@ -90,8 +91,9 @@ class Clients:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
             round: in which all are, or each of them.
             shares: of its work that a client does, of those that do not do all.
+            batches: its examples in a step, of those that do not take the plan's.
         """
-        setup, plan = self._setup, replace(self._setup.local_plan, shares=shares or None)
+        setup, plan = self._setup, replace(self._setup.local_plan, shares=shares or None, batches=batches)
         task, rounds = setup.task, _each(round, len(honest))
         starts = model.expand(len(honest), -1)
         if setup.pipeline.transforms:

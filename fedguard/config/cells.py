@@ -53,7 +53,8 @@ LIES = {
     "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
     "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
     "accuses": ("what other nodes did", "btard"),
-    "claim_rate": ("how quick its devices are", "decaf"),
+    "claim_rate": ("how quick its devices are", "decaf or dlion"),
+    "claim_loss": ("how well its models do", "dlion with transfer"),
     "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),
 }
@@ -295,13 +296,14 @@ class Cell:
         yield from self.architecture.reasons(cell)
 
     def _unheard_lies(self) -> Iterator[str]:
-        """What an attack says of its clients, and nobody asks."""
-        for method, (what, where) in LIES.items():
-            lies = self.attack is not None and getattr(type(self.attack), method) is not getattr(PoisonAttack, method)
-            if self.attack is not None and lies and method not in self.architecture.believes:
-                yield (
-                    f"{self.attack.name} lies about {what}, and {self.architecture.name} does not go by that here. Use {where}."
-                )
+        """What an attack says of its clients, where nothing of it is asked."""
+        attack, name = self.attack, self.architecture.name
+        lies = [
+            method for method in LIES if attack and getattr(type(attack), method) is not getattr(PoisonAttack, method)
+        ]
+        if attack is not None and self.architecture.believes.isdisjoint(lies):
+            for what, where in map(LIES.__getitem__, lies):
+                yield f"{attack.name} lies about {what}, and {name} does not go by that here. Use {where}."
 
     @property
     def trusted_server(self) -> bool:

@@ -200,6 +200,10 @@ class PoisonAttack(Algorithm):
         """How many examples a second a malicious device says that it trains, above 0, where it trains ``rate``."""
         return rate
 
+    def claim_loss(self, loss: float) -> float:
+        """Which loss a malicious node says that its model has, where it has ``loss``."""
+        return loss
+
     def claim_availability(self, share: float) -> float:
         """In which share of the rounds a malicious device says that it stays, where it was seen to in ``share``."""
         return share

@@ -135,6 +135,7 @@ class NodesReport:
         honest: the honest nodes; in rounds that are not evaluated none, and the figures below say nothing.
         accuracy: of the model of each of them.
         mean_model: accuracy of the mean of these models. Nobody has it, and it may be good where no node's own is.
+        traffic: bytes over each of the links since the start; empty where messages or links are all alike.
         consensus: $((1/h) sum_i |x_i - mean|^2)^(1/2)$ over these models.
     """
 
@@ -146,6 +147,7 @@ class NodesReport:
     accuracy: tuple[float, ...] = ()
     mean_model: float | None = None
     consensus: float | None = None
+    traffic: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

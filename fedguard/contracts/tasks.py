@@ -190,6 +190,7 @@ class LocalPlan:
             ``round(1 / q)`` steps.
         shares: by client, the share of all this after which it stops, as time is up: of the examples that it would pass
             over, rounded down, but one; 1 for the others. Not for private training.
+        batches: by client, its examples per step in place of ``batch_size``. Not for private training.
     """
 
     lr: float
@@ -203,6 +204,11 @@ class LocalPlan:
     corrections: Mapping[int, Tensor] | None = None
     private: DPSGD | None = None
     shares: Mapping[int, float] | None = None
+    batches: Mapping[int, int] | None = None
+
+    def of(self, client: int) -> LocalPlan:
+        """How this client trains, with the size of its batches."""
+        return self if self.batches is None else replace(self, batch_size=self.batches.get(client, self.batch_size))
 
     def share(self, client: int) -> float:
         """The share of its work after which a client stops."""

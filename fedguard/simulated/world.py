@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,9 +93,9 @@ class World:
         self.spent.joules += self.network.link.joules * self.size
         return self._down[device]
 
-    def compute(self, device: int, turn: int) -> float:
-        """Seconds of a device's ``turn``-th training (from 1)."""
-        seconds = self._computing(device, turn)
+    def compute(self, device: int, turn: int, share: float = 1.0) -> float:
+        """Seconds of a device's ``turn``-th training (from 1), of whose work it does this share, or so many times as much."""
+        seconds = self._computing(device, turn) * share
         self._computed(seconds)
         return seconds
 
@@ -129,6 +129,16 @@ class World:
         latency, scale = self.network.link.latency, 1.0 if size is None else size / self.size
         up, down = (self._up[source] - latency) * scale, (self._down[device] - latency) * scale
         return latency + up * sends + down * hears
+
+    def rate(self, device: int) -> float:
+        """Examples that a device trains on in a second, but for what is drawn for each training; infinity for no limit."""
+        return 1 / self._pace[device] if self._pace[device] > 0 else inf
+
+    def bytes_within(self, seconds: float, source: int, device: int, sends: int, hears: int) -> float:
+        """How many bytes go from one device to another in so much time, latency left out; arguments as of `between`."""
+        latency = self.network.link.latency
+        whole = (self._up[source] - latency) * sends + (self._down[device] - latency) * hears
+        return seconds / whole * self.size if whole > 0 else inf
 
     def loses(self, device: int, turn: int) -> bool:
         """Whether the update of a device's ``turn``-th training is lost."""

@@ -163,7 +163,7 @@ class Classification(Task):
 
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
         draw = rng.child("client", client).numpy()
-        batches = schedule(plan, self.sizes[client], draw, plan.share(client))
+        batches = schedule(plan.of(client), self.sizes[client], draw, plan.share(client))
         used = dict.fromkeys(batches[batches >= 0].tolist())
         return self.examples(client)[torch.tensor(list(used), dtype=torch.int64)]
 

@@ -455,10 +455,25 @@ def test_a_cell_without_a_server_shows_its_nodes(page, tmp_path):
     assert f"The worst of 5 honest nodes ends with {100 * found['worst']:.1f} %" in said
     assert test.select_slider(key="round of a graph").options == [str(round) for round in rounds]
     held = [point for rows in graph(found, len(rounds) - 1).to_dict()["datasets"].values() for point in rows]
-    assert len([one for one in held if "x2" in one]) == len(found["links"]) == 12
+    assert 2 * len([one for one in held if "x2" in one]) == len(found["links"]) == 12  # a line for both directions
     lines = [point for rows in by_round(found, rounds).to_dict()["datasets"].values() for point in rows]
     worst = [one["accuracy"] for one in lines if one["of"] == "worst node"]
     assert worst == [100 * value for value in found["curve"]["worst"]]
+
+
+def test_links_are_as_wide_as_what_they_carry(tmp_path):
+    """Two sites of three: within a site whole vectors in each round, and between them a tenth in every second."""
+    suite = {
+        **SUITE, "name": "sites", "seeds": [5], "architecture": {"name": "wide_area", "every": 2, "top": 0.1},
+        "clients": {"total": 6}, "matrix": {"attack": ["none"], "defense": ["mean"]},
+    }  # fmt: skip
+    _, record = next(iter(fg.run(suite, store=tmp_path, jobs=1).trials()))
+    found, rounds = record["result"]["nodes"], record["result"]["rounds"]["total"]
+    near, far = 2 * 2.6 * rounds, 2 * 0.52 * (rounds // 2)
+    drawn = graph(found, 0).to_dict()
+    widths = [point["kB"] for rows in drawn["datasets"].values() for point in rows if "kB" in point]
+    assert sorted(widths) == pytest.approx([far] * 9 + [near] * 6)
+    assert any("size" in layer["encoding"] and layer["encoding"]["size"]["field"] == "kB" for layer in drawn["layer"])
 
 
 def test_a_cell_with_a_server_has_no_nodes(run, page):

@@ -58,6 +58,9 @@ TO_TARGET = ("tests/gate/test_gate_to_target.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
+DLION = ("tests/gossip/test_dlion.py",)
+AKO = ("tests/gossip/test_ako.py",)
+SITES = ("tests/gossip/test_wide_area.py",)
 GRAPHS = ("tests/gossip/test_topology.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
 COLLECTIVES = ("tests/systems/test_collectives.py",)
@@ -1055,6 +1058,97 @@ FAULTS = (
         "            w = w_next\n",
         "            w = np.ones(len(w))\n",
         *GOSSIP,
+    ),
+    _row(
+        "work by capability that all share alike",
+        "fedguard/architectures/gossip/dlion.py",
+        "rates = nodes.rates if self.by_capability",
+        "rates = np.ones(len(nodes.start)) if self.by_capability",
+        *DLION,
+    ),
+    _row(
+        "updates that count by what was dealt, and not by what nodes say",
+        "fedguard/architectures/gossip/dlion.py",
+        "counts = nodes.examples(batches)",
+        "counts = np.array(batches, float)",
+        *DLION,
+    ),
+    _row(
+        "links that carry whatever there is",
+        "fedguard/architectures/gossip/dlion.py",
+        "if room >= VALUE * dim:",
+        "if room >= 0:",
+        *DLION,
+    ),
+    _row(
+        "the worst model for all",
+        "fedguard/architectures/gossip/dlion.py",
+        "losses.argmin()",
+        "losses.argmax()",
+        *DLION,
+    ),
+    _row(
+        "a merged model that is tried and taken anyhow",
+        "fedguard/architectures/gossip/dlion.py",
+        "torch.where(better[:, None], merged, x)",
+        "torch.where(better[:, None], merged, merged)",
+        *DLION,
+    ),
+    _row(
+        "a link that carries what another has room for",
+        "fedguard/architectures/gossip/nodes.py",
+        "else self.links(source, self.node)",
+        "else self.links(self.node, source)",
+        *DLION,
+    ),
+    _row(
+        "a step on more examples that takes no longer",
+        "fedguard/architectures/gossip/nodes.py",
+        "self._world.compute(node, self._trainings, more)",
+        "self._world.compute(node, self._trainings)",
+        *DLION,
+    ),
+    _row(
+        "Ako that forgets what it has not sent",
+        "fedguard/architectures/gossip/ako.py",
+        "unsent = unsent - sent",
+        "unsent = torch.zeros_like(unsent)",
+        *AKO,
+    ),
+    _row(
+        "Ako whose own updates count whole at once",
+        "fedguard/architectures/gossip/ako.py",
+        "x, t = settled + unsent / n, t + 1",
+        "x, t = settled + unsent, t + 1",
+        *AKO,
+    ),
+    _row(
+        "Ako that sends one block for ever",
+        "fedguard/architectures/gossip/ako.py",
+        "parcel, updates = blocks[t % parts]",
+        "parcel, updates = blocks[0]",
+        *AKO,
+    ),
+    _row(
+        "sites whose nodes count alike whatever they have",
+        "fedguard/architectures/gossip/wide_area.py",
+        "counts = nodes.claims if by_examples",
+        "counts = np.ones(n) if by_examples",
+        *SITES,
+    ),
+    _row(
+        "far links that forget what they have not sent",
+        "fedguard/architectures/gossip/wide_area.py",
+        "unsent = unsent - self.every * sent",
+        "unsent = torch.zeros_like(unsent)",
+        *SITES,
+    ),
+    _row(
+        "far links that are used in each round",
+        "fedguard/architectures/gossip/wide_area.py",
+        "if round % self.every == 0:",
+        "if round > 0:",
+        *SITES,
     ),
     _row(
         "gossip that hurries the wrong way",

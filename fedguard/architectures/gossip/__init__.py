@@ -13,5 +13,6 @@ GOSSIP = {
     "defacto": "fedguard.architectures.gossip.defacto:DeFacto",
     "ako": "fedguard.architectures.gossip.ako:Ako",
     "wide_area": "fedguard.architectures.gossip.wide_area:WideArea",
+    "dlion": "fedguard.architectures.gossip.dlion:DLion",
     "lone": "fedguard.architectures.gossip.lone:Lone",
 }

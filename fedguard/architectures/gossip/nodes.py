@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf, isfinite
 from statistics import fmean
 from typing import Any
 
@@ -15,13 +16,14 @@ from torch import Tensor
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.gossip.parcels import Parcel
+from fedguard.architectures.gossip.parcels import Links, Parcel
 from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import KnownToColluders, Seat, noise_of, rule_context
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import moment, world
 from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, Span, State, Wire
+from fedguard.contracts.returned import broken, returned
 from fedguard.errors import PreconditionError
 from fedguard.kernels import usable_rows
 from fedguard.simulated.topology import Topology
@@ -56,6 +58,8 @@ class Nodes:
         self.start = setup.task.initial_model(setup.rng.child("model")).expand(self._n, -1).clone()
         self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.heard))
         self._world = world(setup, self.start[0])
+        self._sizes = set[int]()
+        self._bytes = np.zeros((self._n, self._n), np.int64)
         self._clocks = [0.0] * self._n
         self._round, self._trainings, self._exchanges = 0, 0, 0
         self._working: dict[Key, MaliciousClients] = {}
@@ -82,17 +86,78 @@ class Nodes:
         """float64 ``[n]``: how many examples each node says that it has."""
         return np.array(self._setup.claims, dtype=np.float64)
 
-    def updates(self, models: Tensor) -> Tensor:
-        """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too."""
+    @property
+    def rates(self) -> Matrix:
+        """float64 ``[n]``: how many examples a second each node says that it trains on; all alike where time has no limit."""
+        rates = [self._world.rate(node) for node in range(self._n)]
+        limits = [rate for rate in rates if rate < inf]
+        most = max(limits, default=1.0)
+        return np.array([self._said("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
+
+    def examples(self, batches: Sequence[int]) -> Matrix:
+        """float64 ``[n]``: on how many examples a step each node says that it trained, where it was to take so many."""
+        taken = map(min, batches, self._setup.task.sizes)
+        return np.array([self._said("claim", node, number) for node, number in enumerate(taken)])
+
+    def losses(self, models: Tensor) -> Matrix:
+        """float64 ``[n]``: the loss that each node tells of its model, of ``[n, d]``; infinity if it is not finite."""
+        told = [self._said("claim_loss", node, loss) for node, loss in enumerate(self.own_losses(models))]
+        return np.array([loss if isfinite(loss) else inf for loss in told])
+
+    def own_losses(self, models: Tensor) -> Matrix:
+        """float64 ``[n]``: the mean loss of each node's model on its own examples; infinity if not finite."""
+        losses = [loss_on(self._setup, node, model) for node, model in enumerate(models)]
+        return np.array([loss if isfinite(loss) else inf for loss in losses])
+
+    @property
+    def batch_size(self) -> int:
+        """Examples per step of a node that takes as many as all others."""
+        size = self._setup.local_plan.batch_size
+        assert size is not None
+        return size
+
+    def seconds(self, batches: Sequence[int]) -> float:
+        """What the slowest node takes for its training with such batches, but for what is drawn for each training."""
+        plan, sizes = self._setup.local_plan, self._setup.task.sizes
+        work = [replace(plan, batch_size=batch).work(size) for batch, size in zip(batches, sizes, strict=True)]
+        return max(amount / self._world.rate(node) for node, amount in enumerate(work))
+
+    def room(self, seconds: float) -> Matrix:
+        """float64 ``[n, n]``: how many bytes go from node j (column) to node i (row) in so much time, if all send to all."""
+        others, n = self._n - 1, range(self._n)
+        return np.array([[self._world.bytes_within(seconds, j, i, others, others) for j in n] for i in n])
+
+    def _said(self, method: str, node: int, truth: float) -> float:
+        """What a node says of itself; a malicious one, while it acts, what its attack says."""
+        attack = self._setup.attack
+        if attack is None or node not in self._acting:
+            return truth
+        said = returned(attack, method, getattr(attack, method)(truth), (int, float))
+        if not said >= 0 or (said in (0, inf) and method != "claim_loss"):
+            raise broken(attack, f"{method}: expected a number above 0; got {said}")
+        return float(said)
+
+    def updates(self, models: Tensor, batches: Sequence[int] | None = None) -> Tensor:
+        """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too.
+
+        Args:
+            batches: each node's examples per step, if not the plan's; it takes as much longer.
+        """
         self._trainings += 1
         training = [node for node in range(self._n) if node not in self._acting]
         rows = torch.zeros_like(models)
         with self._setup.stopwatch.stage("training"):
             trained = rows[training]
-            self.clients.train_honest(models[training], self._trainings, tuple(training), trained)
+            sizes = None if batches is None else dict(enumerate(batches))
+            self.clients.train_honest(models[training], self._trainings, tuple(training), trained, batches=sizes)
             rows[training] = trained
+        plan = self._setup.local_plan
         for node, began in enumerate(self._clocks):
-            self._clocks[node] += self._world.compute(node, self._trainings)
+            more = 1.0
+            if batches is not None:
+                size = self._setup.task.sizes[node]
+                more = replace(plan, batch_size=batches[node]).work(size) / plan.work(size)
+            self._clocks[node] += self._world.compute(node, self._trainings, more)
             self._spans.append(Span(node, began, self._clocks[node], "arrived"))
         self._arrived.extend(range(self._n))
         return rows
@@ -127,6 +192,20 @@ class Nodes:
         """
         return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, parcel)
 
+    def by_links(self, updates: Tensor, parcels: Links, *, models: Tensor, matrix: Matrix) -> Tensor:
+        """As `of_parcels`, with a parcel for each link; a node has its own update whole.
+
+        A row of the matrix is what nodes claim: rules that go by claims of examples are told it, and the mean weighs by it.
+
+        Args:
+            parcels: (source, node) -> what of the source's update is sent to the node.
+        """
+        return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, None, parcels)
+
+    def merged(self, values: Tensor, about: Tensor, matrix: Matrix) -> Tensor:
+        """As `mixed`, where a row of the matrix is what nodes claim, as in `by_links`."""
+        return self._exchanged(values, about, about, matrix, False, None, lambda source, node: None)
+
     def _exchanged(
         self,
         values: Tensor,
@@ -135,17 +214,18 @@ class Nodes:
         matrix: Matrix | None,
         trackers: bool,
         parcel: Parcel | None = None,
+        links: Links | None = None,
     ) -> Tensor:
         matrix = self.matrix if matrix is None else matrix
         self._exchanges += 1
-        self._send(matrix, None if parcel is None else parcel.size)
+        self._send(matrix, parcel if links is None else links)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
-            summed = self._summed(values, matrix)
+            summed = self._summed(values, matrix) if links is None else []
             mixed[summed] = torch.from_numpy(matrix[summed]).to(values.dtype) @ values
             for node in sorted(set(range(self._n)) - set(summed)):
-                place = _Place(node, matrix[node], about[node], at[node], trackers, parcel)
+                place = _Place(node, matrix[node], about[node], at[node], trackers, parcel, links)
                 mixed[node] += self._made(place, values, said)
         return mixed
 
@@ -157,17 +237,21 @@ class Nodes:
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
 
-    def _send(self, matrix: Matrix, size: int | None) -> None:
+    def _send(self, matrix: Matrix, sent: Parcel | Links | None) -> None:
         """Each node waits for its neighbours, and no other.
 
         Args:
-            size: bytes of a message; those of a whole vector if None.
+            sent: what a message holds, by its link if that counts; a whole vector if None.
         """
         heard = (matrix != 0) & ~np.eye(self._n, dtype=bool)
         sends, hears, began = heard.sum(0), heard.sum(1), list(self._clocks)
         for node in range(self._n):
             for source in np.flatnonzero(heard[node]):
+                parcel = sent(int(source), node) if callable(sent) else sent
+                size = self._world.size if parcel is None else parcel.size
                 seconds = self._world.between(int(source), node, int(sends[source]), int(hears[node]), size)
+                self._bytes[source, node] += size
+                self._sizes.add(size)
                 self._clocks[node] = max(self._clocks[node], began[source] + seconds)
         self._messages += int(heard.sum())
 
@@ -185,6 +269,7 @@ class Nodes:
         rows = values.new_empty(len(honest) + len(lying), values.shape[1])
         sides = Sides.drawn(self._setup.rng.child("order", self._exchanges, node), rows, honest, lying)
         torch.sub(values[list(honest)], place.about, out=sides.honest_rows)
+        place.pack(sides.honest_rows, honest)
         if lying and self._broadcast:
             sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
@@ -222,6 +307,7 @@ class Nodes:
             )
         if place.parcel is not None:
             sides.malicious_rows.copy_(place.parcel.packed(sides.malicious_rows))
+        place.pack(sides.malicious_rows, sides.malicious)
 
     def _colluders(self, place: _Place) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
@@ -247,7 +333,7 @@ class Nodes:
             setup.rule_sees,
             rng=setup.rng.child("rule", self._exchanges, "node", node),
             clients=wire.clients,
-            samples=torch.tensor([setup.claims[client] for client in wire.clients], dtype=torch.float64),
+            samples=self._samples(place, wire.clients),
             noise=noise_of(setup, wire.clients),
             own=own,
             mixing=None if setup.pipeline.mixings else place.mixing(wire.clients),
@@ -262,10 +348,22 @@ class Nodes:
         self._states[place.key] = found.states
         return found.vector
 
+    def _samples(self, place: _Place, clients: Sequence[int]) -> Tensor:
+        """float64 ``[n]``: how many examples each of them claims, or what share of all in this exchange."""
+        claims: Sequence[float] = self._setup.claims
+        if place.links is not None and place.weights is not None:
+            claims = place.weights.tolist()
+        return torch.tensor([claims[client] for client in clients], dtype=torch.float64)
+
     def moment(self) -> Moment:
         """When the last node is done with the round, and what was spent up to then."""
         found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
         return replace(found, acting=self._acting, spans=tuple(self._spans))
+
+    def _traffic(self) -> tuple[int, ...]:
+        """Bytes over each link since the start; nothing where messages or links are all alike."""
+        found = tuple(int(self._bytes[link]) for link in self._links)
+        return found if len(self._sizes) > 1 and len(set(found)) > 1 else ()
 
     def report(self, round: int, models: Tensor) -> RoundReport:
         """The report of a round after which these are the nodes' models, float32 ``[n, d]``."""
@@ -285,7 +383,7 @@ class Nodes:
             planted=planted,
             notes=colluders[0].notes(),
             moment=self.moment(),
-            nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned),
+            nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned, traffic=self._traffic()),
         )
         if not due:
             return found
@@ -315,6 +413,7 @@ class _Place:
         model: float32 ``[d]``: its own.
         trackers: whether trackers are heard, and no models.
         parcel: which part of updates is heard; None for whole vectors.
+        links: which part of the update of each; None if the same of all.
     """
 
     node: int
@@ -323,6 +422,14 @@ class _Place:
     model: Tensor
     trackers: bool
     parcel: Parcel | None = None
+    links: Links | None = None
+
+    def pack(self, rows: Tensor, sources: Sequence[int]) -> None:
+        """Leave of the rows of these nodes what their links have room for, in place."""
+        for source, row in zip(sources, rows, strict=True):
+            parcel = None if self.links is None or source == self.node else self.links(source, self.node)
+            if parcel is not None:
+                row.copy_(parcel.packed(row[None])[0])
 
     @property
     def key(self) -> Key:

@@ -30,6 +30,10 @@ class Parcel:
     packed: Callable[[Tensor], Tensor]
 
 
+#: (source, node) -> what a message from one to the other holds of a vector; None for all of it.
+Links = Callable[[int, int], Parcel | None]
+
+
 def block(dim: int, parts: int, number: int) -> Parcel:
     """One of so many blocks of coordinates, as equal as can be; the first ones are longer by one."""
     least, longer = divmod(dim, parts)

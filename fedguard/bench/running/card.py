@@ -94,6 +94,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "accuses": "accusations",
         "claim": "claims",
         "claim_rate": "claims",
+        "claim_loss": "claims",
         "claim_availability": "claims",
         "checks_in": "check-ins",
         "reports": "promises",

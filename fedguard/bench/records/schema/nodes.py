@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 from fedguard.bench.records.schema.types import Amount, Count, Share
@@ -35,6 +37,7 @@ class Nodes(TypedDict):
         messages: vectors sent in all.
         abandoned: aggregates at which the rule could not run.
         links: (source, destination), of each pair of nodes of which the second ever hears the first.
+        traffic: bytes over each of the links, where they differ.
         malicious: the nodes that acted for the attack.
         curve: over the training.
     """
@@ -50,5 +53,6 @@ class Nodes(TypedDict):
     messages: Count
     abandoned: Count
     links: list[list[Count]]
+    traffic: NotRequired[list[Count]]
     malicious: list[Count]
     curve: NodesCurve

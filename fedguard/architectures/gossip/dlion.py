@@ -1,0 +1,144 @@
+"""DLion: work by capability, messages by bandwidth, and the best model for all (Hong and Chandra, HPDC 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.architectures.gossip.gossip import Gossip
+from fedguard.architectures.gossip.nodes import Matrix, Nodes
+from fedguard.architectures.gossip.parcels import NUMBER, VALUE, Links, Parcel, largest
+from fedguard.contracts import Combination, NonNegativeInt, Share
+from fedguard.simulated.topology import GraphName, Topology
+
+#: Rules that go by what nodes claim of their examples, or by the weights that follow from it.
+_RULES = ("mean", "capped_mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DLion(Gossip):
+    """Each node trains on as much as it is capable of, sends what its links have room for, and takes over the best model.
+
+    - *Work by capability.* Of n times the batch size B, node j takes $b_j = n B c_j / sum_k c_k$ examples in a step, $c_j$
+      those that it trains on in a second, as it says; so all are done at once. Its update counts by what it says that it
+      took: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$.
+    - *Messages by bandwidth.* $P_ij$ keeps the largest N % of the coordinates by their absolute values, as many as go from j
+      to i while a step is computed, 1 % or more; $P_ii$ keeps all. What is not sent is lost for the others.
+    - *Direct knowledge transfer.* After each k-th round nodes tell the losses of their models on their own examples, and the
+      node with the least sends its model $x_b$ to all: $x_i <- x_i - lambda (x_i - x_b)$. It brings the models together again.
+
+    With equal nodes, N = 100 % and no transfer it is the synchronous server, and D-PSGD over a complete graph. All that nodes
+    say of themselves is taken for true, unless the rule caps it (`capped_mean`: no f nodes weigh more than its share) or the
+    best model is tried (``checked``: a node keeps its own unless the merged one does better on its own examples). Other
+    rules would find nothing to compare: rows are sparse, each in other places. The source's nodes do not wait for each
+    other, change B as they go, and send what is within N % of the largest coordinate; here they wait, B is fixed, and N % of
+    the coordinates are sent.
+
+    Args:
+        by_capability: whether batches follow capability; else each takes B.
+        top: N as a share for all links; None for what each has room for.
+        transfer: k; 0 for never.
+        step: lambda.
+        checked: whether nodes try what they merge.
+    """
+
+    name = "dlion"
+    source = "Hong and Chandra, DLion: Decentralized Distributed Deep Learning in Micro-Clouds, HPDC 2021"
+
+    graph: GraphName = "complete"
+    by_capability: bool = True
+    top: Share | None = None
+    transfer: NonNegativeInt = 10
+    step: Share = 0.75
+    checked: bool = False
+
+    @property
+    def believes(self) -> frozenset[str]:  # type: ignore[override]
+        """What nodes say of their rates where work follows from it, and of their losses where the best is looked for."""
+        asked = {"claim_rate": self.by_capability, "claim_loss": self.transfer > 0}
+        return frozenset(method for method, used in asked.items() if used)
+
+    def spec(self) -> dict[str, Any]:
+        return {key: value for key, value in super().spec().items() if value is not None}
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        name, training = self.name, cell.training
+        if training.batch_size is None or training.plan().steps is None:
+            yield f"{name} deals out the examples of a step. Set training.local_steps and training.batch_size."
+        if cell.protocol.private:
+            yield f"nodes of {name} tell how quick they are and how well they do, which no noise hides. Use d_psgd."
+        if self.broadcast:
+            yield f"under {name} each link carries as much as it has room for. Leave out broadcast."
+
+    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+        rule = cell.pipeline.rule.name
+        if self.graph != "complete" or self.weight != 1:
+            yield f"under {self.name} all nodes hear all. Leave out graph and weight, or use d_psgd."
+        if cell.pipeline.mixings or rule not in _RULES:
+            yield (
+                f"what nodes of {self.name} hear is sparse, each in other places, and {cell.pipeline} would find nothing to "
+                "compare. Use mean or capped_mean; or ako or d_psgd, where rules run."
+            )
+
+    def models(self, nodes: Nodes) -> Iterator[Tensor]:
+        x, round = nodes.start, 0
+        while True:
+            batches = self._batches(nodes)
+            counts = nodes.examples(batches)
+            start, round = x, round + 1
+            u = nodes.updates(x, batches)
+            weights = np.tile(counts / counts.sum(), (len(x), 1))
+            x = x + nodes.by_links(u, self._links(nodes, batches), models=x, matrix=weights)
+            if self.transfer and round % self.transfer == 0:
+                x = self._transferred(nodes, x, start)
+            yield x
+
+    def _batches(self, nodes: Nodes) -> list[int]:
+        """b of each node, rounded, 1 or more."""
+        rates = nodes.rates if self.by_capability else np.ones(len(nodes.start))
+        return [max(1, round(float(part))) for part in len(rates) * nodes.batch_size * rates / rates.sum()]
+
+    def _links(self, nodes: Nodes, batches: Sequence[int]) -> Links:
+        """What each link has room for, while the slowest node computes its step."""
+        dim = nodes.start.shape[1]
+        if self.top is not None:
+            same = largest(dim, self.top)
+            return lambda source, node: same
+        room, made = nodes.room(nodes.seconds(batches)), dict[int, Parcel]()
+
+        def parcel(source: int, node: int) -> Parcel:
+            count = _coordinates(float(room[node, source]), dim)
+            return made.setdefault(count, largest(dim, count / dim))
+
+        return parcel
+
+    def _transferred(self, nodes: Nodes, x: Tensor, start: Tensor) -> Tensor:
+        """The models after the best one was merged into the others; lies about it are made from the models at the start."""
+        losses = nodes.losses(x)
+        if not np.isfinite(losses).any():
+            return x
+        merged = nodes.merged(x, start, _towards(int(losses.argmin()), len(x), self.step))
+        if not self.checked:
+            return merged
+        better = torch.from_numpy(nodes.own_losses(merged) < nodes.own_losses(x))
+        return torch.where(better[:, None], merged, x)
+
+
+def _coordinates(room: float, dim: int) -> int:
+    """How many go through so many bytes, each with its number but where all do; 1 % or more."""
+    if room >= VALUE * dim:
+        return dim
+    return max(-(-dim // 100), min(int(room / (VALUE + NUMBER)), dim))
+
+
+def _towards(best: int, nodes: int, step: float) -> Matrix:
+    """float64 ``[n, n]``: each gives so much to the best, and the rest to itself."""
+    matrix: Matrix = (1 - step) * np.eye(nodes)
+    matrix[:, best] += step
+    return matrix
