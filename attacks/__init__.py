@@ -35,6 +35,8 @@ CATALOGUE = {
     "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
     "understated_loss": "fedguard.attacks.poisoning.understated_loss:UnderstatedLoss",
     "partial_sum": "fedguard.attacks.poisoning.partial_sum:PartialSum",
+    "split_brain": "fedguard.attacks.poisoning.split_brain:SplitBrain",
+    "covered_sum": "fedguard.attacks.poisoning.covered_sum:CoveredSum",
     "false_accusation": "fedguard.attacks.poisoning.false_accusation:FalseAccusation",
     "mimic": "fedguard.attacks.poisoning.mimic:Mimic",
     "gaussian": "fedguard.attacks.poisoning.gaussian:Gaussian",

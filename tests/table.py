@@ -181,6 +181,8 @@ ATTACKS = [
     Attack("no_show"),
     Attack("partial_sum"),
     Attack("partial_sum", {"scale": 3.0}),
+    Attack("split_brain"),
+    Attack("covered_sum"),
     Attack("false_accusation"),
     Attack("mimic"),
     Attack("mimic", {"client": 0}),

@@ -36,7 +36,15 @@ class Clients:
             check_kept(setup, "training.worker_momentum", setup.task.dim)
         self._momentum = kept_rows(len(setup.task.sizes), setup.task.dim, setup.memory) if keeps else None
 
-    def send(self, model: Tensor, round: int, chosen: Sequence[int], known_rule: KnownBy, buffer: Tensor) -> Wire:
+    def send(
+        self,
+        model: Tensor,
+        round: int,
+        chosen: Sequence[int],
+        known_rule: KnownBy,
+        buffer: Tensor,
+        starts: Tensor | None = None,
+    ) -> Wire:
         """Train the chosen clients from ``model``, let the malicious clients among them craft, and put all into ``buffer``.
 
         The malicious clients' rows stand together, at the top or at the bottom by the toss of a coin: so the honest rows
@@ -47,6 +55,7 @@ class Clients:
             known_rule: makes the malicious clients' copy of the server's rule for the honest and malicious clients of a
                 round.
             buffer: float32 ``[len(chosen), d]``, overwritten; its last rows stay unused if some are silent.
+            starts: float32 ``[clients, d]``, where honest clients train from models of their own.
         """
         setup = self._setup
         self.begin(chosen)
@@ -59,13 +68,14 @@ class Clients:
         rows = buffer[: len(honest) + len(malicious)]
         sides = Sides.drawn(setup.rng.child("order", round), rows, honest, malicious)
         with setup.stopwatch.stage("training"):
-            self.train_honest(model, round, sides.honest, sides.honest_rows)
+            own = model if starts is None else starts[list(sides.honest)]
+            self.train_honest(own, round, sides.honest, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
                 self.malicious.craft(model, round, sides, known_rule)
         self.local.trim(rows)
         let_go(rows)
-        return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added)
+        return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added, handed=self.malicious.handed)
 
     def colluders(self) -> MaliciousClients:
         """Malicious clients with a memory of their own, such as those who lie to one node and remember what they told it."""
@@ -74,7 +84,7 @@ class Clients:
     def begin(self, chosen: Sequence[int]) -> None:
         """A round begins, for these clients."""
         self.local.begin(chosen)
-        self.malicious.effect, self.malicious.added = None, {}
+        self.malicious.effect, self.malicious.added, self.malicious.handed = None, {}, {}
 
     def train_honest(
         self,

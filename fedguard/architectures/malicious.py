@@ -49,6 +49,7 @@ class MaliciousClients:
     Attributes:
         effect: what the attack does to the rule, in evaluated rounds: see `effects`.
         added: by client, what it adds in this round to the sums of others that it passes on.
+        handed: by client, what it adds in this round to the finished sums that it hands on.
     """
 
     def __init__(self, setup: Setup, local: RunningAlgorithm, train: Train) -> None:
@@ -57,6 +58,7 @@ class MaliciousClients:
         self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
         self.effect: Mapping[str, float] | None = None
         self.added: Mapping[int, Tensor] = {}
+        self.handed: Mapping[int, Tensor] = {}
         self._poisoned = setup.task
         if setup.attack is not None and not setup.attack.every_round:
             with setup.stopwatch.stage("attack"):
@@ -139,10 +141,8 @@ class MaliciousClients:
         with _untouched(attack, sides.honest_rows, model):
             made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
             crafted = returned_tensor(attack, method, made(view), (view.f, view.dim))
-            added = attack.adds(view, crafted)
-            if added is not None:
-                added = returned_tensor(attack, "adds", added, (view.f, view.dim))
-                self.added = dict(zip(sides.malicious, added, strict=True))
+            self.added = _each(attack, "adds", attack.adds(view, crafted), view, sides)
+            self.handed = _each(attack, "hands_on", attack.hands_on(view, crafted), view, sides)
             self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):
@@ -158,6 +158,15 @@ class MaliciousClients:
 
     def _view(self, malicious: Sequence[int], client: int, round: int, model: Tensor) -> DataView:
         return _data_view(self._setup, self._local, malicious, client, round, model, self._attack_state, self._predict)
+
+
+def _each(
+    attack: PoisonAttack, method: str, made: Tensor | None, view: PoisonView, sides: Sides
+) -> Mapping[int, Tensor]:
+    """What a method made for each malicious client, float32 ``[d]``; nothing where it made none."""
+    if made is None:
+        return {}
+    return dict(zip(sides.malicious, returned_tensor(attack, method, made, (view.f, view.dim)), strict=True))
 
 
 def planted_by(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:

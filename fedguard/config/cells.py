@@ -52,6 +52,8 @@ LIES = {
     "checks_in": ("when its devices check in", "google with selection and check_ins"),
     "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
     "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
+    "hands_on": ("the finished sums that its nodes hand on", "all_reduce in a ring or hierarchical, without masks"),
+    "covers": ("its share of a check by sums", "btard with sums"),
     "accuses": ("what other nodes did", "btard"),
     "claim_rate": ("how quick its devices are", "decaf or dlion"),
     "claim_loss": ("how well its models do", "dlion with transfer"),

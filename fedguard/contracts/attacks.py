@@ -132,8 +132,8 @@ class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
     It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`), pass on
-    (`adds`), say of themselves (`claim`, `checks_in`, `reports`) and of others (`accuses`), and on whether they send at all
-    (`silent`), or on several of these; what is not overridden is honest. A complete attack::
+    (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`, `reports`, ...) and of others (`accuses`), and on whether
+    they send at all (`silent`), or on several of these; what is not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -187,6 +187,17 @@ class PoisonAttack(Algorithm):
         Asked after `craft`, with what that gave.
         """
         return None
+
+    def hands_on(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
+        """float32 ``[f, d]``: what each malicious client adds to the finished sums that it hands on; None for nothing.
+
+        Asked after `adds`. Where it does, nodes before it and after it have other sums.
+        """
+        return None
+
+    def covers(self) -> bool:
+        """Whether a malicious node that changed a sum lies about its own share of a check on it by as much."""
+        return False
 
     def accuses(self) -> bool:
         """Whether a malicious node that is to check an honest one accuses it; where it does not, it finds nothing wrong."""

@@ -45,6 +45,7 @@ class Wire:
         malicious: those of them that are malicious.
         pushes: when each row came, and from which model; none without simulated time.
         added: float32 ``[d]``, by malicious client: what it adds to the sums of others that it passes on.
+        handed: the same of finished sums that it hands on.
     """
 
     updates: Tensor
@@ -52,6 +53,7 @@ class Wire:
     malicious: frozenset[int]
     pushes: tuple[Push, ...] = ()
     added: Mapping[int, Tensor] = field(default_factory=dict)
+    handed: Mapping[int, Tensor] = field(default_factory=dict)
 
     def without(self, clients: Collection[int]) -> Wire:
         """The wire without these clients: the last rows are moved into their places, in the same memory."""
@@ -65,7 +67,8 @@ class Wire:
                 order[row], order[kept] = order[kept], order[row]
                 if pushes:
                     pushes[row] = pushes[kept]
-        return Wire(self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept]), self.added)
+        left = self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept])
+        return Wire(*left, self.added, self.handed)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ ALL_REDUCE = ("tests/systems/test_all_reduce.py",)
 PARTIAL = ("tests/systems/test_partial_sum.py",)
 FATE = ("tests/systems/test_fate.py",)
 CHECKED = ("tests/systems/test_btard.py",)
+SPLIT = ("tests/systems/test_split_brain.py",)
 SOLVED = ("tests/privacy/test_determined.py",)
 
 FAULTS = (
@@ -1149,6 +1150,48 @@ FAULTS = (
         "if round % self.every == 0:",
         "if round > 0:",
         *SITES,
+    ),
+    _row(
+        "a split brain that nobody after a liar notices",
+        "fedguard/architectures/collectives/schedule.py",
+        "value + lies[one.source] if",
+        "value if",
+        *SPLIT,
+    ),
+    _row(
+        "hashes that only the first node compares",
+        "fedguard/architectures/systems/all_reduce.py",
+        "for mean in honest}) > 1",
+        "for mean in honest[:1]}) > 1",
+        *SPLIT,
+    ),
+    _row(
+        "nodes that train from a model of all",
+        "fedguard/architectures/clients.py",
+        "own = model if starts is None else starts[list(sides.honest)]",
+        "own = model",
+        *SPLIT,
+    ),
+    _row(
+        "a check by sums against another direction for each node",
+        "fedguard/architectures/systems/btard.py",
+        "told, due = float((pulls @ z).sum())",
+        "told, due = float((pulls @ z.roll(1)).sum())",
+        *CHECKED,
+    ),
+    _row(
+        "pulls that nobody clips",
+        "fedguard/architectures/systems/btard.py",
+        ".clamp(max=1).nan_to_num(nan=1.0)[:, None]",
+        ".clamp(min=1, max=1).nan_to_num(nan=1.0)[:, None]",
+        *CHECKED,
+    ),
+    _row(
+        "a wrong part that is found and stays",
+        "fedguard/architectures/systems/btard.py",
+        "vector[parts[node]] = result.vector[parts[node]]",
+        "vector[parts[node]] += 0",
+        *CHECKED,
     ),
     _row(
         "gossip that hurries the wrong way",

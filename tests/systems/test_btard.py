@@ -250,3 +250,77 @@ def test_a_fault_is_seen(fault, monkeypatch):
     attack = "partial_sum" if fault == "a wrong part passes" else "sign_flip"
     found, malicious = bans("btard(validators=4)", attack=attack, **TEN)
     assert found.keys() != malicious
+
+
+# The check by sums.
+
+CLIPPED = {"defense": "centered_clipping"}
+NEVER = {"clients": {"total": 10, "malicious": 0}}
+
+
+@pytest.mark.parametrize("defense", ["mean", "centered_clipping", "centered_clipping(tau=0.05)"])
+@pytest.mark.parametrize("partition", ["iid", "label_sorted"])
+def test_sums_of_honest_nodes_add_up(defense, partition):
+    """In thirty rounds of ten nodes none of 300 parts is ever off, and the training is the same to the last bit."""
+    settings = TEN | NEVER | {"defense": defense, "task": {"partition": partition}}
+    found, _ = bans("btard(sums=True)", **settings)
+    assert found == {}
+    assert torch.equal(models("btard(sums=True)", **settings), models("btard", **settings))
+
+
+@pytest.mark.parametrize("defense", ["mean", "centered_clipping", "centered_clipping(tau=0.05)"])
+@pytest.mark.parametrize("attack", ["partial_sum", "partial_sum(scale=0.001)"])
+def test_a_wrong_part_is_found_in_the_round_in_which_it_is_made_and_does_no_harm(attack, defense):
+    settings = TEN | {"attack": attack, "defense": defense}
+    found, malicious = bans("btard(sums=True)", **settings)
+    assert found == dict.fromkeys(malicious, 1)
+    assert {*bans("btard", **settings)[0].values()} != {1}
+    first = {"training": {"rounds": 1}}
+    clean = models("btard", **settings | first | {"attack": "none"})
+    assert off(models("btard(sums=True)", **settings | first), clean) < 1e-5
+
+
+def test_a_part_that_its_own_node_covers_is_left_to_the_validators():
+    """Found when a validator repeats what it should have told: in the same rounds as without sums."""
+    covered, malicious = bans("btard(validators=4, sums=True)", attack="covered_sum", **TEN)
+    assert covered == bans("btard(validators=4)", attack="partial_sum", **TEN)[0]
+    assert covered.keys() == malicious and set(covered.values()) != {1}
+
+
+def test_pulls_are_those_of_the_formula():
+    rows = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    centre = torch.tensor([1.0, -1, 0, 2]).double()
+    for tau in (0.5, None, float("inf")):
+        lengths = sorted(
+            sum((float(x) - float(c)) ** 2 for x, c in zip(row, centre, strict=True)) ** 0.5 for row in rows
+        )
+        most = lengths[2] if tau is None else tau
+        for row, pull in zip(rows, btard.pulled(rows, centre, tau), strict=True):
+            away = [float(x) - float(c) for x, c in zip(row, centre, strict=True)]
+            length = sum(one * one for one in away) ** 0.5
+            assert pull.tolist() == pytest.approx([one * min(1, most / length) for one in away], rel=1e-6)
+
+
+def test_a_majority_of_liars_makes_any_sum_pass():
+    found, malicious = bans(
+        "btard(sums=True)", attack="partial_sum", **TEN | {"clients": {"total": 10, "malicious": 6}}
+    )
+    assert not {node for node, round in found.items() if round == 1} & malicious
+
+
+def test_sums_cost_two_numbers_of_each_part_to_all():
+    with_sums, without = (list(reports(name, training={"rounds": 1}))[-1] for name in ("btard(sums=True)", "btard"))
+    assert with_sums.moment.bytes_up - without.moment.bytes_up == 6 * 5 * 6 * 2 * 4
+
+
+@pytest.mark.parametrize("defense", ["median", "centered_clipping(steps=3)", "nnm >> mean"])
+def test_sums_of_what_does_not_add_up_are_refused(defense):
+    (reason,) = cell("btard(sums=True)", defense=defense).verdict.reasons
+    assert "Use mean, or centered_clipping with steps: 1" in reason
+
+
+def test_nobody_lies_about_sums_that_are_not_asked_for():
+    reasons = cell("all_reduce", attack="covered_sum", clients={"malicious": 1}).verdict.reasons
+    assert reasons == ()  # it passes sums on there, which is a lie that is heard
+    reasons = cell("server", attack="covered_sum", clients={"malicious": 1}).verdict.reasons
+    assert any("lies about its share of a check by sums" in reason for reason in reasons)

@@ -107,6 +107,7 @@ def carried(
     parts: Sequence[V],
     *,
     added: Mapping[int, V] | None = None,
+    handed: Mapping[int, V] | None = None,
     heard: Callable[[Message, V], None] | None = None,
 ) -> list[V]:
     """What each node ends with of one chunk.
@@ -114,13 +115,19 @@ def carried(
     Args:
         parts: the chunk as each node holds it at the beginning; they are left as they are.
         added: by node, what a malicious one adds to the first sum of others that it passes on.
+        handed: by node, what a malicious one adds to each finished sum that it hands on.
         heard: is told each message and what was in it.
     """
     held, due, holding = list(parts), dict(added or {}), set[int]()
+    lies = handed or {}
     for step in schedule.by_chunk[chunk]:
         for source in {message.source for message in step} & holding & due.keys():
             held[source] = held[source] + due.pop(source)
         sent = [(message, held[message.source]) for message in step]
+        if lies:
+            sent = [
+                (one, value + lies[one.source] if one.source in lies and not one.adds else value) for one, value in sent
+            ]
         for message, value in sent:
             if heard is not None:
                 heard(message, value)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.aggregation import aggregate
+from fedguard.architectures.by_node import by_node
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.gossip.parcels import Links, Parcel
 from fedguard.architectures.malicious import MaliciousClients
@@ -22,7 +22,7 @@ from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import KnownToColluders, Seat, noise_of, rule_context
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import moment, world
-from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, Span, State, Wire
+from fedguard.contracts import Moment, NodesReport, RoundReport, Setup, Span, State, Wire
 from fedguard.contracts.returned import broken, returned
 from fedguard.errors import PreconditionError
 from fedguard.kernels import usable_rows
@@ -385,22 +385,7 @@ class Nodes:
             moment=self.moment(),
             nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned, traffic=self._traffic()),
         )
-        if not due:
-            return found
-        with setup.stopwatch.stage("evaluation"):
-            evaluations = [self.clients.local.evaluate(model) for model in own]
-            of_mean = self.clients.local.evaluate(centre).accuracy
-            backdoor = [setup.task.backdoor_success(model, *planted) for model in own] if planted else []
-        nodes = replace(
-            found.nodes or NodesReport(0),
-            honest=self.honest,
-            accuracy=tuple(one.accuracy for one in evaluations),
-            mean_model=of_mean,
-            consensus=float((own - centre).double().square().sum(1).mean().sqrt()),
-        )
-        return replace(
-            found, evaluation=_mean_of(evaluations), backdoor=fmean(backdoor) if planted else None, nodes=nodes
-        )
+        return by_node(setup, self.clients, own, self.honest, found) if due else found
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,9 +428,3 @@ class _Place:
         own = list(clients).index(self.node)
         found[own] = 1 - (found.sum() - found[own])
         return found
-
-
-def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """How the nodes do on average."""
-    by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
-    return Evaluation(fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations), by_class)

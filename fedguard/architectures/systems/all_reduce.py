@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,19 +14,25 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.by_node import by_node
 from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.schedule import Schedule, carried
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, Pairs
-from fedguard.architectures.systems.peers import ELEMENT, PeerRun, Peers
+from fedguard.architectures.optimizers import ServerStep
+from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
 from fedguard.contracts import (
     Combination,
     Exposure,
     MaskedRound,
+    NodesReport,
     PlainReceiver,
+    PoisonAttack,
     PositiveFloat,
     PositiveInt,
     Received,
+    RoundReport,
     Sent,
     Setup,
     Sight,
@@ -56,6 +63,8 @@ class AllReduce(Peers):
         masks: bits of a coordinate, with its sign, where each pair of nodes adds masks that cancel in the sum, modulo $2^32$;
             None for no masks.
         clip: under masks, the largest absolute value of a coordinate that an honest node sends.
+        hashes: whether nodes tell each other a hash of the sum that they came to, and none of them moves where these are not
+            all the same: who handed on another one they do not learn.
     """
 
     name = "all_reduce"
@@ -67,6 +76,7 @@ class AllReduce(Peers):
     group: PositiveInt | None = None
     masks: Annotated[int, Ge(2), Le(24)] | None = None
     clip: PositiveFloat | None = None
+    hashes: bool = False
 
     @property
     def exposes(self) -> Exposure:  # type: ignore[override]
@@ -81,7 +91,10 @@ class AllReduce(Peers):
     @property
     def believes(self) -> frozenset[str]:  # type: ignore[override]
         """Sums go through other nodes, unless each sends its own to all."""
-        return frozenset() if self.topology == "all_to_all" else frozenset({"adds"})
+        if self.topology == "all_to_all":
+            return frozenset()
+        handed = self.topology in ("ring", "hierarchical") and not self.masks
+        return frozenset({"adds", "hands_on"} if handed else {"adds"})
 
     @property
     def shows_others(self) -> str:
@@ -102,8 +115,8 @@ class AllReduce(Peers):
         return updates if self.topology == "all_to_all" else 1
 
     def spec(self) -> dict[str, Any]:
-        """As for any algorithm; a parameter that is None switches something off, and is left out."""
-        return {key: value for key, value in super().spec().items() if value is not None}
+        """As for any algorithm; a parameter that is None or False switches something off, and is left out."""
+        return {key: value for key, value in super().spec().items() if value is not None and value is not False}
 
     def schedule(self, nodes: int) -> Schedule:
         """Who sends what to whom among so many nodes."""
@@ -126,6 +139,8 @@ class AllReduce(Peers):
             )
         if self.masks and not sums:
             yield "under masks a node reads the sum alone, and with topology: all_to_all it gets each update. Use ring."
+        if self.hashes and not sums:
+            yield "with topology: all_to_all nobody hands on a sum whose hash could differ. Leave out hashes of all_reduce."
         if self.masks and n < 3:
             yield "of two nodes each learns the other's update from the sum. Set clients.total to at least 3."
         if self.masks:
@@ -139,7 +154,10 @@ class AllReduce(Peers):
         return Encoding(bits=self.masks or 20, clip=self.clip or 4.0, largest_weight=largest_weight)
 
     def start(self, setup: Setup) -> PeerRun:
-        return AllToAllRun(self, setup) if self.topology == "all_to_all" else SumRun(self, setup)
+        if self.topology == "all_to_all":
+            return AllToAllRun(self, setup)
+        splits = setup.attack is not None and type(setup.attack).hands_on is not PoisonAttack.hands_on
+        return SplitRun(self, setup) if splits else SumRun(self, setup)
 
 
 class Collective(PeerRun):
@@ -155,7 +173,11 @@ class Collective(PeerRun):
         return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
-        return self.carry(self.schedule(nodes), self.width, nodes)
+        seconds = self.carry(self.schedule(nodes), self.width, nodes)
+        if not self.system.hashes:
+            return seconds
+        told = dict.fromkeys(nodes, (len(nodes) - 1) * HASH)
+        return seconds + self.world.step(told, told)
 
     def schedule(self, nodes: Sequence[int]) -> Schedule:
         """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""
@@ -222,18 +244,33 @@ class SumRun(Collective):
         return [claims[node] if node in wire.malicious else size for node, size in enumerate(sizes)]
 
     def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
-        """float32 ``[d]``: the mean, chunk by chunk, as it would be added up."""
+        """float32 ``[d]``: the mean, as all nodes come to it."""
+        return self.ends(sent, weights, 1)[0]
+
+    def ends(self, sent: Sent, weights: Sequence[int], some: int | None = None) -> Tensor:
+        """float32 ``[n, d]``: the mean as each of the nodes has it, chunk by chunk, as it would be added up.
+
+        Args:
+            some: of the first so many nodes.
+        """
         wire, nodes, schedule = sent.wire, sent.clients, self.schedule(sent.clients)
         rows = [wire.clients.index(node) for node in nodes]
-        total, mean = float(sum(weights[node] for node in nodes)), torch.empty_like(self.model)
+        total = float(sum(weights[node] for node in nodes))
+        means = self.model.new_empty(len(nodes) if some is None else some, len(self.model))
         for chunk, whole in enumerate(schedule.cuts(self.width)):
-            cut = slice(whole.start, min(whole.stop, len(mean)))  # the last coordinate may be the number of examples
+            cut = slice(
+                whole.start, min(whole.stop, means.shape[1])
+            )  # the last coordinate may be the number of examples
             parts = [wire.updates[row, cut] for row in rows]
             if self._weighted:
                 parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
-            added = {nodes.index(node): vector[cut] for node, vector in wire.added.items()}
-            mean[cut] = carried(schedule, chunk, parts, added=added)[0] / total
-        return mean
+            added, handed = (
+                {nodes.index(node): vector[cut] for node, vector in lies.items()} for lies in (wire.added, wire.handed)
+            )
+            ends = carried(schedule, chunk, parts, added=added, handed=handed)
+            for mean, end in zip(means, ends, strict=False):
+                mean[cut] = end / total
+        return means
 
     def _of_masked(self, sent: Sent, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
         """The same on masked numbers of the ring, and what the masks came to. What keys take is traffic, and no time."""
@@ -273,6 +310,59 @@ class SumRun(Collective):
         vector = self._encoding.encode_raw(added.numpy(), weight=1, seed=inputs.seed).astype(np.uint32)
         vector[-1] = 0
         return vector
+
+
+class SplitRun(SumRun):
+    """The same where some hand on other sums than they got: each node has a model of its own.
+
+    What malicious nodes know of the model, and what the rule does, is of the honest nodes' mean model.
+    """
+
+    def __init__(self, system: AllReduce, setup: Setup) -> None:
+        super().__init__(system, setup)
+        n = setup.participation.total
+        self._models = self.model.expand(n, -1).clone()
+        self._steps = [ServerStep(setup.training, self.model) for _ in range(n)]
+        self._honest = tuple(node for node in range(n) if node not in setup.malicious)
+        self._means: dict[int, Tensor] = {}
+        self._messages = 0
+        self._links: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def starts(self) -> Tensor:
+        return self._models
+
+    def received(self, sent: Sent) -> Received:
+        self._means = {}
+        found = super().received(sent)
+        honest = [self._means[node] for node in self._honest if node in self._means]
+        if not all(map(all_finite, honest)):
+            return _nothing(sent, "a node handed on a sum that was not finite")
+        if self.system.hashes and len({sha256(mean.numpy().tobytes()).digest() for mean in honest}) > 1:
+            return _nothing(sent, "the nodes' sums differ, as their hashes tell")
+        return found
+
+    def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
+        """float32 ``[d]``: the mean of what honest nodes end with; each node's is kept."""
+        schedule, nodes = self.schedule(sent.clients), sent.clients
+        ends = self.ends(sent, weights)
+        self._means = dict(zip(nodes, ends, strict=True))
+        self._messages += sum(map(len, schedule.steps))
+        self._links = tuple(sorted({(nodes[one.source], nodes[one.to]) for step in schedule.steps for one in step}))
+        return torch.stack([self._means[node] for node in self._honest if node in self._means]).mean(0)
+
+    def move(self, vector: Tensor) -> None:
+        for node, mean in self._means.items():
+            self._models[node] = self._steps[node].moved(self._models[node], mean)
+        self.model = self._models[list(self._honest)].mean(0)
+
+    def _report(
+        self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str
+    ) -> RoundReport:
+        told = NodesReport(self._messages, self._links)
+        found = replace(super()._report(nodes, round, sent, received, result), nodes=told)
+        own = self._models[list(self._honest)]
+        return by_node(self.setup, self.clients, own, self._honest, found) if self.setup.due(round) else found
 
 
 def _nothing(sent: Sent, why: str) -> Received:

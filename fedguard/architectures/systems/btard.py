@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.collectives.butterfly import butterfly
 from fedguard.architectures.systems.parameter_server import by_ranges
-from fedguard.architectures.systems.peers import PeerRun, Peers
+from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
 from fedguard.contracts import (
     Combination,
     Exposure,
+    Pipeline,
     PlainReceiver,
     PositiveInt,
     Received,
@@ -26,8 +30,10 @@ from fedguard.contracts import (
 from fedguard.contracts.returned import returned
 from fedguard.kernels import all_finite
 
-#: Bytes of a commitment, and how far a computation that is repeated may be off, over its length.
-_HASH, _OFF = 32, 1e-3
+#: How far a computation that is repeated may be off, over its length.
+_OFF = 1e-3
+#: How far a sum of pulls may be off for rounding in float32, over their lengths.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +56,14 @@ class BTARD(Peers):
 
     To train again one needs the examples: every node has those of all, as in the source, and no node's are private.
 
+    With ``sums`` nodes check all parts in each round, without repeating anything. A random direction $z_j$ is drawn once the
+    parts are out, and each node i tells all $s_ij = <z_j, D_ij>$, $D_ij = (x_i^j - c_j) min(1, tau / |x_i^j - c_j|)$ its
+    pull on part j. Where $sum_i s_ij$ is not $n <z_j, v_j - c_j>$ for what node j says it made of them, $v_j$, all repeat that
+    part, and node j is banned. A node that lies about its own $s_jj$ by as much passes, and is left to the validators.
+
     Args:
         validators: m; half of all nodes at most.
+        sums: whether parts are checked by sums: of `mean`, or of `centered_clipping` in one step.
     """
 
     name = "btard"
@@ -60,9 +72,17 @@ class BTARD(Peers):
         server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL,
         clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
     )
-    believes = frozenset({"adds", "accuses"})
-
     validators: PositiveInt = 1
+    sums: bool = False
+
+    @property
+    def believes(self) -> frozenset[str]:  # type: ignore[override]
+        """What nodes make of parts, tell of their checks, and say of others."""
+        return frozenset({"adds", "accuses", "covers"} if self.sums else {"adds", "accuses"})
+
+    def spec(self) -> dict[str, Any]:
+        """As for any algorithm, but for what is not switched on."""
+        return {key: value for key, value in super().spec().items() if value is not False}
 
     @property
     def shows_others(self) -> str:
@@ -82,6 +102,11 @@ class BTARD(Peers):
                 "a validator of btard repeats a node's training, and does not have its momentum. Set "
                 "training.worker_momentum: 0."
             )
+        if self.sums and (cell.pipeline.mixings or _radius(cell.pipeline) == 0):
+            yield (
+                f"sums of btard tell whether pulls add up, and under {cell.pipeline} they need not. Use mean, or "
+                "centered_clipping with steps: 1, or leave out sums."
+            )
         whole = [stage.name for stage in cell.pipeline.stages if (Sight.MODEL | Sight.ROOT_DATA) & cell.rule_sees]
         if whole:
             yield f"{' and '.join(whole)} works with the whole model, of which each node of btard has a part. Use all_reduce."
@@ -99,6 +124,7 @@ class CheckedRun(PeerRun):
         self._banned: frozenset[int] = frozenset()
         self._wrong: frozenset[int] = frozenset()
         self._seen: frozenset[int] = frozenset()
+        self._caught: frozenset[int] = frozenset()
         self._parts = 0
 
     def nodes(self, round: int) -> Sequence[int]:
@@ -114,7 +140,7 @@ class CheckedRun(PeerRun):
     def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
         nodes = sent.clients
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
-        self._parts, self._wrong, self._seen = len(nodes), frozenset(), frozenset()
+        self._parts, self._wrong, self._seen, self._caught = len(nodes), frozenset(), frozenset(), frozenset()
         if not received.behind:
             return received.why
         result = by_ranges(self.setup, self.model, round, received, states, len(nodes))
@@ -125,15 +151,47 @@ class CheckedRun(PeerRun):
         for node, added in sent.wire.added.items():
             vector[parts[node]] += added[parts[node]] / len(nodes)
         self._seen = frozenset(node for node, part in parts.items() if not all_finite(vector[part]))
+        if self._system.sums and self._honest_majority(round, nodes):
+            self._caught = self._off(round, sent, received.rows, parts, vector, states) - self._seen
+            for node in self._caught:
+                vector[parts[node]] = result.vector[parts[node]]
         self._wrong = frozenset(node for node, part in parts.items() if _differs(vector[part], result.vector[part]))
         if self._seen:
             return f"the part of {len(self._seen)} of {len(nodes)} nodes was not finite"
         return Aggregate(vector, None, result.states)
 
+    def _off(
+        self,
+        round: int,
+        sent: Sent,
+        rows: Tensor,
+        parts: Mapping[int, slice],
+        vector: Tensor,
+        states: tuple[State, ...],
+    ) -> frozenset[int]:
+        """The nodes whose part is not what the nodes' pulls on it add up to, as they tell."""
+        found, tau, attack = set[int](), _radius(self.setup.pipeline), self.setup.attack
+        covered = attack is not None and returned(attack, "covers", attack.covers(), bool)
+        for number, (node, part) in enumerate(parts.items()):
+            state = states[number] if states else {}
+            centre = state.get("centre", torch.zeros_like(vector[part])).double()
+            pulls = pulled(rows[:, part], centre, tau)
+            draw = self.setup.rng.child("check", round, node).numpy().normal(size=len(centre))
+            z = torch.from_numpy(draw / np.linalg.norm(draw))
+            told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - centre))
+            if covered and node in sent.wire.added:
+                told += float(z @ sent.wire.added[node][part].double())
+            if abs(told - due) > _ROUNDING * float(pulls.norm(dim=1).sum()):
+                found.add(node)
+        return frozenset(found)
+
+    def _honest_majority(self, round: int, nodes: Collection[int]) -> bool:
+        return 2 * len(self.setup.acting(round) & set(nodes)) < len(nodes)
+
     def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
         hostile = self.setup.acting(round)
-        majority = 2 * len(hostile & set(nodes)) < len(nodes)
-        out = {*sent.not_finite, *self._seen}
+        majority = self._honest_majority(round, nodes)
+        out = {*sent.not_finite, *self._seen, *self._caught}
         for silent in sorted(set(nodes) - set(sent.clients)):
             missed = [node for node in self._drawn(round, nodes) if node in sent.clients and node not in out]
             out |= {silent, *missed[:1]}
@@ -168,14 +226,39 @@ class CheckedRun(PeerRun):
     def exchange(self, nodes: Sequence[int], round: int) -> float:
         """The parts, there and back; the hashes, to all; then what the validators ask for, and their own training."""
         n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
-        hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * _HASH)
+        hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * HASH)
         seconds = self.carry(butterfly(n), d, nodes) + self.world.step(hashes, hashes)
+        if self._system.sums:  # of each part its pull's length, and its product with the direction
+            told = dict.fromkeys(nodes, (n - 1) * n * 2 * ELEMENT)
+            seconds += self.world.step(told, told)
         if not checks:
             return seconds
         part = 4 * -(-d // n)
         asked = {node: part * sum(node != checker for checker, _ in checks) for node in nodes}
         got = {checker: part * (n - 1) for checker, _ in checks}
         return seconds + self.world.step(asked, got) + max(self.world.compute(checked, round) for _, checked in checks)
+
+
+def _radius(pipeline: Pipeline) -> float | None:
+    """How far a row pulls at most, None for the median of all, where pulls add up to the aggregate; 0 where they do not."""
+    told = pipeline.rule.spec()
+    if told["name"] == "mean":
+        return inf
+    clips = told["name"] == "centered_clipping" and told["steps"] == 1
+    return told["tau"] if clips else 0.0
+
+
+def pulled(rows: Tensor, centre: Tensor, tau: float | None) -> Tensor:
+    """float64 ``[n, b]``: what each node's part pulls its aggregate by, from the centre: none longer than tau.
+
+    Args:
+        tau: the median of the distances if None.
+    """
+    away = rows.double() - centre
+    lengths = away.norm(dim=1)
+    most = float(lengths.quantile(0.5)) if tau is None else tau
+    shorter: Tensor = away * (most / lengths).clamp(max=1).nan_to_num(nan=1.0)[:, None]
+    return shorter
 
 
 def accuses(hostile_checker: bool, hostile_checked: bool, guilty: bool, slander: bool) -> bool:

@@ -35,6 +35,8 @@ from fedguard.mapped import round_buffer
 
 #: Bytes of an element, be it a float or a number of the ring.
 ELEMENT = 4
+#: Bytes of a hash.
+HASH = 32
 #: Nodes whose messages are told one by one: of n there are some 2 n^2 in a round, which take seconds.
 MOST_NODES = 500
 
@@ -104,6 +106,15 @@ class PeerRun(ABC):
         self._traffic: dict[int, Traffic] = {}
         self._seconds = 0.0
 
+    @property
+    def starts(self) -> Tensor | None:
+        """float32 ``[n, d]``: from what each node trains, where these are not one model."""
+        return None
+
+    def move(self, vector: Tensor) -> None:
+        """Every node moves its model by what it made of the round, float32 ``[d]``."""
+        self.model = self._step.moved(self.model, vector)
+
     def nodes(self, round: int) -> Sequence[int]:
         """Who takes part, in ascending order."""
         return self.setup.participation.choose(self.setup.rng.child("participation", round), round)
@@ -153,13 +164,13 @@ class PeerRun(ABC):
             if isinstance(result, Aggregate):
                 self.states = result.states
                 with setup.stopwatch.stage("model"):
-                    self.model = self._step.moved(self.model, result.vector)
+                    self.move(result.vector)
             yield replace(self._report(nodes, round, sent, received, result), banned=banned)
 
     def _trained(self, nodes: tuple[int, ...], round: int) -> Wire:
         known = partial(KnownToColluders, self.setup, self.model, round, self.known())
         self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
-        return self.clients.send(self.model, round, nodes, known, self._buffer)
+        return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts)
 
     def _report(
         self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str

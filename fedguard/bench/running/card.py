@@ -91,6 +91,8 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "craft": "update",
         "track": "trackers",
         "adds": "sums passed on",
+        "hands_on": "sums handed on",
+        "covers": "checks",
         "accuses": "accusations",
         "claim": "claims",
         "claim_rate": "claims",

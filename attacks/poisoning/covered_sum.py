@@ -1,0 +1,26 @@
+"""A wrong part that passes a check by sums, as its node lies about its share of it, too; after Gorbunov et al. (ICML 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.attacks.poisoning.partial_sum import PartialSum
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoveredSum(PartialSum):
+    """Changes the sums that it passes on, and its own share of the check on them by as much.
+
+    $b = -(1 + scale) (n / f) mu$ is added to sums of others, mu the mean of the benign sample, as by `partial_sum`. Under
+    `btard` with ``sums`` all nodes compare a sum of one number of each with the part that was made of their updates; the
+    malicious node's own number makes up for what it added. Only who repeats what the node should have told finds that.
+
+    Args:
+        scale: how far backwards.
+    """
+
+    name = "covered_sum"
+    source = "Gorbunov et al., Secure Distributed Training at Scale, ICML 2022: what its validators are for"
+
+    def covers(self) -> bool:
+        return True

@@ -1,0 +1,32 @@
+"""Split brain: other sums for some nodes than for others; FedGuard's own, on the collectives of Patarasu and Yuan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitBrain(PoisonAttack):
+    """Sends an honest update, adds up honestly, and hands on finished sums that it has changed.
+
+    Each of f malicious nodes adds $b = -(1 + scale) (n / f) mu$ to each finished chunk of the sum that it hands on, mu the mean
+    of the benign sample. In a ring nodes before the first of them have the true chunk, and those after all of them one that
+    leads backwards; where chunks start elsewhere, others are before and after. So the nodes' models part, and nobody sees it
+    from what it gets. Hashes of the sums, told to all, do.
+
+    Args:
+        scale: how far backwards.
+    """
+
+    name = "split_brain"
+    source = "FedGuard; the collectives are of Patarasu and Yuan, Bandwidth Optimal All-reduce Algorithms, JPDC 2009"
+    needs = (Sight.HONEST_UPDATES | Sight.OWN_DATA, Sight.OWN_DATA)
+
+    scale: PositiveFloat = 1.0
+
+    def hands_on(self, view: PoisonView, crafted: Tensor) -> Tensor:
+        return (-(1 + self.scale) * view.n / view.f * view.benign.mean(0)).expand(view.f, -1)

@@ -1,0 +1,41 @@
+"""How nodes do that have a model each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from torch import Tensor
+
+from fedguard.architectures.clients import Clients
+from fedguard.contracts import Evaluation, NodesReport, RoundReport, Setup
+
+
+def by_node(
+    setup: Setup, clients: Clients, models: Tensor, honest: tuple[int, ...], report: RoundReport
+) -> RoundReport:
+    """The report with how the honest nodes do, and the means of that as its evaluation and backdoor.
+
+    Args:
+        models: float32 ``[h, d]``, of the honest nodes.
+    """
+    centre, planted = models.mean(0), report.planted
+    with setup.stopwatch.stage("evaluation"):
+        evaluations = [clients.local.evaluate(model) for model in models]
+        of_mean = clients.local.evaluate(centre).accuracy
+        backdoor = [setup.task.backdoor_success(model, *planted) for model in models] if planted else []
+    nodes = replace(
+        report.nodes or NodesReport(0),
+        honest=honest,
+        accuracy=tuple(one.accuracy for one in evaluations),
+        mean_model=of_mean,
+        consensus=float((models - centre).double().square().sum(1).mean().sqrt()),
+    )
+    return replace(report, evaluation=_mean_of(evaluations), backdoor=fmean(backdoor) if planted else None, nodes=nodes)
+
+
+def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """How the nodes do on average."""
+    by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
+    return Evaluation(fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations), by_class)
