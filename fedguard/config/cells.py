@@ -56,6 +56,8 @@ LIES = {
     "covers": ("its share of a check by sums", "btard with sums"),
     "accuses": ("what other nodes did", "btard"),
     "claim_rate": ("how quick its devices are", "decaf or dlion"),
+    "claim_weight": ("its push-sum weight", "sgp"),
+    "mixes": ("what its nodes make of others' values", "d_psgd, or another way without a server"),
     "claim_loss": ("how well its models do", "dlion with transfer"),
     "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),

@@ -117,6 +117,12 @@ class PoisonView(View):
         Sight.GRAPH, "float64 [n]: the weight that the receiver gives each row, the honest ones first"
     )
 
+    slowest = seen[Tensor](
+        Sight.GRAPH,
+        "float32 [d]: $e_i sum_j e_j x_j$ of the receiver i, over all honest nodes j: the part of its value that they come to "
+        "agree on last; e has length 1",
+    )
+
     @property
     def f(self) -> int:
         """Number of malicious clients in this round."""
@@ -210,6 +216,17 @@ class PoisonAttack(Algorithm):
     def claim_rate(self, rate: float) -> float:
         """How many examples a second a malicious device says that it trains, above 0, where it trains ``rate``."""
         return rate
+
+    def claim_weight(self, weight: float) -> float:
+        """Which push-sum weight a malicious node says that it has, above 0, where it has ``weight``."""
+        return weight
+
+    def mixes(self) -> bool:
+        """Whether a malicious node without a server makes of its neighbours' values what others do, and lies to them.
+
+        One that does not trains and sends as honest ones do, and keeps its own value.
+        """
+        return True
 
     def claim_loss(self, loss: float) -> float:
         """Which loss a malicious node says that its model has, where it has ``loss``."""

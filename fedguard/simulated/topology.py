@@ -121,6 +121,25 @@ class Topology:
 
         return networkx.from_numpy_array(self.heard.T, create_using=networkx.DiGraph)
 
+    def among(self, nodes: Sequence[int]) -> Topology:
+        """What is left of it between these nodes."""
+        return Topology(tuple(one[np.ix_(list(nodes), list(nodes))] for one in self.matrices))
+
+    @cached_property
+    def slowest(self) -> Matrix:
+        """float64 ``[n]``, of length 1: what nodes come to agree on last, the direction of a link left out.
+
+        It is the eigenvector of the second smallest eigenvalue of the Laplacian of the weights (Fiedler); of one node alone it
+        is 0.
+        """
+        weights = np.mean(self.matrices, axis=0)
+        weights = (weights + weights.T) / 2
+        np.fill_diagonal(weights, 0)
+        if self.nodes == 1:
+            return np.zeros(1)
+        found: Matrix = np.linalg.eigh(np.diag(weights.sum(1)) - weights)[1][:, 1]
+        return found
+
     def reordered(self, places: Sequence[int]) -> Topology:
         """The same graph, with node i at the place ``places[i]``."""
         order = np.asarray(places)

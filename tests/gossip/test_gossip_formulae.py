@@ -44,6 +44,9 @@ class Quadratics:
         self.taken += 1
         return torch.from_numpy(np.stack(rows))
 
+    def weights(self, own: np.ndarray) -> np.ndarray:
+        return own
+
     def mixed(self, values, about, *, matrix=None, trackers_at=None):
         matrix = self.matrix if matrix is None else matrix
         self.exchanges += 1

@@ -59,6 +59,7 @@ CONTRIBUTIONS = ("tests/test_contribution_command.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
 DLION = ("tests/gossip/test_dlion.py",)
+NODES_LIE = ("tests/gossip/test_lies_of_nodes.py",)
 AKO = ("tests/gossip/test_ako.py",)
 SITES = ("tests/gossip/test_wide_area.py",)
 GRAPHS = ("tests/gossip/test_topology.py",)
@@ -1192,6 +1193,41 @@ FAULTS = (
         "vector[parts[node]] = result.vector[parts[node]]",
         "vector[parts[node]] += 0",
         *CHECKED,
+    ),
+    _row(
+        "weights that nobody asks for",
+        "fedguard/architectures/gossip/sgp.py",
+        "* nodes.weights(w)",
+        "* w",
+        *NODES_LIE,
+    ),
+    _row(
+        "a cap on weights that cuts nothing",
+        "fedguard/architectures/gossip/sgp.py",
+        "np.minimum(pushed, cap * kept[:, None])",
+        "np.minimum(pushed, pushed)",
+        *NODES_LIE,
+    ),
+    _row(
+        "a hermit that mixes",
+        "fedguard/architectures/gossip/nodes.py",
+        "mixed[alone] = values[alone]",
+        "mixed[alone] = mixed[alone]",
+        *NODES_LIE,
+    ),
+    _row(
+        "the fastest eigenvector for the slowest",
+        "fedguard/simulated/topology.py",
+        "- weights)[1][:, 1]",
+        "- weights)[1][:, -1]",
+        *NODES_LIE,
+    ),
+    _row(
+        "a disagreement that counts whose nodes lie",
+        "fedguard/architectures/gossip/nodes.py",
+        "self.topology.among(self.honest).slowest",
+        "self.topology.slowest[list(self.honest)]",
+        *NODES_LIE,
     ),
     _row(
         "gossip that hurries the wrong way",

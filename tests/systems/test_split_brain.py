@@ -54,6 +54,16 @@ def test_honest_nodes_end_with_different_models_and_none_of_them_learns():
         assert len(last.nodes.honest) == 5
 
 
+def test_each_node_trains_from_its_own_model():
+    run, wires, _, setup = run_of("all_reduce", **ONE)
+    own = run.starts.clone()
+    _, (_, (wire, updates)), _, _ = run_of("all_reduce", **ONE | {"training": {"rounds": 2}})
+    for node in set(range(6)) - setup.malicious:
+        out = torch.empty(1, 650)
+        setup.task.local_updates(own[node], (node,), setup.training.plan(), setup.rng.child("round", 2), out)
+        assert torch.allclose(updates[wire.clients.index(node)], out[0], atol=1e-6)
+
+
 def test_a_hash_tells_that_sums_differ_and_nobody_moves():
     found = list(reports("all_reduce(hashes=True)", **LONG))
     assert {report.abandoned for report in found} == {"the nodes' sums differ, as their hashes tell"}

@@ -29,7 +29,7 @@ class DeTAG(Gossip):
         order: whether a node moves before it mixes, or after it.
     """
 
-    believes = frozenset({"track"})
+    believes = Gossip.believes | {"track"}
     name = "detag"
     source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
 

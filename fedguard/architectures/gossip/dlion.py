@@ -61,7 +61,7 @@ class DLion(Gossip):
     def believes(self) -> frozenset[str]:  # type: ignore[override]
         """What nodes say of their rates where work follows from it, and of their losses where the best is looked for."""
         asked = {"claim_rate": self.by_capability, "claim_loss": self.transfer > 0}
-        return frozenset(method for method, used in asked.items() if used)
+        return Gossip.believes | {method for method, used in asked.items() if used}
 
     def spec(self) -> dict[str, Any]:
         return {key: value for key, value in super().spec().items() if value is not None}

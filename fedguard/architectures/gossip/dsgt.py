@@ -30,7 +30,7 @@ class GradientTracking(Gossip):
         leak: b, the share of a tracker that is forgotten in a round.
     """
 
-    believes = frozenset({"track"})
+    believes = Gossip.believes | {"track"}
     name = "dsgt"
     source = "Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, Mathematical Programming 2021"
 

@@ -53,6 +53,7 @@ class Gossip(Architecture):
         server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL | Sight.GRAPH | Sight.ROOT_DATA,
         clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE | Sight.GRAPH,
     )
+    believes = frozenset({"mixes"})
     #: Whether it needs weights whose rows and columns add up to 1.
     both_ways: ClassVar[bool] = True
 

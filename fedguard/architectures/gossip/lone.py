@@ -23,6 +23,8 @@ class Lone(Gossip):
     name = "lone"
     source = "a reference, and no algorithm"
 
+    believes = frozenset()
+
     graph: GraphName = "none"
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:

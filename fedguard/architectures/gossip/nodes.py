@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf, isfinite
 from typing import Any
 
@@ -65,6 +65,7 @@ class Nodes:
         self._working: dict[Key, MaliciousClients] = {}
         self._states: dict[Key, tuple[State, ...]] = {}
         self._acting: frozenset[int] = frozenset()
+        self._alone: frozenset[int] = frozenset()
         self._messages, self._outvoted, self._abandoned = 0, 0, 0
         self._not_finite: set[int] = set()
         self._arrived: list[int] = []
@@ -72,7 +73,10 @@ class Nodes:
 
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
-        self._round, self._acting = round, self._setup.acting(round)
+        setup = self._setup
+        self._round, self._acting, self._alone = round, setup.acting(round), frozenset()
+        if setup.attack is not None and not returned(setup.attack, "mixes", setup.attack.mixes(), bool):
+            self._acting, self._alone = self._alone, self._acting
         self._outvoted, self._abandoned, self._not_finite = 0, 0, set()
         self._arrived, self._spans = [], []
 
@@ -98,6 +102,10 @@ class Nodes:
         """float64 ``[n]``: on how many examples a step each node says that it trained, where it was to take so many."""
         taken = map(min, batches, self._setup.task.sizes)
         return np.array([self._said("claim", node, number) for node, number in enumerate(taken)])
+
+    def weights(self, own: Matrix) -> Matrix:
+        """float64 ``[n]``: which push-sum weight each node says that it has, of ``[n]``."""
+        return np.array([self._said("claim_weight", node, float(weight)) for node, weight in enumerate(own)])
 
     def losses(self, models: Tensor) -> Matrix:
         """float64 ``[n]``: the loss that each node tells of its model, of ``[n, d]``; infinity if it is not finite."""
@@ -227,6 +235,8 @@ class Nodes:
             for node in sorted(set(range(self._n)) - set(summed)):
                 place = _Place(node, matrix[node], about[node], at[node], trackers, parcel, links)
                 mixed[node] += self._made(place, values, said)
+        alone = sorted(self._alone)
+        mixed[alone] = values[alone]
         return mixed
 
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
@@ -273,7 +283,7 @@ class Nodes:
         if lying and self._broadcast:
             sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
-            self._craft(place, sides)
+            self._craft(place, sides, values)
         return self._aggregated(place, Wire(rows, sides.order, frozenset(lying)))
 
     def _said_to_all(
@@ -288,16 +298,16 @@ class Nodes:
         rows = values.new_empty(len(honest) + len(heard), values.shape[1])
         sides = Sides.drawn(self._setup.rng.child("order", self._exchanges), rows, self.honest, heard)
         torch.sub(values[honest], place.about, out=sides.honest_rows)
-        self._craft(place, sides)
+        self._craft(place, sides, values)
         return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
 
-    def _craft(self, place: _Place, sides: Sides) -> None:
+    def _craft(self, place: _Place, sides: Sides, values: Tensor) -> None:
         """Fill the malicious rows with what is made for one honest node, or for all."""
         links: dict[str, Any] = {}
         seat = Seat(0, None)  # of any honest node, where all of them hear the same
         if place.weights is not None:
             mixing = place.mixing((*sides.honest, *sides.malicious))
-            links = {"receiver": place.node, "mixing": mixing}
+            links = {"receiver": place.node, "mixing": mixing, "slowest": self._slowest(place.node, values)}
             seat = Seat(sides.honest.index(place.node), None if self._setup.pipeline.mixings else mixing)
         states = self._states.get(place.key, ())
         known = partial(KnownToColluders, self._setup, place.model, self._round, states, seat=seat)
@@ -308,6 +318,16 @@ class Nodes:
         if place.parcel is not None:
             sides.malicious_rows.copy_(place.parcel.packed(sides.malicious_rows))
         place.pack(sides.malicious_rows, sides.malicious)
+
+    def _slowest(self, node: int, values: Tensor) -> Tensor:
+        """float32 ``[d]``: the part of a node's value that honest nodes come to agree on last."""
+        along = torch.from_numpy(self._eigenvector).to(values.dtype)
+        return along[self.honest.index(node)] * (along @ values[list(self.honest)])
+
+    @cached_property
+    def _eigenvector(self) -> Matrix:
+        """float64 ``[h]``: of the second smallest eigenvalue of the Laplacian of the honest nodes' weights for each other."""
+        return self.topology.among(self.honest).slowest
 
     def _colluders(self, place: _Place) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
@@ -358,7 +378,7 @@ class Nodes:
     def moment(self) -> Moment:
         """When the last node is done with the round, and what was spent up to then."""
         found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
-        return replace(found, acting=self._acting, spans=tuple(self._spans))
+        return replace(found, acting=self._acting | self._alone, spans=tuple(self._spans))
 
     def _traffic(self) -> tuple[int, ...]:
         """Bytes over each link since the start; nothing where messages or links are all alike."""
@@ -375,7 +395,7 @@ class Nodes:
             round=round,
             model=centre,
             clients=tuple(self._arrived),
-            malicious=self._acting,
+            malicious=self._acting | self._alone,
             behind=tuple((node,) for node in self._arrived),
             told=setup.told_among(self.topology.nodes),
             not_finite=tuple(sorted(self._not_finite)),

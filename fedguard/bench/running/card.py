@@ -96,6 +96,8 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "accuses": "accusations",
         "claim": "claims",
         "claim_rate": "claims",
+        "claim_weight": "claims",
+        "mixes": "mixing",
         "claim_loss": "claims",
         "claim_availability": "claims",
         "checks_in": "check-ins",
