@@ -163,6 +163,11 @@ class Architecture(Algorithm):
         """How many rows the rule gets of so many updates, before masks."""
         return updates
 
+    @property
+    def digest(self) -> str | None:
+        """A digest of the file that it reads; None where there is none."""
+        return None
+
     def sessions(self, federation: Federation) -> Federation:
         """The federation as sessions of secure aggregation meet it: how many take part, and which share falls silent."""
         return federation

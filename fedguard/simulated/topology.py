@@ -13,13 +13,23 @@ from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
+from fedguard.simulated.graph_file import read
 
 if TYPE_CHECKING:
     import networkx
 
 #: Graphs by name; see `graphs`.
 GraphName = Literal[
-    "ring", "directed_ring", "torus", "exponential", "one_peer_exponential", "erdos_renyi", "star", "complete", "none"
+    "ring",
+    "directed_ring",
+    "torus",
+    "exponential",
+    "one_peer_exponential",
+    "erdos_renyi",
+    "star",
+    "complete",
+    "none",
+    "file",
 ]
 
 #: Where malicious nodes stand; see `seated`.
@@ -151,7 +161,9 @@ def _heard(matrix: Matrix) -> NDArray[np.bool_]:
     return heard
 
 
-def topology(name: GraphName, nodes: int, *, weight: float = 1.0, p: float = 0.3, seed: int = 0) -> Topology:
+def topology(
+    name: GraphName, nodes: int, *, weight: float = 1.0, p: float = 0.3, seed: int = 0, file: str | None = None
+) -> Topology:
     """A graph with the weights of Metropolis and Hastings, or of equal parts where links have a direction.
 
     With a link in both directions $W_ij = 1/(1 + max(deg_i, deg_j))$; else what a node hears in one exchange, its own value
@@ -159,10 +171,24 @@ def topology(name: GraphName, nodes: int, *, weight: float = 1.0, p: float = 0.3
     is taken: $W_k = k W + (1 - k) I$.
 
     Raises:
-        ConfigError: there is no such graph of so many nodes.
+        ConfigError: there is no such graph of so many nodes, or in the file.
     """
     eye = np.eye(nodes)
-    return Topology(tuple(weight * one + (1 - weight) * eye for one in _matrices(name, nodes, p, seed)))
+    found = _matrices(name, nodes, p, seed) if file is None else (_of_file(file, nodes),)
+    return Topology(tuple(weight * one + (1 - weight) * eye for one in found))
+
+
+def _of_file(file: str, nodes: int) -> Matrix:
+    """The weights of a file; of links in both directions those of Metropolis and Hastings, of others equal parts."""
+    matrix, weighted = read(file, nodes)
+    if weighted:
+        return matrix
+    links = matrix > 0
+    if (links == links.T).all():
+        return metropolis(links)
+    heard = _heard(matrix).astype(np.float64)
+    equal: Matrix = heard / heard.sum(1, keepdims=True)
+    return equal
 
 
 @lru_cache(maxsize=64)

@@ -147,6 +147,13 @@ class World:
         self.spent.lost += lost
         return lost
 
+    def drops(self, source: int, message: int) -> bool:
+        """Whether the network loses a device's so many-th message to another one (from 0)."""
+        loss = self.network.link.loss
+        lost = loss > 0 and self._loss(source, message) < loss
+        self.spent.lost += lost
+        return lost
+
     def cycle(self, device: int, turn: int) -> float:
         """Seconds from a device's pull of the model to the arrival of its update."""
         return self.download(device) + self.compute(device, turn) + self.upload(device)

@@ -47,6 +47,9 @@ class Quadratics:
     def weights(self, own: np.ndarray) -> np.ndarray:
         return own
 
+    def arrived(self, pushed: np.ndarray) -> np.ndarray:
+        return pushed
+
     def mixed(self, values, about, *, matrix=None, trackers_at=None):
         matrix = self.matrix if matrix is None else matrix
         self.exchanges += 1

@@ -12,7 +12,7 @@ from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.simulated.topology import NAMES, seated, topology
 
-LINKED = [name for name in NAMES if name != "none"]
+LINKED = [name for name in NAMES if name not in ("none", "file")]
 
 
 @pytest.mark.parametrize("nodes", [4, 9, 16])

@@ -60,6 +60,8 @@ GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py"
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
 DLION = ("tests/gossip/test_dlion.py",)
 NODES_LIE = ("tests/gossip/test_lies_of_nodes.py",)
+LOST = ("tests/gossip/test_lost_messages.py",)
+FILES = ("tests/gossip/test_graph_file.py",)
 AKO = ("tests/gossip/test_ako.py",)
 SITES = ("tests/gossip/test_wide_area.py",)
 GRAPHS = ("tests/gossip/test_topology.py",)
@@ -1228,6 +1230,34 @@ FAULTS = (
         "self.topology.among(self.honest).slowest",
         "self.topology.slowest[list(self.honest)]",
         *NODES_LIE,
+    ),
+    _row(
+        "what is lost counts for nobody",
+        "fedguard/architectures/gossip/nodes.py",
+        "matrix = matrix + np.diag(np.where(self._lost, self.matrix, 0.0).sum(1))",
+        "matrix = matrix + 0",
+        *LOST,
+    ),
+    _row(
+        "push-sum that keeps the weight of what is lost",
+        "fedguard/architectures/gossip/sgp.py",
+        "pushed = nodes.arrived(pushed)",
+        "nodes.arrived(pushed)",
+        *LOST,
+    ),
+    _row(
+        "a link of a file that is read the wrong way round",
+        "fedguard/simulated/graph_file.py",
+        "matrix[node, other] = weight",
+        "matrix[other, node] = weight",
+        *FILES,
+    ),
+    _row(
+        "a graph of a file that falls apart",
+        "fedguard/simulated/graph_file.py",
+        "    _connected(matrix != 0, name)\n",
+        "",
+        *FILES,
     ),
     _row(
         "gossip that hurries the wrong way",

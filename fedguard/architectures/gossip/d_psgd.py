@@ -26,6 +26,7 @@ class DecentralisedSGD(Gossip):
 
     name = "d_psgd"
     source = "Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms?, NeurIPS 2017"
+    stands_loss = True
 
     order: Literal["adapt_first", "combine_first"] = "adapt_first"
 

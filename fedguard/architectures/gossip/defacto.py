@@ -27,6 +27,7 @@ class DeFacto(Gossip):
 
     name = "defacto"
     source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
+    stands_loss = True
 
     phase: Annotated[int, Interval(ge=1, le=1000)] = 4
 

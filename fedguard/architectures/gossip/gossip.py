@@ -24,6 +24,7 @@ from fedguard.contracts import (
     told_among,
 )
 from fedguard.errors import ConfigError, PreconditionError
+from fedguard.simulated.graph_file import digest
 from fedguard.simulated.topology import GraphName, Places, Topology, seated, topology
 
 
@@ -39,7 +40,11 @@ class Gossip(Architecture):
     Args:
         graph: who hears whom. In both directions, with the weights of Metropolis and Hastings: ``ring``, ``torus``, ``star``,
             ``complete``, ``erdos_renyi``. In one direction, with equal weights: ``directed_ring``, ``exponential`` (the nodes
-            1, 2, 4, ... places before), ``one_peer_exponential`` (one of these after the other). Or ``none``.
+            1, 2, 4, ... places before), ``one_peer_exponential`` (one of these after the other). Or ``none``, or that of a
+            ``file``.
+        file: comma-separated values under the header ``node,hears``, a row for each link, or ``node,hears,weight`` for a W of
+            your own: its rows add up to 1, and what a node's lack is the weight of its own value. Relative to where
+            ``fedguard`` was started.
         p: of ``erdos_renyi``: the chance of each link. The graph is drawn once, whatever the seed of the trial.
         graph_seed: another one.
         weight: k of $W_k = k W + (1 - k) I$.
@@ -56,10 +61,13 @@ class Gossip(Architecture):
     believes = frozenset({"mixes"})
     #: Whether it needs weights whose rows and columns add up to 1.
     both_ways: ClassVar[bool] = True
+    #: Whether it goes on where messages are lost: values are sent, and no differences.
+    stands_loss: ClassVar[bool] = False
 
     graph: GraphName = "ring"
     p: Share = 0.3
     graph_seed: NonNegativeInt = 0
+    file: str | None = None
     weight: Share = 1.0
     places: Places = "drawn"
     broadcast: bool = False
@@ -75,12 +83,19 @@ class Gossip(Architecture):
 
     def topology(self, clients: int) -> Topology:
         """The graph of so many nodes."""
-        return topology(self.graph, clients, weight=self.weight, p=self.p, seed=self.graph_seed)
+        if (self.graph == "file") != (self.file is not None):
+            raise ConfigError("graph: file is where links are read from. Set both graph: file and file, or neither.")
+        return topology(self.graph, clients, weight=self.weight, p=self.p, seed=self.graph_seed, file=self.file)
+
+    @property
+    def digest(self) -> str | None:
+        return None if self.file is None else digest(self.file)
 
     def spec(self) -> dict[str, Any]:
         """As for any algorithm; what only other graphs ask for is left out."""
         random = self.graph == "erdos_renyi"
-        return {key: value for key, value in super().spec().items() if random or key not in ("p", "graph_seed")}
+        given = {key: value for key, value in super().spec().items() if key != "file" or value is not None}
+        return {key: value for key, value in given.items() if random or key not in ("p", "graph_seed")}
 
     def updates(self, clients: Participation) -> int:
         try:
@@ -113,10 +128,16 @@ class Gossip(Architecture):
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
                 "{kind: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
             )
-        if cell.protocol.dropout.rate or (cell.network is not None and cell.network.loses):
+        network = cell.network
+        if cell.protocol.dropout.rate or (network is not None and network.there.may_leave):
             yield (
-                f"under {name} a node waits for its neighbours, and a message that is lost would be waited for for ever. Leave "
-                "out protocol.dropout, network.link.loss and network.there."
+                f"under {name} a node waits for its neighbours, and one that leaves would be waited for for ever. Leave "
+                "out protocol.dropout and network.there."
+            )
+        if network is not None and network.link.loss and not self.stands_loss:
+            yield (
+                f"{name} sends what no later message makes up for, and a message that is lost would leave it wrong for good. "
+                "Leave out network.link.loss, or use d_psgd, defacto or sgp."
             )
         if clients.expected < clients.total or clients.schedule:
             yield f"under {name} all nodes take part in each round. Set clients.per_round: 1.0, and leave out schedule."

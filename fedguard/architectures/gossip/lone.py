@@ -22,6 +22,7 @@ class Lone(Gossip):
 
     name = "lone"
     source = "a reference, and no algorithm"
+    stands_loss = True
 
     believes = frozenset()
 

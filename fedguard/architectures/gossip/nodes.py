@@ -59,6 +59,7 @@ class Nodes:
         self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.heard))
         self._world = world(setup, self.start[0])
         self._sizes = set[int]()
+        self._lost = np.zeros((self._n, self._n), bool)
         self._bytes = np.zeros((self._n, self._n), np.int64)
         self._clocks = [0.0] * self._n
         self._round, self._trainings, self._exchanges = 0, 0, 0
@@ -145,6 +146,14 @@ class Nodes:
             raise broken(attack, f"{method}: expected a number above 0; got {said}")
         return float(said)
 
+    def arrived(self, matrix: Matrix) -> Matrix:
+        """float64 ``[n, n]``: the same without what the network loses of the messages of this exchange."""
+        if self._world.network.link.loss:
+            for node, source in zip(*np.nonzero(matrix), strict=True):
+                if source != node and self._world.drops(int(source), self._exchanges * self._n + int(node)):
+                    self._lost[node, source] = True
+        return np.where(self._lost, 0.0, matrix)
+
     def updates(self, models: Tensor, batches: Sequence[int] | None = None) -> Tensor:
         """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too.
 
@@ -175,7 +184,8 @@ class Nodes:
     ) -> Tensor:
         """What each node makes of its own value and those that it hears, by the rule of the cell.
 
-        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix.
+        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix. The weight of what is lost on its
+        way is the node's own value's; a node goes on when it would have come.
 
         Args:
             values: float32 ``[n, d]``: what each node sends to its neighbours.
@@ -224,7 +234,9 @@ class Nodes:
         parcel: Parcel | None = None,
         links: Links | None = None,
     ) -> Tensor:
-        matrix = self.matrix if matrix is None else matrix
+        if matrix is None:
+            matrix = self.arrived(self.matrix)
+            matrix = matrix + np.diag(np.where(self._lost, self.matrix, 0.0).sum(1))
         self._exchanges += 1
         self._send(matrix, parcel if links is None else links)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
@@ -253,7 +265,8 @@ class Nodes:
         Args:
             sent: what a message holds, by its link if that counts; a whole vector if None.
         """
-        heard = (matrix != 0) & ~np.eye(self._n, dtype=bool)
+        heard = ((matrix != 0) | self._lost) & ~np.eye(self._n, dtype=bool)
+        self._lost = np.zeros_like(self._lost)
         sends, hears, began = heard.sum(0), heard.sum(1), list(self._clocks)
         for node in range(self._n):
             for source in np.flatnonzero(heard[node]):

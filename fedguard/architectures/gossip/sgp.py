@@ -23,6 +23,8 @@ class StochasticGradientPush(Gossip):
     those that hear it, and itself, an equal share. So the sum over all nodes stays, whatever the graph. As a node sees it,
     $z_i <- z_i + R(x_j / w_j - z_i)$, where the mean weighs by $P_ij w_j / w_i$.
 
+    What is lost on its way takes its weight along, so that nodes still divide like by like.
+
     A node's weight is its word: one that tells more than it has fills its neighbours' means, and makes the sum of all weights
     grow, so that their own updates, which are divided by their weights, come to nothing: other rules than the mean do not
     help against that. ``cap`` does: of the weight that a node is sent nothing counts beyond so many times what it keeps
@@ -34,6 +36,7 @@ class StochasticGradientPush(Gossip):
 
     name = "sgp"
     source = "Assran et al., Stochastic Gradient Push for Distributed Deep Learning, ICML 2019"
+    stands_loss = True
     both_ways = False
     believes = Gossip.believes | {"claim_weight"}
 
@@ -48,6 +51,7 @@ class StochasticGradientPush(Gossip):
             pushed = _shares(nodes.matrix, self.weight) * nodes.weights(w)
             if self.cap is not None:
                 pushed = _capped(pushed, self.cap)
+            pushed = nodes.arrived(pushed)
             w_next = pushed.sum(1)
             values = z + nodes.updates(z) / torch.from_numpy(w).to(z.dtype)[:, None]
             z = nodes.mixed(values, about=z, matrix=pushed / w_next[:, None])

@@ -56,7 +56,7 @@ class WideArea(Gossip):
 
     def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
         name, rule = self.name, cell.pipeline.rule.name
-        if self.graph != "complete" or self.weight != 1:
+        if self.graph != "complete" or self.file is not None or self.weight != 1:
             yield f"under {name} all nodes hear all, near ones more often. Leave out graph and weight, and set sites."
         if cell.pipeline.mixings or rule != "mean":
             yield (

@@ -29,7 +29,7 @@ def code_of(cell: Cell) -> dict[str, str]:
 
     A package is digested with all its Python files, a module with those beside it, which it may import; of an installed module
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
-    ``network.there``.
+    ``network.there``, and a graph, under ``architecture``.
     """
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
     parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages]
@@ -41,6 +41,7 @@ def code_of(cell: Cell) -> dict[str, str]:
         "fedguard": own_code(),
         **{name: _of_module(name, cell.known.folder) for name in sorted(modules - {"fedguard"})},
         **({} if trace is None else {"network.there": trace}),
+        **({} if cell.architecture.digest is None else {"architecture": cell.architecture.digest}),
     }
 
 

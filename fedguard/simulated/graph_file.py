@@ -1,0 +1,132 @@
+"""A graph as a file says: who hears whom, and with which weight."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.errors import ConfigError, brief, oneline
+
+#: A graph has so many bytes at most: that of 500 nodes who all hear all has some 5 million.
+MOST_BYTES = 16 << 20
+#: What the weights of a node may lack to 1, or exceed it by.
+ROUNDING = 1e-6
+_HEADERS = (["node", "hears"], ["node", "hears", "weight"])
+
+
+def read(file: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
+    """The links or weights of a file, and whether these are weights.
+
+    It holds comma-separated values under the header ``node,hears`` or ``node,hears,weight``: each row is a link over which
+    a node hears another one, in one direction; nodes are numbered from 0. Where there are weights, a row may name a node twice:
+    that is the weight of its own value, which is else what is missing to 1.
+
+    Returns:
+        float64 ``[n, n]``, row i what node i hears: 1 for a link, or its weight; rows of weights add up to 1.
+
+    Raises:
+        ConfigError: it cannot be read, or is no such graph of so many nodes.
+    """
+    return _parsed(_content(file), file, nodes)
+
+
+def digest(file: str) -> str:
+    """Of what the file holds. Raises as `read`."""
+    return hashlib.sha256(_content(file)).hexdigest()[:16]
+
+
+def _content(file: str) -> bytes:
+    path = Path(file).expanduser()
+    try:
+        if not path.is_file():
+            raise ConfigError(
+                f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."
+            )
+        with path.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {oneline(error)}.") from None
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{file}: expected at most {MOST_BYTES:,} bytes; got more. Leave out nodes or links.")
+    return content
+
+
+@lru_cache(maxsize=8)
+def _parsed(content: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
+    try:
+        rows = csv.reader(content.decode("utf-8-sig").splitlines(), strict=True)
+        header = next(rows, [])
+        if header not in _HEADERS:
+            raise ConfigError(
+                f"{name}: row 1: expected the header node,hears or node,hears,weight; got {brief(','.join(header))}. Write it so."
+            )
+        weighted, matrix = len(header) == 3, np.full((nodes, nodes), np.nan)
+        for row in rows:
+            where = f"{name}: row {rows.line_num}"
+            node, other, weight = _row(row, where, header, nodes)
+            if node == other and not weighted:
+                raise ConfigError(f"{where}: node {node} hears itself, which needs no link. Drop the row.")
+            if not np.isnan(matrix[node, other]):
+                raise ConfigError(f"{where}: node {node} hears node {other} a second time. Drop one of both.")
+            matrix[node, other] = weight
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{name}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
+    if weighted:
+        _complete(matrix, name)
+    matrix = np.nan_to_num(matrix)
+    _connected(matrix != 0, name)
+    return matrix, weighted
+
+
+def _row(row: Sequence[str], where: str, header: Sequence[str], nodes: int) -> tuple[int, int, float]:
+    if len(row) != len(header):
+        raise ConfigError(
+            f"{where}: expected {','.join(header)}; got {brief(','.join(row))}. Give {len(header)} values."
+        )
+    for text in row[:2]:
+        if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) < nodes):
+            raise ConfigError(
+                f"{where}: expected the number of one of {nodes} nodes, from 0 to {nodes - 1}; got {brief(text)}. Number them, "
+                "or set clients.total."
+            )
+    try:
+        weight = float(row[2]) if len(row) == 3 else 1.0
+    except ValueError:
+        weight = -1.0
+    if not (isfinite(weight) and 0 <= weight <= 1):
+        raise ConfigError(f"{where}: expected a weight in [0, 1]; got {brief(row[2])}. Write a number such as 0.25.")
+    return int(row[0]), int(row[1]), weight
+
+
+def _complete(matrix: NDArray[np.float64], name: str) -> None:
+    """Give each node's own value what is missing to 1, in place, unless the file says it."""
+    for node, row in enumerate(matrix):
+        total = float(np.nansum(row))
+        if np.isnan(row[node]):
+            row[node] = max(0.0, 1 - total) if total <= 1 + ROUNDING else np.nan
+        if np.isnan(row[node]) or abs(float(np.nansum(row)) - 1) > ROUNDING:
+            raise ConfigError(
+                f"{name}: the weights of node {node} add up to {total:.6g}, and not to 1. Correct them, or leave out the row "
+                "in which it hears itself, whose weight is then what is missing."
+            )
+
+
+def _connected(links: NDArray[np.bool_], name: str) -> None:
+    """See to it that what one node sends comes to each other one in the end."""
+    import networkx
+
+    graph = networkx.from_numpy_array(links.T, create_using=networkx.DiGraph)
+    if networkx.is_strongly_connected(graph):
+        return
+    reached = networkx.descendants(graph, 0) | {0}
+    unheard = [node for node in range(len(links)) if node not in reached]
+    deaf = [node for node in range(1, len(links)) if node not in networkx.ancestors(graph, 0)]
+    one, other = (0, unheard[0]) if unheard else (deaf[0], 0)
+    raise ConfigError(f"{name}: nothing that node {one} sends ever comes to node {other}. Add links that lead there.")
