@@ -65,7 +65,8 @@ def _parsed(content: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64],
         header = next(rows, [])
         if header not in _HEADERS:
             raise ConfigError(
-                f"{name}: row 1: expected the header node,hears or node,hears,weight; got {brief(','.join(header))}. Write it so."
+                f"{name}: row 1: expected the header node,hears or node,hears,weight; got {brief(','.join(header))}. Write "
+                "it so."
             )
         weighted, matrix = len(header) == 3, np.full((nodes, nodes), np.nan)
         for row in rows:

@@ -184,8 +184,8 @@ class Nodes:
     ) -> Tensor:
         """What each node makes of its own value and those that it hears, by the rule of the cell.
 
-        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix. The weight of what is lost on its
-        way is the node's own value's; a node goes on when it would have come.
+        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix. The weight of what
+        is lost on its way is the node's own value's; a node goes on when it would have come.
 
         Args:
             values: float32 ``[n, d]``: what each node sends to its neighbours.
