@@ -136,6 +136,7 @@ class NodesReport:
         accuracy: of the model of each of them.
         mean_model: accuracy of the mean of these models. Nobody has it, and it may be good where no node's own is.
         traffic: bytes over each of the links since the start; empty where messages or links are all alike.
+        backlog: simulated seconds that the longest queue of messages still takes to be sent; None where nothing queues.
         consensus: $((1/h) sum_i |x_i - mean|^2)^(1/2)$ over these models.
     """
 
@@ -148,6 +149,7 @@ class NodesReport:
     mean_model: float | None = None
     consensus: float | None = None
     traffic: tuple[int, ...] = ()
+    backlog: float | None = None
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ def by_node(reports: Sequence[RoundReport], last: int) -> dict[str, Any]:
         worst, best, tenth (the 10th percentile) and spread (standard deviation); mean_model: accuracy of the mean of their
         models, which nobody has; consensus: see `NodesReport`, both means of the last evaluations, too; messages: vectors
         sent in all; abandoned: aggregates of honest nodes at which the rule could not run; links: the first `MOST` of
-        (source, destination); traffic: bytes over each of these, where they differ; malicious: those who acted; curve: over
-        the evaluated rounds, the accuracy of each honest node, worst, best, mean_model and consensus.
+        (source, destination); traffic: bytes over each of these, where they differ; backlog: see `NodesReport`, in the end;
+        malicious: those who acted; curve: over the evaluated rounds, the accuracy of each honest node, worst, best,
+        mean_model and consensus.
     """
     told = [report.nodes for report in reports if report.nodes is not None]
     evaluated = [one for one in told if one.honest]
@@ -52,6 +53,8 @@ def by_node(reports: Sequence[RoundReport], last: int) -> dict[str, Any]:
             "consensus": [_finite(_known(one.consensus)) for one in evaluated],
         },
     }
+    if told[-1].backlog is not None:
+        nodes["backlog"] = told[-1].backlog
     if told[-1].traffic:
         nodes["traffic"] = list(told[-1].traffic[:MOST])
     return {"nodes": nodes}

@@ -18,7 +18,7 @@ ROUNDING = 1e-5
 class Exact(Quadratics):
     """Nodes in float64 that hear parcels, too: each a plain loop over who hears whom."""
 
-    def of_parcels(self, updates, parcel: Parcel, *, models, matrix=None):
+    def of_parcels(self, updates, parcel: Parcel, *, models, matrix=None, queued=False):
         assert torch.equal(updates, parcel.packed(updates))
         matrix = self.matrix if matrix is None else matrix
         self.exchanges += 1
@@ -214,3 +214,88 @@ def test_the_narrower_the_links_the_smaller_the_best_block():
         return min(needed, key=lambda parts: needed[parts] * (0.032 + bytes_a_step[parts] / bandwidth))
 
     assert [best(bandwidth) for bandwidth in (1e8, 1e6, 1e4)] == [1, 2, 10]
+
+
+# Workers that do not wait.
+
+#: In which step (from 0) all messages of the block of each step have arrived.
+ARRIVED = (0, 1, 5, 5, 6, 9, 9, 9, 30, 31, 32, 33)
+
+
+class Late(Exact):
+    """Blocks arrive when they do."""
+
+    def __init__(self) -> None:
+        super().__init__("complete")
+        self.sent = 0
+
+    def queued(self, parcel):
+        self.sent += 1
+        return float(ARRIVED[self.sent - 1])
+
+    @property
+    def earliest(self):
+        return float(self.taken - 1)
+
+
+def unpaced(nodes: Exact, parts: int) -> np.ndarray:
+    """Each worker makes 1/n of its own updates at once; the others' blocks count in the step in which all have arrived."""
+    x, made, found = nodes.start.numpy().copy(), [], []
+    ends = [0, *np.cumsum([len(one) for one in np.array_split(np.arange(DIM), parts)])]
+    for turn in range(ROUNDS):
+        made.append([nodes.gradient(turn, i, x[i]) for i in range(NODES)])
+        x = x + np.array(made[-1]) / NODES
+        for step in range(turn + 1):
+            if max(ARRIVED[step], step) != turn:
+                continue
+            number = step % parts
+            for c in range(ends[number], ends[number + 1]):
+                for i in range(NODES):
+                    for j in range(NODES):
+                        if j != i:
+                            x[i, c] += sum(one[j][c] for one in made[max(0, step + 1 - parts) : step + 1]) / NODES
+        found.append(x.copy())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_blocks_that_come_late_count_when_they_come(parts):
+    theirs = unpaced(Exact("complete"), parts)
+    assert (
+        np.abs(ours({"name": "ako", "parts": parts, "wait": False}, Late()) - theirs).max()
+        < EXACT * np.abs(theirs).max()
+    )
+    assert np.abs(paper(Exact("complete"), parts)[-1] - theirs[-1]).max() > STEP / 100
+
+
+def test_with_links_that_take_no_time_waiting_makes_no_difference():
+    for parts in (1, 3):
+        even = {"network": {}, "training": {"local_steps": 2, "batch_size": 16}}
+        patient, others = (models({"name": "ako", "parts": parts, "wait": wait}, **even) for wait in (True, False))
+        assert off(others, patient) < ROUNDING
+
+
+@pytest.mark.parametrize(("parts", "grows"), [(1, True), (2, True), (10, False)])
+def test_a_queue_grows_by_what_sending_takes_longer_than_computing(parts, grows):
+    """Eight workers, a step of 32 ms, seven messages of 2,600 / p bytes over 300 kB/s: 60.7, 30.3 or 6.1 ms. And 25 ms on the way."""
+    computing, link = 0.032, {"up": 300_000 if parts != 2 else 150_000, "latency": 0.025}
+    rounds = 12
+    *_, last = reports(
+        {"name": "ako", "parts": parts, "wait": False},
+        clients={"total": 8},
+        training={"rounds": rounds, "local_steps": 1, "batch_size": 32},
+        network={"compute": {"seconds": 0.001}, "link": link},
+    )
+    sending = 7 * 2600 / parts / link["up"]
+    free = 0.0
+    for step in range(1, rounds + 1):
+        free = max(free, step * computing) + sending
+    assert last.nodes.backlog == pytest.approx(free - rounds * computing, rel=1e-3)
+    assert (last.nodes.backlog > 3 * sending) == grows
+    assert last.moment.seconds == pytest.approx(rounds * computing)  # nobody waits
+    assert last.moment.bytes_up == rounds * 8 * 7 * 2600 / parts
+
+
+def test_what_is_waiting_for_is_no_part_of_a_cell_that_waits():
+    assert cell("ako").id == cell("ako(wait=True)").id != cell("ako(wait=False)").id
+    assert "wait" not in cell("ako").canonical["architecture"]

@@ -1260,6 +1260,27 @@ FAULTS = (
         *FILES,
     ),
     _row(
+        "a link that sends all that waits at once",
+        "fedguard/architectures/gossip/nodes.py",
+        "began = max(self._free[source], self._clocks[source])",
+        "began = self._clocks[source]",
+        *AKO,
+    ),
+    _row(
+        "blocks that count before they come",
+        "fedguard/architectures/gossip/ako.py",
+        "queue[0].arrived <= nodes.earliest",
+        "queue[0].arrived >= 0",
+        *AKO,
+    ),
+    _row(
+        "a worker whose updates on the way count for nobody",
+        "fedguard/architectures/gossip/ako.py",
+        "(unsent + on_the_way) / n",
+        "(unsent + 0 * on_the_way) / n",
+        *AKO,
+    ),
+    _row(
         "gossip that hurries the wrong way",
         "fedguard/architectures/gossip/detag.py",
         "values, before = (1 + c) *",

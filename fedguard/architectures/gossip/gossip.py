@@ -121,24 +121,7 @@ class Gossip(Architecture):
             except PreconditionError as error:
                 yield f"at a node that hears {size - 1}: {error} {self.more_rows}"
                 break
-        if cell.protocol.masked:
-            yield f"under {name} each node hears its neighbours one by one, and nobody sums. Switch secure_aggregation off."
-        if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.several):
-            yield (
-                f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
-                "{kind: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
-            )
-        network = cell.network
-        if cell.protocol.dropout.rate or (network is not None and network.there.may_leave):
-            yield (
-                f"under {name} a node waits for its neighbours, and one that leaves would be waited for for ever. Leave "
-                "out protocol.dropout and network.there."
-            )
-        if network is not None and network.link.loss and not self.stands_loss:
-            yield (
-                f"{name} sends what no later message makes up for, and a message that is lost would leave it wrong for good. "
-                "Leave out network.link.loss, or use d_psgd, defacto or sgp."
-            )
+        yield from self._of_protocol(cell)
         if clients.expected < clients.total or clients.schedule:
             yield f"under {name} all nodes take part in each round. Set clients.per_round: 1.0, and leave out schedule."
         if not training.algorithm.only_updates:
@@ -163,6 +146,28 @@ class Gossip(Architecture):
             yield (
                 f"{cell.adversary.name} tells each neighbour something else, and where broadcast is set all hear the same. "
                 "Leave out broadcast."
+            )
+
+    def _of_protocol(self, cell: Combination) -> Iterator[str]:
+        """Why it does not go with masks, noise, or a network that loses something."""
+        name = self.name
+        if cell.protocol.masked:
+            yield f"under {name} each node hears its neighbours one by one, and nobody sums. Switch secure_aggregation off."
+        if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.several):
+            yield (
+                f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
+                "{kind: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
+            )
+        network = cell.network
+        if cell.protocol.dropout.rate or (network is not None and network.there.may_leave):
+            yield (
+                f"under {name} a node waits for its neighbours, and one that leaves would be waited for for ever. Leave "
+                "out protocol.dropout and network.there."
+            )
+        if network is not None and network.link.loss and not self.stands_loss:
+            yield (
+                f"{name} sends what no later message makes up for, and a message that is lost would leave it wrong for good. "
+                "Leave out network.link.loss, or use d_psgd, defacto or sgp."
             )
 
     def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Nodes:
         self._sizes = set[int]()
         self._lost = np.zeros((self._n, self._n), bool)
         self._bytes = np.zeros((self._n, self._n), np.int64)
-        self._clocks = [0.0] * self._n
+        self._clocks, self._free = [0.0] * self._n, [0.0] * self._n
         self._round, self._trainings, self._exchanges = 0, 0, 0
         self._working: dict[Key, MaliciousClients] = {}
         self._states: dict[Key, tuple[State, ...]] = {}
@@ -198,7 +198,39 @@ class Nodes:
             values, about, about if trackers_at is None else trackers_at, matrix, trackers_at is not None
         )
 
-    def of_parcels(self, updates: Tensor, parcel: Parcel, *, models: Tensor, matrix: Matrix | None = None) -> Tensor:
+    @property
+    def earliest(self) -> float:
+        """When the first of the nodes is done with what it has begun, in simulated seconds."""
+        return min(self._clocks)
+
+    def queued(self, parcel: Parcel) -> float:
+        """When the last message of such a parcel, of each node to all, has arrived, if each link sends one after the other.
+
+        No node waits for it.
+        """
+        others, last = range(self._n), 0.0
+        latency = self._world.network.link.latency
+        for source in others:
+            sends = [
+                self._world.between(source, node, self._n - 1, self._n - 1, parcel.size)
+                for node in others
+                if node != source
+            ]
+            began = max(self._free[source], self._clocks[source])
+            self._free[source] = began + max(sends, default=latency) - latency
+            last = max(last, self._free[source] + latency)
+        self._messages += self._n * (self._n - 1)
+        return last
+
+    def of_parcels(
+        self,
+        updates: Tensor,
+        parcel: Parcel,
+        *,
+        models: Tensor,
+        matrix: Matrix | None = None,
+        queued: bool = False,
+    ) -> Tensor:
         """What each node makes of a parcel of its own update and those that it hears, by the rule of the cell.
 
         $R(x_j : j = i or i hears j)$, measured from 0, as updates are; lies have to fit into the parcel too.
@@ -207,8 +239,10 @@ class Nodes:
             updates: float32 ``[n, d]``, packed already.
             models: float32 ``[n, d]``: those that the nodes now have.
             matrix: as in `mixed`.
+            queued: whether it was sent before, by `queued`.
         """
-        return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, parcel)
+        zeros = torch.zeros_like(updates)
+        return self._exchanged(updates, zeros, models, matrix, False, parcel, sent=queued)
 
     def by_links(self, updates: Tensor, parcels: Links, *, models: Tensor, matrix: Matrix) -> Tensor:
         """As `of_parcels`, with a parcel for each link; a node has its own update whole.
@@ -233,12 +267,14 @@ class Nodes:
         trackers: bool,
         parcel: Parcel | None = None,
         links: Links | None = None,
+        sent: bool = False,
     ) -> Tensor:
         if matrix is None:
             matrix = self.arrived(self.matrix)
             matrix = matrix + np.diag(np.where(self._lost, self.matrix, 0.0).sum(1))
         self._exchanges += 1
-        self._send(matrix, parcel if links is None else links)
+        if not sent:
+            self._send(matrix, parcel if links is None else links)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
@@ -393,6 +429,12 @@ class Nodes:
         found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
         return replace(found, acting=self._acting | self._alone, spans=tuple(self._spans))
 
+    def _backlog(self) -> float | None:
+        """Seconds that the longest queue still takes to be sent; None where nothing queues."""
+        if not any(self._free):
+            return None
+        return max(max(0.0, free - now) for free, now in zip(self._free, self._clocks, strict=True))
+
     def _traffic(self) -> tuple[int, ...]:
         """Bytes over each link since the start; nothing where messages or links are all alike."""
         found = tuple(int(self._bytes[link]) for link in self._links)
@@ -416,7 +458,14 @@ class Nodes:
             planted=planted,
             notes=colluders[0].notes(),
             moment=self.moment(),
-            nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned, traffic=self._traffic()),
+            nodes=NodesReport(
+                self._messages,
+                self._links,
+                self._outvoted,
+                self._abandoned,
+                traffic=self._traffic(),
+                backlog=self._backlog(),
+            ),
         )
         return by_node(setup, self.clients, own, self.honest, found) if due else found
 

@@ -38,6 +38,7 @@ class Nodes(TypedDict):
         abandoned: aggregates at which the rule could not run.
         links: (source, destination), of each pair of nodes of which the second ever hears the first.
         traffic: bytes over each of the links, where they differ.
+        backlog: seconds that the longest queue of messages still takes to be sent, where any queue.
         malicious: the nodes that acted for the attack.
         curve: over the training.
     """
@@ -54,5 +55,6 @@ class Nodes(TypedDict):
     abandoned: Count
     links: list[list[Count]]
     traffic: NotRequired[list[Count]]
+    backlog: NotRequired[Amount]
     malicious: list[Count]
     curve: NodesCurve
