@@ -218,6 +218,36 @@ _ALIKE = {
 }
 
 
+def orderings(store: Path, *shorter: str) -> Points:
+    """Accuracy of the nodes of a ring on data sorted by label, along three counts: examples, optimizer steps, exchanges."""
+    phase, batch, rounds = 4, 32, 160
+    #: By system: local trainings in a round, and exchanges with each neighbour.
+    of_round = {"d_psgd": (1, 1), "d2": (1, 1), "dsgt": (1, 2), "detag": (phase, 2 * phase), "defacto": (phase, phase)}
+    words = {"d2": {"weight": 0.5}, "detag": {"phase": phase}, "defacto": {"phase": phase}}
+    suite = {
+        "name": "orderings",
+        "task": {"data": "digits", "model": "softmax", "partition": "label_sorted"},
+        "clients": {"total": 10},
+        "training": {"rounds": rounds, "local_steps": 1, "batch_size": batch, "lr": 0.2},
+        "evaluation": {"every": 4},
+        "matrix": {"architecture": [{"name": name, **words.get(name, {})} for name in of_round]},
+    }
+    found = []
+    for name, record in _records(suite, store, shorter):
+        system = name.partition("(")[0]
+        trainings, exchanges = of_round[system]
+        counts = {"examples of a node": trainings * batch, "optimizer steps": 1, "exchanges": exchanges}
+        curve = record["result"]["curve"]
+        for count, each in counts.items():
+            most = rounds * {"examples of a node": batch, "optimizer steps": 1, "exchanges": 2}[count]
+            found += [
+                {"system": system, "count": count, "number": number * each, "accuracy": 100 * accuracy}
+                for number, accuracy in zip(curve["round"], curve["accuracy"], strict=True)
+                if number * each <= most
+            ]
+    return pd.DataFrame(found)
+
+
 def fate(store: Path, *shorter: str) -> Points:
     """By the chance with which a party is silent: the share of rounds that have a sum, of twelve parties.
 
@@ -315,6 +345,19 @@ def _alike(points: Points) -> alt.TopLevelMixin:
     return _panels(chart.properties(height=_HEIGHT), "of")
 
 
+def _orders(points: Points) -> alt.TopLevelMixin:
+    chart = _lines(points, "number", "accuracy", "system", "accuracy of the nodes in %").properties(
+        width=_WIDTH * 2 // 3
+    )
+    panels = [
+        chart.transform_filter(alt.FieldEqualPredicate(field="count", equal=count)).encode(
+            x=alt.X("number:Q", title=count)
+        )
+        for count in points["count"].unique()
+    ]
+    return alt.HConcatChart(hconcat=panels)
+
+
 #: How each picture is measured and drawn.
 PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevelMixin]]] = {
     "speed_up": (speed_up, _beside_forms),
@@ -333,6 +376,7 @@ PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevel
         lambda points: _lines(points, "deadline in seconds", "met", "a client does", "% of the deadlines met"),
     ),
     "homogeneity": (homogeneity, _alike),
+    "orderings": (orderings, _orders),
     "fate": (
         fate,
         lambda points: _lines(points, "chance to be silent", "summed", "masks", "% of the rounds with a sum"),

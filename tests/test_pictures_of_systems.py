@@ -98,6 +98,25 @@ def test_a_flood_fills_a_buffer_and_not_buffers(tmp_path):
 
 
 @pytest.mark.slow
+def test_who_comes_first_depends_on_what_is_counted(tmp_path):
+    """On data sorted by label over a ring: DeTAG per step, D^2 per exchange, and D-PSGD nowhere."""
+    points = pictures.orderings(tmp_path).groupby(["count", "system"])
+
+    def until(count: str, system: str) -> float:
+        """How many it takes until the accuracy is 80 % for good."""
+        part = points.get_group((count, system))
+        below = part[part["accuracy"] < 80]["number"].max()
+        after = part[part["number"] > below]["number"] if below == below else part["number"]
+        return float(after.min()) if len(after) else float("inf")
+
+    steps, exchanges, examples = ("optimizer steps", "exchanges", "examples of a node")
+    assert until(steps, "detag") <= until(steps, "d2") < until(steps, "d_psgd")
+    assert until(exchanges, "d2") < until(exchanges, "dsgt") < until(exchanges, "detag")
+    assert until(examples, "d2") < until(examples, "detag")
+    assert until(exchanges, "d_psgd") == float("inf")
+
+
+@pytest.mark.slow
 def test_the_mean_of_the_models_hides_what_unlike_nodes_lack(tmp_path):
     """At homogeneity 0 D-PSGD's nodes fail and their mean does not; D^2 and tracking hold; who is alone learns one label."""
     points = pictures.homogeneity(tmp_path, "seeds=1").set_index(["of", "system", "data"])["accuracy"]
