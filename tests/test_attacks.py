@@ -59,6 +59,7 @@ def view(
         honest_clients=tuple(clients or range(h)),
         receiver=next(iter(clients or range(h)), 0),
         mixing=torch.full((h + f,), 1 / (h + f), dtype=torch.float64),
+        slowest=(honest[0] - honest[-1]) / 2 if h else torch.zeros(honest.shape[1]),
         own=normal(f, honest.shape[1], seed=99) if own is None else own,
         model=torch.zeros(honest.shape[1]),
         layers=LAYERS.get(honest.shape[1], (honest.shape[1],)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,6 @@ class Hermit(PoisonAttack):
     name = "hermit"
     source = "a fault, and no algorithm"
     goal = "fault"
-    needs = (Sight.NOTHING,)
 
     def mixes(self) -> bool:
         return False

@@ -218,6 +218,7 @@ def _attack(attack: PoisonAttack) -> Group | None:
         rule=_known_rule(),
         receiver=0,
         mixing=torch.full((H + F,), 1 / (H + F), dtype=torch.float64),
+        slowest=(_honest()[0] - _honest()[1]) / 2,  # among equals any eigenvector will do
     )
     sent = _points(attack.craft(view))
     return _drawn(
