@@ -352,7 +352,7 @@ class Cell:
             named = there.spec() if there.fields() else there.name
             content["network"] = dataclasses.asdict(self.network) | {"there": named}
         if self.inference:
-            content["observer"] = self.config.observer.model_dump()
+            content["observer"] = self.config.observer.spec()
         # Tuples become lists: what is hashed is what a record holds.
         return dict(json.loads(json.dumps(content)))
 

@@ -22,7 +22,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "goal": cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None,
         "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],
         "attack_sees": (cell.verdict.attack_sees | cell.verdict.inference_sees).names(),
-        "observer": config.observer.model_dump() if cell.inference else None,
+        "observer": config.observer.spec() if cell.inference else None,
         "granted": threat.grants.names() if attack else [],
         "collusion": attack is not None and cell.malicious > 1,
         "attacker_data": _attacker_data(cell) if attack else None,
