@@ -23,6 +23,7 @@ from fedguard.contracts import (
     Noise,
     Participation,
     Protocol,
+    Seating,
     ServerOptimizer,
     Sight,
     Speeds,

@@ -50,11 +50,14 @@ def combinations(messages: Matrix, wanted: Matrix, known: Collection[int] = ()) 
     """
     free = np.delete(np.arange(messages.shape[1]), sorted(known))
     rows, goals = messages[:, free], wanted[:, free]
+    there: NDArray[np.bool_]
     if not rows.size:
-        return np.zeros((len(wanted), len(messages))), ~goals.any(1)
+        there = np.asarray(~goals.any(1), bool)
+        return np.zeros((len(wanted), len(messages))), there
     found = goals @ np.linalg.pinv(rows, rcond=_DEPENDENT)
     off = np.linalg.norm(found @ rows - goals, axis=1)
-    return found, off <= _OFF * np.linalg.norm(goals, axis=1)
+    there = np.asarray(off <= _OFF * np.linalg.norm(goals, axis=1), bool)
+    return found, there
 
 
 def heard_in_gossip(
