@@ -21,6 +21,7 @@ from fedguard.contracts import (
     Listeners,
     NonNegativeInt,
     Participation,
+    Pipeline,
     PoisonAttack,
     PositiveFloat,
     RoundReport,
@@ -113,8 +114,6 @@ class Gossip(Architecture):
 
     @property
     def more_rows(self) -> str:
-        if self.masks:
-            return "Under masks a node has one sum: use mean, or leave out masks."
         return "Here n counts a node and those that it hears: take a denser graph."
 
     def rows(self, updates: int) -> int:
@@ -128,7 +127,7 @@ class Gossip(Architecture):
             yield str(error)
             return
         yield from self._of_graph(graph, cell)
-        yield from self._of_masks(graph)
+        yield from self._of_masks(graph, cell.pipeline)
         for size in graph.sizes[1:] if not self.masks else ():
             try:
                 cell.pipeline.check(size, told_among(size, cell.told, clients.total))
@@ -173,13 +172,15 @@ class Gossip(Architecture):
                 "Leave out broadcast."
             )
 
-    def _of_masks(self, graph: Topology) -> Iterator[str]:
+    def _of_masks(self, graph: Topology, pipeline: Pipeline) -> Iterator[str]:
         """Why masks within neighbourhoods cannot be had, or would not hide what they should."""
         name = self.name
         if self.clip is not None and not self.masks:
             yield f"clip of {name} is what the masks' encoding cuts, and there are none. Set masks, or leave out clip."
         if not self.masks:
             return
+        if not _by_sum(pipeline):
+            yield f"masks leave a node one sum of its neighbours, and {pipeline} needs single values. Use mean, or leave out masks."
         if not self.whole:
             yield f"under {name} nodes send parts of vectors, of which neighbours choose different ones. Leave out masks."
         elif min(graph.sizes) < 3:
@@ -243,8 +244,7 @@ class Gossip(Architecture):
             return
         if not self.whole:
             yield f"what nodes solve for is worked out for whole vectors, and {name} sends parts, or nothing. Use d_psgd."
-        by_sum = not cell.pipeline.mixings and cell.pipeline.rule.by_graph
-        if not by_sum and attack.watches == "round" and cell.watched_round > 1:
+        if not _by_sum(cell.pipeline) and attack.watches == "round" and cell.watched_round > 1:
             yield (
                 f"what {cell.pipeline} makes of values is no sum by the graph's weights, and what nodes solve for after it is "
                 "not worked out. Set observer.round: 1, or use mean."
@@ -262,10 +262,10 @@ class Gossip(Architecture):
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """So many nodes of the graph; on seats of the trial's own."""
-        graph, pipeline = self._seated(setup), setup.pipeline
+        graph = self._seated(setup)
         seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
-        linear = not pipeline.mixings and pipeline.rule.by_graph
-        return GossipListeners(seat, self.on_symbols(graph, rounds, linear), bool(self.masks))
+        symbols = self.on_symbols(graph, rounds, _by_sum(setup.pipeline))
+        return GossipListeners(seat, symbols, bool(self.masks))
 
     def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
         """Why the algorithm does not work on such a graph."""
@@ -283,3 +283,8 @@ class Gossip(Architecture):
     def _seated(self, setup: Setup) -> Topology:
         malicious = setup.malicious if setup.attack else frozenset()
         return seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
+
+
+def _by_sum(pipeline: Pipeline) -> bool:
+    """Whether a node makes a sum by the graph's weights of what it hears."""
+    return not pipeline.mixings and pipeline.rule.by_graph
