@@ -180,7 +180,7 @@ class Gossip(Architecture):
         if not self.masks:
             return
         if not _by_sum(pipeline):
-            yield f"masks leave a node one sum of its neighbours, and {pipeline} needs single values. Use mean, or leave out masks."
+            yield f"masks leave a node one sum of its neighbours; {pipeline} needs single values. Use mean, or leave out masks."
         if not self.whole:
             yield f"under {name} nodes send parts of vectors, of which neighbours choose different ones. Leave out masks."
         elif min(graph.sizes) < 3:

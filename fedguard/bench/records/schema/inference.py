@@ -175,6 +175,7 @@ class Seat(TypedDict):
         nodes: their numbers.
         solved: which share of its update they can solve for, by client of which they can for any: in the
             watched round, or in any.
+        whole: of how many clients they can for all of it.
         off: how far what they solved for is from what was sent, over its length: the largest over the targets; None where they
             have a sum alone.
     """
@@ -182,6 +183,7 @@ class Seat(TypedDict):
     place: str
     nodes: list[Count]
     solved: dict[str, Share]
+    whole: Count
     off: Number | None
 
 

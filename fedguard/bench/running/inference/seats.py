@@ -130,6 +130,7 @@ class OnSeats:
             "place": self._wants.seat,
             "nodes": list(self._listeners.nodes),
             "solved": {str(node): share for node, share in sorted(self.solved.items())},
+            "whole": sum(share == 1 for share in self.solved.values()),
             "off": max(self._off) if self._off else None,
         }
 
