@@ -43,8 +43,13 @@ D2, DSGT = system("d2"), system("dsgt")
 
 
 def result(architecture: Any, attack: str, defense: str, seed: int, rounds: int) -> dict[str, Any]:
+    return _result(yaml.safe_dump(architecture), attack, defense, seed, rounds)
+
+
+@cache
+def _result(architecture: str, attack: str, defense: str, seed: int, rounds: int) -> dict[str, Any]:
     assert attack in MATRIX["attack"] and defense in MATRIX["defense"]
-    swept = {"architecture": architecture, "attack": attack, "defense": defense}
+    swept = {"architecture": yaml.safe_load(architecture), "attack": attack, "defense": defense}
     settings = {key: value for key, value in SUITE.items() if key in CellConfig.model_fields} | swept
     settings["training"] = SUITE["training"] | {"rounds": rounds}
     cell = Cell.build(CellConfig.model_validate(settings), installed())
@@ -121,6 +126,5 @@ def test_what_corrects_for_unlike_data_falls_to_relabelled_examples(system_):
 
 @pytest.mark.slow
 def test_who_hears_nobody_is_hurt_by_nobody():
-    assert (
-        ends(LONE, "sign_flip") == pytest.approx(ends(LONE, "min_max"), abs=0.01) < ends(TORUS, "sign_flip", "median")
-    )
+    assert ends(LONE, "sign_flip") == pytest.approx(ends(LONE, "min_max"), abs=0.01)
+    assert worst_node(LONE, "sign_flip", "mean") > worst_node(TORUS, "sign_flip", "krum") + 0.1
