@@ -224,7 +224,7 @@ FIGURES = Table({
     ),
     "solved_updates": Figure(
         title="updates that the nodes which look can solve for", path=("result", "inference", "seat", "whole"), unit="",
-        goal="any", bounds=None,
+        goal="reconstruction", bounds=None,
     ),
     "worst_party_accuracy": Figure(
         title="accuracy of the worst party on its own task", path=("result", "parties", "worst"), more_is_better=True,

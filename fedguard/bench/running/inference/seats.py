@@ -120,8 +120,8 @@ class OnSeats:
             self.known[clients] = found.known
         if len(behind) == 1:
             known = torch.ones_like(found.update, dtype=torch.bool) if found.known is None else found.known
-            sent = every[round - 1].updates[every[round - 1].clients.index(behind[0])][known]
-            self._off.append(float((found.update[known] - sent).norm() / sent.norm().clamp(min=1e-30)))
+            sent = every[round - 1].updates[every[round - 1].clients.index(behind[0])]
+            self._off.append(float((found.update - sent)[known].norm() / sent.norm().clamp(min=1e-30)))
         return Watched(found.model, after, behind, found.update[None], (behind,), found.update[None], None)
 
     def told(self) -> dict[str, Any]:
