@@ -34,6 +34,7 @@ class StochasticGradientPush(Gossip):
         cap: as above; None for none.
     """
 
+    whole = True
     name = "sgp"
     source = "Assran et al., Stochastic Gradient Push for Distributed Deep Learning, ICML 2019"
     stands_loss = True
