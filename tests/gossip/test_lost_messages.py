@@ -72,6 +72,13 @@ def test_they_learn_where_messages_are_lost(system):
     assert min(last.nodes.accuracy) > 0.75
 
 
+def test_masks_and_listeners_ask_for_all_messages():
+    words = {"name": "d_psgd", "graph": "complete", "masks": 20}
+    (reason,) = cell(words, network={"link": {"loss": 0.1}}).verdict.reasons
+    assert "masks do not cancel" in reason and "Leave out network.link.loss" in reason
+    assert not cell(words).verdict.reasons
+
+
 @pytest.mark.parametrize("system", ["d2", "dsgt", "detag", "ako", "wide_area", "dlion"])
 def test_where_no_later_message_makes_up_for_it_loss_is_refused(system):
     words = {"name": system, **({"weight": 0.5} if system == "d2" else {})}

@@ -1117,15 +1117,15 @@ FAULTS = (
     _row(
         "Ako that forgets what it has not sent",
         "fedguard/architectures/gossip/ako.py",
-        "unsent = unsent - sent",
-        "unsent = torch.zeros_like(unsent)",
+        "unsent, on_the_way = unsent - sent",
+        "unsent, on_the_way = torch.zeros_like(unsent)",
         *AKO,
     ),
     _row(
         "Ako whose own updates count whole at once",
         "fedguard/architectures/gossip/ako.py",
-        "x, t = settled + unsent / n, t + 1",
-        "x, t = settled + unsent, t + 1",
+        "x, t = settled + (unsent + on_the_way) / n",
+        "x, t = settled + unsent + on_the_way",
         *AKO,
     ),
     _row(

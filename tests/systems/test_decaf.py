@@ -312,7 +312,9 @@ def test_elsewhere_nobody_asks_how_quick_a_device_is():
     assert not cell("decaf", **given).verdict.reasons
     for system in ("server", "google", "fedbuff"):
         quick, stay = cell(system, **given).verdict.reasons
-        assert quick.startswith("overstated_rate lies about how quick its devices are") and quick.endswith("Use decaf.")
+        assert quick.startswith("overstated_rate lies about how quick its devices are") and quick.endswith(
+            "decaf or dlion."
+        )
         assert stay.startswith("overstated_rate lies about how often its devices stay") and stay.endswith("Use decaf.")
 
 
