@@ -97,6 +97,14 @@ def test_two_beside_each_other_undo_masks():
     assert read("d_psgd", 16, (0, 2), 3, summed=True) == [set()] * 3
 
 
+@pytest.mark.parametrize(("graph", "undone"), [("torus", 0), ("erdos_renyi", 2), ("ring", 16)])
+def test_how_many_pairs_of_sixteen_undo_masks(graph, undone):
+    """Of all 120, in the first round; and on a ring those side by side."""
+    of_all = symbols({"name": "d_psgd", "graph": graph}, 16, 1)
+    pairs = [pair for pair in subsets(range(16), 2) if GossipListeners(pair, of_all, summed=True).reads(1)]
+    assert len(pairs) == undone
+
+
 def test_differences_of_overlapping_neighbourhoods_undo_masks():
     """A wheel of four: each of the rim hears the two beside it and the hub, and two opposite ones hear the same. What the hub
     hears and what one of the rim hears differ by themselves and the node opposite, which they so have alone."""
