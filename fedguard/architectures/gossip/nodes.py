@@ -23,7 +23,7 @@ from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import moment, world
 from fedguard.contracts import Evaluation, Moment, NodesReport, RoundReport, Setup, Span, State, Wire
 from fedguard.errors import PreconditionError
-from fedguard.kernels import usable_rows
+from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
 
 Matrix = NDArray[np.float64]
@@ -152,7 +152,7 @@ class Nodes:
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
         pipeline = self._setup.pipeline
-        if pipeline.mixings or not pipeline.rule.by_graph or not bool(usable_rows(values).all()):
+        if pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values):
             return []
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
@@ -233,8 +233,7 @@ class Nodes:
         """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
         setup, node = self._setup, place.node
         told = setup.told_among(len(wire.clients))
-        usable = zip(wire.clients, usable_rows(wire.updates).tolist(), strict=True)
-        bad = [client for client, good in usable if not good]
+        bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
         self._not_finite.update(bad)
         if node in bad:
             return torch.zeros_like(place.about)
@@ -264,8 +263,8 @@ class Nodes:
 
     def moment(self) -> Moment:
         """When the last node is done with the round, and what was spent up to then."""
-        found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
-        return replace(found, acting=self._acting, spans=tuple(self._spans))
+        ages = (0,) * len(self._arrived)
+        return moment(self._world, max(self._clocks), ages, acting=self._acting, spans=tuple(self._spans))
 
     def report(self, round: int, models: Tensor) -> RoundReport:
         """The report of a round after which these are the nodes' models, float32 ``[n, d]``."""

@@ -165,8 +165,8 @@ class EventRun:
         weights = torch.tensor([push.scale for push in received.truth.pushes])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
-            starts = torch.stack([push.start for push in received.truth.pushes])
-            known = system.toward(torch.zeros_like(starts), starts, self._model)  # of models that are published
+            starts = [push.start for push in received.truth.pushes]
+            known = system.toward(torch.zeros_like(received.rows), starts, self._model)  # of models that are published
             vector = vector + weights @ known / system.updates(setup.participation)
         return Aggregate(vector, None, ())
 
@@ -238,8 +238,11 @@ class EventRun:
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
             return
-        updates, starts = self._trainings.ended([(one.device, one.turn) for one in honest], acting)
-        rows.copy_(updates if self._private else self._system.toward(updates, starts, self._model))
+        keys = [(one.device, one.turn) for one in honest]
+        starts = [self._trainings.start(key) for key in keys]
+        self._trainings.ended(keys, acting, rows)
+        if self._private is None and (known := self._system.toward(rows, starts, self._model)) is not rows:
+            rows.copy_(known)
         if acting:
             seen = zip((one.device for one in honest), rows.clone(), strict=True)
             self._last.update((client, row) for client, row in seen if client not in acting)
@@ -283,8 +286,10 @@ class EventRun:
             effect=self._clients.malicious.effect if due else None,
             notes=self._clients.malicious.notes(),
             masked=received.masked,
-            moment=replace(
-                moment(self._world, release.at, release.staleness()),
+            moment=moment(
+                self._world,
+                release.at,
+                release.staleness(),
                 late=tuple(device for device, _ in release.late),
                 lost=tuple(device for device, _ in release.lost),
                 outvoted=int(rows > received.told),

@@ -91,8 +91,8 @@ class EventServer(Architecture):
         """What an aggregate is multiplied by before the server's step."""
         return 1.0
 
-    def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
-        """What the server takes for updates of ``model``: float32 ``[n, d]``, of updates of ``starts``, ``[n, d]`` both."""
+    def toward(self, updates: Tensor, starts: Sequence[Tensor], model: Tensor) -> Tensor:
+        """What the server takes for updates of ``model``, of updates of ``starts``: float32 ``[n, d]``, and n of ``[d]``."""
         return updates
 
     def fractions(self, setup: Setup, world: World) -> Fractions | None:
