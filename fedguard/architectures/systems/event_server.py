@@ -208,5 +208,12 @@ class EventServer(Architecture):
         if setup.attack is not None or setup.participation.most_trainings is not None:
             check_course(self, setup, world(setup, torch.empty(setup.task.dim)))
 
+    def as_trained(self, setup: Setup) -> Setup:
+        """The set-up with what the system brings itself, such as what of the updates it adds up before anybody sees them."""
+        return setup
+
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        return EventRun(self, setup).reports()
+        return EventRun(self, self.as_trained(setup)).reports()
+
+    def aggregates(self, setup: Setup) -> Iterator[RoundReport]:
+        return (report for report, _ in EventRun(self, self.as_trained(setup)).steps())
