@@ -925,8 +925,8 @@ FAULTS = (
     _row(
         "curves over joules that stand over bytes",
         "fedguard/metrics/moments.py",
-        "report.moment.bytes_up, report.moment.joules)",
-        "report.moment.bytes_up, report.moment.bytes_up)",
+        'found["joules"].append(report.moment.joules)',
+        'found["joules"].append(report.moment.bytes_up)',
         *ENERGY,
     ),
     _row(

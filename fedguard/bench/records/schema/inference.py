@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import Change, Count, Number, Share
+from fedguard.metrics.quantities import Change, Count, Number, Share
 
 
 class Given(TypedDict):
