@@ -43,8 +43,8 @@ class Watch:
             received.rows.clone(),
             aggregate,
             received.inputs,
-            self._malicious,
-            self._pushes,
+            malicious=self._malicious,
+            pushes=self._pushes,
         )
 
 

@@ -28,6 +28,8 @@ class Watched:
         aggregate: float32 ``[d]``: what the round's aggregate came to, with any noise; None where it was abandoned.
         inputs: by client, float64 ``[d]``: what it put into a session, rounded and noisy, as if it were alone there; none
             without masks.
+        models: float32 ``[n, d]``: without a server, the model that each node trained from; None where all share one.
+        heard: float32 ``[m, d]``: the messages of the round that came to the nodes that look, in order.
         malicious: those of the clients that are malicious.
         pushes: of each row of `updates`, when it came and from which model; none without simulated time.
         gain: what the aggregate is multiplied by before the server's step.
@@ -41,6 +43,8 @@ class Watched:
     rows: Tensor
     aggregate: Tensor | None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
+    models: Tensor | None = None
+    heard: Tensor | None = None
     malicious: frozenset[int] = frozenset()
     pushes: tuple[Push, ...] = ()
     gain: float = 1.0

@@ -66,6 +66,8 @@ PARTIAL = ("tests/systems/test_partial_sum.py",)
 FATE = ("tests/systems/test_fate.py",)
 CHECKED = ("tests/systems/test_btard.py",)
 SOLVED = ("tests/privacy/test_determined.py",)
+SEATS = ("tests/gossip/test_listening.py", "tests/inference/test_seats.py")
+HOODS = ("tests/gossip/test_masks_in_neighbourhoods.py",)
 
 FAULTS = (
     # --- rules
@@ -1279,5 +1281,103 @@ FAULTS = (
         "for _, other in done:\n            _clear(other, pivot, row)",
         "for _, other in done[:0]:\n            _clear(other, pivot, row)",
         *SOLVED,
+    ),
+    _row(
+        "a solution that leaves the reader's own updates in",
+        "fedguard/architectures/gossip/listening.py",
+        "rest = heard - torch.from_numpy(self._rows[:, self._known]) @ known",
+        "rest = heard - 0 * torch.from_numpy(self._rows[:, self._known]) @ known",
+        *SEATS,
+    ),
+    _row(
+        "nodes that do not know what they themselves send",
+        "fedguard/architectures/gossip/listening.py",
+        "self._known = [0, *(self._column(round, node) for round, node in self._own)]",
+        "self._known = [0, *(self._column(round, node) for round, node in self._own[:0])]",
+        *SEATS,
+    ),
+    _row(
+        "symbols of a rule that is no sum, mixed as if it were one",
+        "fedguard/architectures/gossip/listening.py",
+        "if self._linear:",
+        "if True:",
+        *SEATS,
+    ),
+    _row(
+        "an update that is read without the model it was trained from",
+        "fedguard/architectures/gossip/listening.py",
+        "if found.all())",
+        "if found[0])",
+        *SEATS,
+    ),
+    _row(
+        "dependent rows that are taken for none",
+        "fedguard/privacy/determined.py",
+        "_DEPENDENT, _OFF = 1e-10, 1e-6",
+        "_DEPENDENT, _OFF = 1e-10, 2.0",
+        *SEATS,
+    ),
+    _row(
+        "a node that looks and hears all links",
+        "fedguard/architectures/gossip/listening.py",
+        "for one in messages(values, matrix, self._observer.seat, False)]",
+        "for one in messages(values, matrix, range(len(values)), False)]",
+        *SEATS,
+    ),
+    _row(
+        "a part that is compared with what is not known",
+        "fedguard/bench/running/inference/seats.py",
+        "return one * there, other * there",
+        "return one, other",
+        *SEATS,
+    ),
+    _row(
+        "a sum that keeps the own updates of who looks",
+        "fedguard/architectures/collectives/listening.py",
+        "total = sum(self._weights) * one.rows[0].double() - own",
+        "total = sum(self._weights) * one.rows[0].double() - 0 * own",
+        *SEATS,
+    ),
+    _row(
+        "a final model that nobody has",
+        "fedguard/bench/running/inference/curious.py",
+        "model = every[-1].after",
+        "model = model + 0",
+        *SEATS,
+    ),
+    _row(
+        "one mask for all sums of a pair",
+        "fedguard/architectures/gossip/masked.py",
+        'f"neighbourhood {node}, exchange {exchange}"',
+        'f"neighbourhood {0 * node}, exchange {0 * exchange}"',
+        *HOODS,
+    ),
+    _row(
+        "values that go to a neighbour without masks",
+        "fedguard/architectures/gossip/masked.py",
+        "self._pairs.add(found, sender, senders, sid)",
+        "sid = sid",
+        *HOODS,
+    ),
+    _row(
+        "masked sums that forget the weights of the graph",
+        "fedguard/architectures/gossip/masked.py",
+        "vectors[one].double() * weights[one]",
+        "vectors[one].double()",
+        *HOODS,
+    ),
+    _row(
+        "masks that are let run where sums give a node away",
+        "fedguard/architectures/gossip/gossip.py",
+        "if len(symbols.values) == LISTENED:",
+        "if len(symbols.values) >= LISTENED:",
+        *HOODS,
+    ),
+    _row(
+        "malicious nodes that tap masked links",
+        "fedguard/architectures/gossip/gossip.py",
+        "tapped = Sight.NOTHING if self.masks else Sight.HONEST_UPDATES",
+        "tapped = Sight.HONEST_UPDATES",
+        *HOODS,
     ),
 )

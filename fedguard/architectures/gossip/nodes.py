@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.clients import Clients
+from fedguard.architectures.gossip.listening import Ear
+from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.parcels import Parcel
 from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.root import loss_on
@@ -47,7 +49,7 @@ class Nodes:
         honest: the nodes that never lie.
     """
 
-    def __init__(self, setup: Setup, topology: Topology, broadcast: bool) -> None:
+    def __init__(self, setup: Setup, topology: Topology, broadcast: bool, masks: MaskedSums | None = None) -> None:
         self._setup, self.topology, self._broadcast = setup, topology, broadcast
         self._n = topology.nodes
         malicious = setup.malicious if setup.attack else frozenset()
@@ -65,12 +67,15 @@ class Nodes:
         self._not_finite: set[int] = set()
         self._arrived: list[int] = []
         self._spans: list[Span] = []
+        self._masks, self._ear = masks, Ear(setup, masks is not None) if setup.observer else None
 
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
         self._round, self._acting = round, self._setup.acting(round)
         self._outvoted, self._abandoned, self._not_finite = 0, 0, set()
         self._arrived, self._spans = [], []
+        if self._ear is not None:
+            self._ear.begin(round)
 
     @property
     def matrix(self) -> Matrix:
@@ -95,6 +100,8 @@ class Nodes:
             self._clocks[node] += self._world.compute(node, self._trainings)
             self._spans.append(Span(node, began, self._clocks[node], "arrived"))
         self._arrived.extend(range(self._n))
+        if self._ear is not None:
+            self._ear.trained(models, rows)
         return rows
 
     def mixed(
@@ -139,6 +146,8 @@ class Nodes:
         matrix = self.matrix if matrix is None else matrix
         self._exchanges += 1
         self._send(matrix, None if parcel is None else parcel.size)
+        if self._ear is not None and self._masks is None:
+            self._ear.hear(values, matrix)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
@@ -152,7 +161,7 @@ class Nodes:
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
         pipeline = self._setup.pipeline
-        if pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values):
+        if self._masks is not None or pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values):
             return []
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
@@ -189,7 +198,27 @@ class Nodes:
             sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
             self._craft(place, sides)
-        return self._aggregated(place, Wire(rows, sides.order, frozenset(lying)))
+        wire = Wire(rows, sides.order, frozenset(lying))
+        return self._aggregated(place, wire) if self._masks is None else self._of_masked(place, wire, self._masks)
+
+    def _of_masked(self, place: _Place, wire: Wire, masks: MaskedSums) -> Tensor:
+        """float32 ``[d]``: the sum by the graph's weights, of which the node sees its own value and the sum of the others."""
+        node, weights = place.node, place.weights
+        assert weights is not None
+        public = torch.zeros_like(place.about) if place.trackers else self.start[0]
+        rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
+        own = rows.pop(node)
+        self._world.carry(masks.introduced(sorted(rows)))
+        given = {one: float(weights[one]) for one in rows}
+        summed = masks.total(node, self._exchanges, rows, given, wire.malicious)
+        if summed is None:
+            self._abandoned += node not in self._acting
+            kept: Tensor = own + public - place.about
+            return kept
+        if self._ear is not None:
+            self._ear.hear_sum(node, summed + sum(given.values()) * public)
+        mixed: Tensor = (1 - sum(given.values())) * own + summed + public - place.about
+        return mixed
 
     def _said_to_all(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
@@ -285,6 +314,8 @@ class Nodes:
             notes=colluders[0].notes(),
             moment=self.moment(),
             nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned),
+            masked=None if self._masks is None else self._masks.report(),
+            watched=None if self._ear is None else self._ear.watched(models),
         )
         if not due:
             return found
