@@ -29,15 +29,17 @@ WAYS: dict[str, tuple[Callable[[int], Barrier], float]] = {
     "all together": (bsp, 1.0),
 }
 
+#: Seconds of a median training: short ones, and such as take several days together.
+MINUTE, HOUR = 60.0, 3600.0
 #: Trainings of each device at work, first those that are not timed.
 BEFORE, TIMED = 2, 10
 
 
-def begun(devices: int, way: str, there: str) -> tuple[Course, Iterator[Release]]:
+def begun(devices: int, way: str, there: str, seconds: float) -> tuple[Course, Iterator[Release]]:
     """A course, and its releases."""
     barrier, share = WAYS[way]
     network = Network(
-        compute=Speeds(seconds=60.0, spread=0.5, jitter=0.3),
+        compute=Speeds(seconds=seconds, spread=0.5, jitter=0.3),
         link=Links(latency=0.1, up=1e6),
         there=installed().build("availability", there),
     )
@@ -47,18 +49,18 @@ def begun(devices: int, way: str, there: str) -> tuple[Course, Iterator[Release]
     return course, course.releases()
 
 
-def measured(devices: int, way: str, there: str) -> dict[str, Any]:
+def measured(devices: int, way: str, there: str, seconds: float = MINUTE) -> dict[str, Any]:
     """Microseconds of CPU that a device costs at first, and each event after that; memory for each device."""
     barrier, share = WAYS[way]
     once = max(1, int(devices * share) // barrier(devices).count)  # releases while each device at work trains once
     start = time.process_time()
-    course, releases = begun(devices, way, there)
+    course, releases = begun(devices, way, there, seconds)
     list(islice(releases, BEFORE * once))
     middle, before = time.process_time(), course.events
     updates = sum(len(one.arrivals) for one in islice(releases, TIMED * once))
     spent, events, days = time.process_time() - middle, course.events - before, course.now / 86400
     tracemalloc.start()
-    kept = begun(devices, way, there)
+    kept = begun(devices, way, there, seconds)
     list(islice(kept[1], BEFORE * once))
     memory, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -66,6 +68,7 @@ def measured(devices: int, way: str, there: str) -> dict[str, Any]:
         "devices": devices,
         "way": way,
         "there": there,
+        "training, s": seconds,
         "first trainings, us a device": 1e6 * (middle - start) / devices,
         "event, us": 1e6 * spent / events,
         "events a second": events / spent,
@@ -73,6 +76,12 @@ def measured(devices: int, way: str, there: str) -> dict[str, Any]:
         "simulated days": days,
         "memory, KiB a device": memory / 1024 / devices,
     }
+
+
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    """The same, printed."""
+    print("  ".join(f"{name}: {_said(value)}" for name, value in found.items()), flush=True)
+    return found
 
 
 def main() -> None:
@@ -85,9 +94,8 @@ def main() -> None:
             for way in WAYS:
                 if way == "all together" and there == "on_off":
                     continue  # whoever leaves is out of the round, so it never ends
-                found = measured(devices, way, there)
-                figures.append(found)
-                print("  ".join(f"{name}: {_said(value)}" for name, value in found.items()), flush=True)
+                figures.append(told(measured(devices, way, there)))
+        figures.append(told(measured(devices, "asynchronous", "day_and_night", HOUR)))
     keep(options.json, figures)
 
 

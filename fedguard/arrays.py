@@ -19,7 +19,7 @@ from fedguard.aggregation import KnownPipeline
 from fedguard.aggregation import aggregate as run_pipeline
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable
-from fedguard.kernels import usable_rows
+from fedguard.kernels import unusable_rows
 from fedguard.mapped import mapped
 from fedguard.registry import installed
 from fedguard.rng import Rng
@@ -271,7 +271,7 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     if rows.is_complex() or rows.dtype == torch.bool:
         raise InputError(f"{what}: expected real numbers; got {rows.dtype}.")
     rows = rows.detach().to(torch.float32)
-    if bad := (~usable_rows(rows)).nonzero()[:, 0].tolist():
+    if bad := unusable_rows(rows):
         held = "values beyond 2^112 (5e33)" if bool(rows[bad].isfinite().all()) else "NaN or infinity"
         raise InputError(
             f"{what}: expected finite values; rows {bad} hold {held}. Drop them, as the server does in a run."

@@ -6,6 +6,7 @@ file that is larger than the memory: see `fedguard.mapped`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -46,20 +47,20 @@ def _stretches(updates: Tensor) -> Iterator[slice]:
     return walk(updates, size=LONG_BYTES) if is_mapped(updates) else iter([slice(0, updates.shape[1])])
 
 
-def usable_rows(updates: Tensor) -> Tensor:
-    """bool ``[n]``: which rows hold neither NaN nor infinity nor a value beyond `LARGEST`, so that sums of them are finite.
+def unusable_rows(updates: Tensor) -> list[int]:
+    """Which rows hold NaN, infinity or a value beyond `LARGEST`, in ascending order: sums of the others are finite.
 
     One pass for the lengths, at the cost of a sum; a second one over the rows only whose length float32 cannot hold.
     """
-    usable: Tensor = torch.tensor(True)
+    bad: set[int] = set()
     for block in _stretches(updates):
-        usable = usable & torch.linalg.vector_norm(updates[:, block], dim=1).isfinite().cpu()
-    if bool(usable.all()):
-        return usable
-    for row in (~usable).nonzero()[:, 0].tolist():
-        usable[row] = bool((updates[row].abs() <= LARGEST).all())
+        lengths = torch.linalg.vector_norm(updates[:, block], dim=1).tolist()
+        bad.update(row for row, length in enumerate(lengths) if not math.isfinite(length))
+    for row in sorted(bad):
+        if bool((updates[row].abs() <= LARGEST).all()):
+            bad.remove(row)
         let_go(updates)
-    return usable
+    return sorted(bad)
 
 
 def all_finite(values: Tensor) -> bool:

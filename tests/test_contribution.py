@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from math import factorial
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from fedguard.bench.audits.contribution import contribution
+from fedguard.contracts import Observer
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import shapley
 from fedguard.rng import Rng
-from tests.systems.scenes import cell
+from tests.systems.scenes import cell, scene
 
 
 def game(n: int, seed: int = 0):
@@ -120,10 +122,104 @@ def test_under_a_robust_rule_a_poisoner_takes_less_away():
     assert shares["mean"] < shares["median"]
 
 
+#: Ten times as fast in what each client computes, and half as fast: who is quick comes more often.
+UNEVEN = {"compute": {"seconds": 0.01, "spread": 0.8}, "link": {"latency": 0.05}}
+IN_TIME = (
+    "parameter_server(ranges=3)",
+    "parameter_server(consistency='eventual')",
+    "fedasync",
+    "fedbuff(buffer=3)",
+    "google(over=1)",
+)
+
+
+@pytest.mark.parametrize("system", [*IN_TIME, pytest.param("decaf(deadline=60)", marks=pytest.mark.slow)])
+def test_in_simulated_time_it_adds_up_too_and_a_poisoner_takes_away(system):
+    settings = {**ONE_BAD, "network": UNEVEN, "training": {"rounds": 3}, "attack": "sign_flip"}
+    found = contribution(cell(system, **settings), permutations=2, measure="loss")
+    (bad,) = found.malicious
+    assert abs(sum(found.shares.values()) - found.gain) < 1e-6
+    assert found.shares[bad] < 0 and min(found.shares, key=lambda client: found.shares[client]) == bad
+    assert sum(share > 0 for share in found.shares.values()) >= 2
+
+
+def test_where_each_update_is_an_aggregate_its_client_has_what_the_model_gained_by_it():
+    """No order is drawn, and nothing is estimated: the gains of a plain walk along the models."""
+    made, setup = scene("parameter_server(consistency='eventual')", **{**SMALL, "network": UNEVEN})
+    found = contribution(made, permutations=1)
+    gained, model = dict.fromkeys(range(4), 0.0), setup.task.initial_model(setup.rng.child("model"))
+    for report in made.architecture.aggregates(setup):
+        (client,) = report.clients
+        gained[client] += setup.task.evaluate(report.model).accuracy - setup.task.evaluate(model).accuracy
+        model = report.model
+    assert found.shares == pytest.approx(gained, abs=1e-9)
+    assert all(error == 0 for error in found.errors.values()) and len(found.rounds) == 4
+
+
+def test_of_a_buffer_of_two_either_the_first_or_the_second_is_given_what_it_is_worth_alone():
+    """By the formula: in the order (i, j) i has U(w + s_i u_i) - U(w), and j the rest of what the mean of both gains."""
+    made, setup = scene("fedbuff(buffer=2)", **{**SMALL, "network": UNEVEN, "training": {"rounds": 2}})
+    found = contribution(made, permutations=1, measure="loss")
+    watched = replace(setup, observer=Observer(None))
+    aged = set()
+    for shares, report in zip(found.rounds, made.architecture.aggregates(watched), strict=True):
+        one = report.watched
+        aged |= {push.staleness for push in one.pushes}
+        loss = setup.task.evaluate(one.sent).loss
+        alone = [loss - setup.task.evaluate(one.sent + row).loss for row in one.updates]
+        both = loss - setup.task.evaluate(one.sent + one.updates.mean(0)).loss
+        if one.clients[0] == one.clients[1]:
+            assert shares.shares[one.clients[0]] == pytest.approx(both, abs=1e-6)
+            continue
+        orders = [(alone[0], both - alone[0]), (both - alone[1], alone[1])]
+        assert any(
+            [shares.shares[client] for client in one.clients] == pytest.approx(list(order), abs=1e-6)
+            for order in orders
+        )
+    assert max(aged) > 0, "some are weighed by their age"
+
+
+def worth(attack: str, pace: float, seed: int, system: str = "parameter_server(consistency='eventual')"):
+    """What an honest and a malicious client of ten is worth on average, where two of them answer at this pace."""
+    network = {
+        "compute": {"seconds": 0.01, "spread": 0.3, "jitter": 0.3},
+        "link": {"latency": 0.1},
+        "malicious_pace": pace,
+    }
+    training = {"rounds": 5, "batch_size": 16}
+    clients = {"total": 10, "malicious": 2}
+    made = cell(system, attack=attack, clients=clients, training=training, network=network)
+    found = contribution(made, seed, permutations=10)
+    sides = {
+        side: [found.shares[one] for one in found.shares if (one in found.malicious) is side] for side in (False, True)
+    }
+    return [sum(side) / len(side) for side in sides.values()]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+def test_where_nobody_waits_haste_buys_value_and_does_not_make_a_poisoner_worth_anything(seed):
+    """Who sends its old updates again, ten times as often, is worth more than an honest client, which it was not before."""
+    honest, malicious = worth("stale(delay=3)", 0.1, seed)
+    slow_honest, slow_malicious = worth("stale(delay=3)", 1.0, seed)
+    assert malicious > 1.5 * honest and malicious > slow_malicious
+    assert worth("label_flip", 0.1, seed)[1] < 0
+    assert worth("free_rider", 0.1, seed)[1] <= 1.2 * slow_honest
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"architecture": "fedbuff"}, "rounds of server are valued, and the architecture is fedbuff"),
+        ({"architecture": "basgd(buffers=2)"}, "a server that sees each, and basgd has none"),
+        ({"architecture": "mapreduce(combiners=2)"}, "a server that sees each, and mapreduce has none"),
+        ({"architecture": "all_reduce"}, "a server that sees each, and all_reduce has none"),
+        (
+            {"architecture": "fedbuff(buffer=3)", "protocol": {"secure_aggregation": "full"}},
+            "secure_aggregation hides them",
+        ),
+        (
+            {"architecture": "fedbuff(buffer=2)", "training": {"rounds": 1, "server_momentum": 0.5}},
+            "more than the aggregate",
+        ),
         ({"protocol": {"secure_aggregation": "full"}}, "secure_aggregation hides them"),
         ({"training": {"rounds": 1, "server_momentum": 0.5}}, "moved by more than the aggregate"),
         ({"defense": "krum", "clients": {"total": 4, "malicious": 2}, "attack": "ipm"}, "krum needs"),

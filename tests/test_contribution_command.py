@@ -20,7 +20,7 @@ SUITE = {
     "seeds": 1,
     "clients": {"total": 4, "malicious": 1},
     "training": {"rounds": 2},
-    "matrix": {"attack": ["none", "sign_flip"], "architecture": ["server", "fedbuff(buffer=2)"]},
+    "matrix": {"attack": ["none", "sign_flip"], "architecture": ["server", "mapreduce(combiners=2)"]},
 }
 
 
@@ -67,7 +67,7 @@ def test_as_json_the_shares_add_up_to_the_gain(store):
         (("who",), "contribution: expected the words of one cell; 4 cells. Name one, or a part of it that no other has:"),
         (("who", "krum"), "0 of them have 'krum'. Name one, or a part of it that no other has: no attack against mean"),
         (("who", "sign_flip"), "2 of them have 'sign_flip'."),
-        (("who", "no attack against mean, architecture = fedbuff"), "rounds of server are valued, and the architecture is fedbuff. Use"),
+        (("who", "no attack against mean, architecture = mapreduce"), "updates are valued by a server that sees each, and mapreduce has none. Use"),
         (("nobody", CELL), "run 'nobody': not found"),
     ],
 )  # fmt: skip

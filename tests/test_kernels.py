@@ -145,14 +145,14 @@ def test_sort_rows():
     assert kernels.sort_rows(columns.T).data_ptr() == columns.data_ptr()  # in place where it can
 
 
-def test_usable_rows():
+def test_unusable_rows():
     updates = torch.ones(8, 4)
     updates[1, 2], updates[3, 0], updates[4, 3] = torch.nan, torch.inf, -torch.inf
     updates[5] = kernels.LARGEST  # its length is beyond float32, a sum of many such is not
     updates[6, 1] = kernels.LARGEST * 1.001
     updates[7, 0], updates[7, 1] = 3e38, -3e38  # which add up to 0
-    assert kernels.usable_rows(updates).tolist() == [True, False, True, False, False, True, False, False]
-    assert kernels.usable_rows(updates[5:6].expand(4096, -1)).all()
+    assert kernels.unusable_rows(updates) == [1, 3, 4, 6, 7]
+    assert kernels.unusable_rows(updates[5:6].expand(4096, -1)) == []
     assert updates[5].expand(4096, -1).sum(0).isfinite().all()
 
 

@@ -21,6 +21,8 @@ class ServerStep:
         training = self._training
         if training.server_optimizer and self._moments:
             step, self._moments = training.server_optimizer.move(update, self._moments)
-        else:
+        elif training.server_momentum:
             step = self._velocity = training.server_momentum * self._velocity + update
+        else:
+            step = update
         return model + training.server_step * step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -71,12 +71,12 @@ class Rounds:
         self._seconds = max(ended.values(), default=began)
         order = sorted(ended, key=lambda client: ended[client])
         spans = tuple(Span(client, began, ended[client], "lost" if client in silent else "arrived") for client in order)
-        found = moment(self._world, self._seconds, (0,) * arrived)
-        return replace(found, spans=spans, acting=self._setup.acting(round))
+        acting = self._setup.acting(round)
+        return moment(self._world, self._seconds, (0,) * arrived, spans=spans, acting=acting)
 
 
-def moment(world: World, seconds: float, staleness: tuple[int, ...]) -> Moment:
-    """A moment at which updates of these ages have arrived."""
+def moment(world: World, seconds: float, staleness: tuple[int, ...], **told: Any) -> Moment:
+    """A moment at which updates of these ages have arrived, with what else is told of it."""
     spent = world.spent
     return Moment(
         seconds=seconds,
@@ -85,4 +85,5 @@ def moment(world: World, seconds: float, staleness: tuple[int, ...]) -> Moment:
         bytes_up=spent.bytes_up,
         bytes_down=spent.bytes_down,
         staleness=staleness,
+        **told,
     )

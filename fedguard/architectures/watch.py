@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.contracts import Received, Sent, Setup, Watched
+from fedguard.contracts import Push, Received, Sent, Setup, Watched
 from fedguard.errors import ContractError
 
 #: Why a round in which the server tampered changes nothing.
@@ -20,12 +20,16 @@ class Watch:
         self.sent = sent
         self._clients: tuple[int, ...] = ()
         self._updates = torch.empty(0)
+        self._malicious: frozenset[int] = frozenset()
+        self._pushes: tuple[Push, ...] = ()
 
     def see(self, sent: Sent) -> None:
         """Keep what leaves the clients and gets anywhere, before its memory is used again."""
         rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.lost]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
         self._updates = sent.wire.updates[rows]
+        self._malicious = sent.wire.malicious
+        self._pushes = tuple(sent.wire.pushes[row] for row in rows) if sent.wire.pushes else ()
 
     def watched(self, received: Received, result: Aggregate | str, after: Tensor) -> Watched:
         """The round as it came out."""
@@ -39,6 +43,8 @@ class Watch:
             received.rows.clone(),
             aggregate,
             received.inputs,
+            malicious=self._malicious,
+            pushes=self._pushes,
         )
 
 

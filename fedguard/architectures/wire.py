@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from fedguard.contracts import BEFORE_THE_INPUT, Sent, Setup, Wire
-from fedguard.kernels import usable_rows
+from fedguard.kernels import unusable_rows
 from fedguard.mapped import let_go
 
 
@@ -29,7 +29,7 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
 
 def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:
     """Drop updates with NaN, infinity or values beyond `LARGEST`; say which clients sent them, and whose were finite."""
-    bad = [row for row, usable in enumerate(usable_rows(wire.updates).tolist()) if not usable]
+    bad = unusable_rows(wire.updates)
     if not bad:
         return wire, (), ()
     dropped = tuple(sorted(wire.clients[row] for row in bad))

@@ -24,7 +24,7 @@ def contribution(
     orders: Annotated[
         int,
         typer.Option(
-            min=1, help="Orders of the clients that each round draws: four times as many halve the intervals."
+            min=1, help="Orders of its clients that each aggregate draws: four times as many halve the intervals."
         ),
     ] = 20,
     tolerance: Annotated[
@@ -41,15 +41,15 @@ def contribution(
     ] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Say what each client contributed to a training, the malicious ones too: Shapley values of its rounds.
+    """Say what each client contributed to a training, the malicious ones too: Shapley values of its aggregates.
 
-    The cell is trained once more. Each round asks what its clients would have been worth without each other: in an order
-    that is drawn, each is given what the model gains when its update joins those before it, by the rule of the cell. The
-    mean over orders is its share; the shares of all rounds add up to what the model gained. Who takes away has a share
-    below 0.
+    The cell is trained once more. Each aggregate asks what its clients would have been worth without each other: in an
+    order that is drawn, each is given what the model gains when its updates join those before it, by the rule of the cell.
+    The mean over orders is its share; the shares of all aggregates add up to what the model gained. Who takes away has a
+    share below 0.
 
-    It takes a server that sees single updates: architecture server, no masks, no noise of a trusted server, no server
-    momentum. A round values at most orders x clients models, each on all test examples.
+    It takes a server that sees single updates, in simulated time too: no means or sums of several, no masks, no noise of a
+    trusted server, no server momentum. An aggregate values at most orders x clients models, each on all test examples.
 
     Exit code 0, or 2 where the cell cannot be valued, with the reason.
     """

@@ -257,3 +257,7 @@ class Architecture(Algorithm):
     @abstractmethod
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         """Train, one report a round; the last report holds the final model."""
+
+    def aggregates(self, setup: Setup) -> Iterator[RoundReport]:
+        """The same training, one report for each aggregate, of which a round may have several."""
+        return self.run(setup)

@@ -167,7 +167,7 @@ class Lab(ABC):
 
     @abstractmethod
     def run(self, setup: Setup, rounds: int) -> list[RoundReport]:
-        """Its first rounds."""
+        """Its first rounds; where a round has several aggregates, each of these counts as one."""
 
     @abstractmethod
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from fedguard.contracts.tasks import Evaluation, Trigger
+
+if TYPE_CHECKING:
+    from fedguard.contracts.wire import Push
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class Watched:
             without masks.
         models: float32 ``[n, d]``: without a server, the model that each node trained from; None where all share one.
         heard: float32 ``[m, d]``: the messages of the round that came to the nodes that look, in order.
+        malicious: those of the clients that are malicious.
+        pushes: of each row of `updates`, when it came and from which model; none without simulated time.
+        gain: what the aggregate is multiplied by before the server's step.
     """
 
     sent: Tensor
@@ -39,6 +45,9 @@ class Watched:
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
     models: Tensor | None = None
     heard: Tensor | None = None
+    malicious: frozenset[int] = frozenset()
+    pushes: tuple[Push, ...] = ()
+    gain: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,8 @@ class RoundReport:
         chosen: the clients that were asked to train.
         clip: the largest length of an update, where the server clips for privacy.
         masked: what secure aggregation came to; None where it is off.
-        watched: the round whole, for an observer that watches it.
+        watched: the round whole, for an observer that watches it; None where it has several aggregates, see
+            `fedguard.contracts.Architecture.aggregates`.
         moment: when and for what it happened in simulated time; None without a simulated world.
         effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of
             the rule tell it; None for an attack without siblings.

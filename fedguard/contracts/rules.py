@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -274,11 +275,11 @@ class Pipeline:
     def transforms(self) -> tuple[ClientTransform, ...]:
         return tuple(stage for stage in self.stages if isinstance(stage, ClientTransform))
 
-    @property
+    @cached_property
     def mixings(self) -> tuple[Mixing, ...]:
         return tuple(stage for stage in self.stages if isinstance(stage, Mixing))
 
-    @property
+    @cached_property
     def rule(self) -> WeightRule | CoordinateRule | MatrixRule:
         """The last stage. Raises `ConfigError` where the pipeline ends before a rule."""
         last = self.stages[-1] if self.stages else None

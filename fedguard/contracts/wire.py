@@ -57,6 +57,8 @@ class Wire:
 
     def without(self, clients: Collection[int]) -> Wire:
         """The wire without these clients: the last rows are moved into their places, in the same memory."""
+        if not clients:
+            return self
         order, kept = list(self.clients), len(self.clients)
         pushes = list(self.pushes)
         for row in reversed(range(kept)):

@@ -110,10 +110,11 @@ def test_an_architecture_and_its_network_stand_in_the_suite_as_a_suite_takes_the
     query = {
         "architecture": "fedbuff", "fedbuff.buffer": "5", "availability": "on_off", "on_off.on": "60", "on_off.off": "30",
         "network.malicious_pace": "0.5", "network.compute.slow.share": "0.2", "network.link.latency": "0.1",
+        "clients.most_trainings": "30",
     }  # fmt: skip
     page = lab(tmp_path, **{key.replace(".", "__"): value for key, value in query.items()})
     suite = yaml.safe_load(next(one.value for one in page.code if "schema: 1" in one.value))
-    assert suite["architecture"] == "fedbuff(buffer=5)"
+    assert suite["architecture"] == "fedbuff(buffer=5)" and suite["clients"]["most_trainings"] == 30
     assert suite["network"] == {
         "malicious_pace": 0.5, "compute": {"slow": {"share": 0.2}}, "link": {"latency": 0.1}, "there": "on_off(on=60, off=30)",
     }  # fmt: skip

@@ -16,7 +16,7 @@ from fedguard.bench.running.rehearsal import refusals
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import Examples, LocalPlan, Participation, PoisonAttack, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError, ContractError, NotObservable
-from fedguard.metrics.trajectory import durability
+from fedguard.metrics.durability import durability
 from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.test_attacks import build, data_view, view

@@ -27,7 +27,7 @@ from fedguard.architectures.times import moment, world
 from fedguard.contracts import Moment, NodesReport, RoundReport, Setup, Span, State, Wire
 from fedguard.contracts.returned import broken, returned
 from fedguard.errors import PreconditionError
-from fedguard.kernels import usable_rows
+from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
 
 Matrix = NDArray[np.float64]
@@ -299,12 +299,7 @@ class Nodes:
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
         pipeline = self._setup.pipeline
-        if (
-            self._masks is not None
-            or pipeline.mixings
-            or not pipeline.rule.by_graph
-            or not bool(usable_rows(values).all())
-        ):
+        if self._masks is not None or pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values):
             return []
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
@@ -422,8 +417,7 @@ class Nodes:
         """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
         setup, node = self._setup, place.node
         told = setup.told_among(len(wire.clients))
-        usable = zip(wire.clients, usable_rows(wire.updates).tolist(), strict=True)
-        bad = [client for client, good in usable if not good]
+        bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
         self._not_finite.update(bad)
         if node in bad:
             return torch.zeros_like(place.about)
@@ -460,8 +454,9 @@ class Nodes:
 
     def moment(self) -> Moment:
         """When the last node is done with the round, and what was spent up to then."""
-        found = moment(self._world, max(self._clocks), (0,) * len(self._arrived))
-        return replace(found, acting=self._acting | self._alone, spans=tuple(self._spans))
+        ages = (0,) * len(self._arrived)
+        acting = self._acting | self._alone
+        return moment(self._world, max(self._clocks), ages, acting=acting, spans=tuple(self._spans))
 
     def _backlog(self) -> float | None:
         """Seconds that the longest queue still takes to be sent; None where nothing queues."""

@@ -17,7 +17,6 @@ from fedguard.contracts import (
     PositiveInt,
     Received,
     Receiver,
-    RoundReport,
     Sent,
     Setup,
     Sight,
@@ -75,9 +74,9 @@ class BASGD(EventServer):
                 f"{cell.clients.total} clients. Lower buffers to {cell.clients.total}."
             )
 
-    def run(self, setup: Setup) -> Iterator[RoundReport]:
-        protocol = replace(setup.protocol, secure_aggregation=Buffered(combiners=self.buffers))
-        return super().run(replace(setup, protocol=protocol))
+    def as_trained(self, setup: Setup) -> Setup:
+        buffered = Buffered(combiners=self.buffers)
+        return replace(setup, protocol=replace(setup.protocol, secure_aggregation=buffered))
 
 
 @dataclass(frozen=True, kw_only=True)

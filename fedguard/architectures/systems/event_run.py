@@ -19,6 +19,7 @@ from fedguard.architectures.rule_context import KnownToColluders, clipping
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.trainings import Trainings
 from fedguard.architectures.times import lies_of, moment, world
+from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.errors import PreconditionError, StalledError
@@ -113,11 +114,16 @@ class EventRun:
             PreconditionError: malicious clients have acted and never had anything to craft from.
         """
         parts: list[RoundReport] = []
-        for number, (release, round, last) in enumerate(by_rounds(self._system, self._setup, self._world), 1):
-            parts.append(self._step(release, number, round, last))
+        for part, last in self.steps():
+            parts.append(part)
             if last:
                 yield _joined(parts)
                 parts = []
+
+    def steps(self) -> Iterator[tuple[RoundReport, bool]]:
+        """A report of each aggregate, and whether it is the last of its round. Raises as `reports`."""
+        for number, (release, round, last) in enumerate(by_rounds(self._system, self._setup, self._world), 1):
+            yield self._step(release, number, round, last), last
         if self._unarmed and not self._armed:
             raise _unarmed(self._system)
 
@@ -140,9 +146,12 @@ class EventRun:
         self._trainings.drop(key for key in release.lost if key not in remembered)
         due = setup.due(round) and last
         clip = self._noise.clip if self._noise else None
+        watch = watching(setup, model, number)
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
             sent = self._sent(release, number, wire)
+            if watch:
+                watch.see(sent)
             received = self._received(sent)
             result: Aggregate | str = release.abandoned or self._aggregate(received, number)
         if isinstance(result, Aggregate):
@@ -152,6 +161,9 @@ class EventRun:
                 vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
         found = self._report(release, round, sent, received, result, due)
+        if watch:
+            seen = watch.watched(received, result, self._model)
+            found = replace(found, watched=replace(seen, gain=system.gain(setup.participation)))
         if setup.protocol.privacy.unit != "client":
             return found
         return replace(found, clip=clip, moment=self._weighed(found, release))
@@ -165,8 +177,8 @@ class EventRun:
         weights = torch.tensor([push.scale for push in received.truth.pushes])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
-            starts = torch.stack([push.start for push in received.truth.pushes])
-            known = system.toward(torch.zeros_like(starts), starts, self._model)  # of models that are published
+            starts = [push.start for push in received.truth.pushes]
+            known = system.toward(torch.zeros_like(received.rows), starts, self._model)  # of models that are published
             vector = vector + weights @ known / system.updates(setup.participation)
         return Aggregate(vector, None, ())
 
@@ -238,8 +250,11 @@ class EventRun:
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
             return
-        updates, starts = self._trainings.ended([(one.device, one.turn) for one in honest], acting)
-        rows.copy_(updates if self._private else self._system.toward(updates, starts, self._model))
+        keys = [(one.device, one.turn) for one in honest]
+        starts = [self._trainings.start(key) for key in keys]
+        self._trainings.ended(keys, acting, rows)
+        if self._private is None and (known := self._system.toward(rows, starts, self._model)) is not rows:
+            rows.copy_(known)
         if acting:
             seen = zip((one.device for one in honest), rows.clone(), strict=True)
             self._last.update((client, row) for client, row in seen if client not in acting)
@@ -283,8 +298,10 @@ class EventRun:
             effect=self._clients.malicious.effect if due else None,
             notes=self._clients.malicious.notes(),
             masked=received.masked,
-            moment=replace(
-                moment(self._world, release.at, release.staleness()),
+            moment=moment(
+                self._world,
+                release.at,
+                release.staleness(),
                 late=tuple(device for device, _ in release.late),
                 lost=tuple(device for device, _ in release.lost),
                 outvoted=int(rows > received.told),
@@ -315,6 +332,7 @@ def _joined(parts: Sequence[RoundReport]) -> RoundReport:
         chosen=tuple(client for part in parts for client in part.chosen),
         excluded=tuple(client for part in out for client in part) if out else None,
         abandoned=last.abandoned if all(abandoned) else None,
+        watched=None,
         masked=_together([part.masked for part in parts if part.masked is not None]),
         moment=replace(
             moments[-1],

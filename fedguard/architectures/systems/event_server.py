@@ -91,8 +91,8 @@ class EventServer(Architecture):
         """What an aggregate is multiplied by before the server's step."""
         return 1.0
 
-    def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
-        """What the server takes for updates of ``model``: float32 ``[n, d]``, of updates of ``starts``, ``[n, d]`` both."""
+    def toward(self, updates: Tensor, starts: Sequence[Tensor], model: Tensor) -> Tensor:
+        """What the server takes for updates of ``model``, of updates of ``starts``: float32 ``[n, d]``, and n of ``[d]``."""
         return updates
 
     def fractions(self, setup: Setup, world: World) -> Fractions | None:
@@ -208,5 +208,12 @@ class EventServer(Architecture):
         if setup.attack is not None or setup.participation.most_trainings is not None:
             check_course(self, setup, world(setup, torch.empty(setup.task.dim)))
 
+    def as_trained(self, setup: Setup) -> Setup:
+        """The set-up with what the system brings itself, such as what of the updates it adds up before anybody sees them."""
+        return setup
+
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        return EventRun(self, setup).reports()
+        return EventRun(self, self.as_trained(setup)).reports()
+
+    def aggregates(self, setup: Setup) -> Iterator[RoundReport]:
+        return (report for report, _ in EventRun(self, self.as_trained(setup)).steps())

@@ -22,7 +22,6 @@ from fedguard.contracts import (
     PositiveFloat,
     Received,
     Receiver,
-    RoundReport,
     Sent,
     Setup,
     Sight,
@@ -92,9 +91,9 @@ class Fate(EventServer):
         except ConfigError as error:
             yield f"fate: {error}"
 
-    def run(self, setup: Setup) -> Iterator[RoundReport]:
+    def as_trained(self, setup: Setup) -> Setup:
         masks = PairwiseMasks(bits=self.bits, clip=self.clip)
-        return super().run(replace(setup, protocol=replace(setup.protocol, secure_aggregation=masks)))
+        return replace(setup, protocol=replace(setup.protocol, secure_aggregation=masks))
 
 
 @dataclass(frozen=True, kw_only=True)

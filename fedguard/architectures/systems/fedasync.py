@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from fedguard.architectures.systems.event_server import EventServer
@@ -59,5 +60,5 @@ class FedAsync(EventServer):
             return self.alpha / (self.slope * (staleness - self.bound) + 1)
         return self.alpha
 
-    def toward(self, updates: Tensor, starts: Tensor, model: Tensor) -> Tensor:
-        return updates + (starts - model)
+    def toward(self, updates: Tensor, starts: Sequence[Tensor], model: Tensor) -> Tensor:
+        return updates + (torch.stack(tuple(starts)) - model)

@@ -19,7 +19,6 @@ from fedguard.contracts import (
     PositiveInt,
     Received,
     Receiver,
-    RoundReport,
     Sent,
     Setup,
     Share,
@@ -105,9 +104,9 @@ class MapReduce(EventServer):
                 "Use server."
             )
 
-    def run(self, setup: Setup) -> Iterator[RoundReport]:
-        protocol = replace(setup.protocol, secure_aggregation=Combined(combiners=self.combiners))
-        return super().run(replace(setup, protocol=protocol))
+    def as_trained(self, setup: Setup) -> Setup:
+        combined = Combined(combiners=self.combiners)
+        return replace(setup, protocol=replace(setup.protocol, secure_aggregation=combined))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -210,6 +210,6 @@ class PeerRun(ABC):
         ended = {node: began + self.world.compute(node, round) for node in sent.clients}
         self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)
         spans = tuple(Span(node, began, ended[node], "arrived") for node in sorted(ended, key=lambda node: ended[node]))
-        found = moment(self.world, self._seconds, (0,) * len(received.clients))
         rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        return replace(found, spans=spans, acting=setup.acting(round), outvoted=int(rows > received.told))
+        told = {"spans": spans, "acting": setup.acting(round), "outvoted": int(rows > received.told)}
+        return moment(self.world, self._seconds, (0,) * len(received.clients), **told)

@@ -59,8 +59,8 @@ class Trainings:
         self.drop(done)
         self._lost -= done
 
-    def ended(self, keys: Sequence[Key], apart: Collection[int]) -> tuple[Tensor, Tensor]:
-        """float32 ``[n, d]`` both: what these came to, and what they began with. They are forgotten.
+    def ended(self, keys: Sequence[Key], apart: Collection[int], rows: Tensor) -> None:
+        """Fill ``rows`` (float32 ``[n, d]``) with what these came to. They are forgotten.
 
         Args:
             apart: clients whose trainings are not computed unless they are asked for.
@@ -68,10 +68,9 @@ class Trainings:
         if any(key not in self._updates for key in keys):
             with self._stopwatch.stage("training"):
                 self._compute(set(keys), apart)
-        updates = torch.stack([self._updates[key] for key in keys]) if keys else torch.empty(0, 0)
-        starts = torch.stack([self._starts[key] for key in keys]) if keys else torch.empty(0, 0)
+        for row, key in zip(rows, keys, strict=True):
+            row.copy_(self._updates[key])
         self.drop(keys)
-        return updates, starts
 
     def _compute(self, wanted: Collection[Key], apart: Collection[int]) -> None:
         """Train all that have begun: a client's earlier trainings go before its later ones."""

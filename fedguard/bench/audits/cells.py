@@ -71,4 +71,5 @@ def subjects(cell: Cell, seed: int) -> Iterator[Subject]:
 
 def _settings(cell: Cell) -> tuple[Any, ...]:
     """What two cells must share to be audited as one."""
-    return cell.protocol, cell.participation, cell.meeting, cell.training, cell.data, cell.model
+    way = str(cell.architecture)
+    return cell.protocol, cell.participation, cell.meeting, way, cell.training, cell.data, cell.model

@@ -91,7 +91,7 @@ class Contributions:
         yield Text(f"{self.label}: what each client contributed, in {unit}", "bold")
         for seed, one in self.found.items():
             yield Text(
-                f"\nseed {seed}: the model gained {self._text(one.gain)} in {len(one.rounds)} rounds; "
+                f"\nseed {seed}: the model gained {self._text(one.gain)} in {len(one.rounds)} aggregates; "
                 f"{one.evaluations:,} coalitions valued"
             )
             yield self._table(seed, one)

@@ -1,4 +1,4 @@
-"""What each client contributes to the model of a cell, malicious ones too: a Shapley value of each round, added up."""
+"""What each client contributes to the model of a cell, malicious ones too: a Shapley value of each aggregate, added up."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
+from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
-from fedguard.contracts import Observer, Received, Setup, Watched, Wire
+from fedguard.contracts import Architecture, Observer, Sent, Setup, Sight, Watched, Wire
+from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import Shares, shapley
-from fedguard.rng import Rng
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Contribution:
         shares: by client; they add up to the gain.
         gain: how much better the last model is than the first.
         malicious: the clients that acted for the attack.
-        rounds: the Shapley values of each round that changed the model.
+        rounds: the Shapley values of each aggregate that changed the model.
     """
 
     shares: dict[int, float]
@@ -39,7 +39,7 @@ class Contribution:
 
     @property
     def errors(self) -> dict[int, float]:
-        """By client, the standard error over the orders that were drawn, which each round draws anew."""
+        """By client, the standard error over the orders that were drawn, which each aggregate draws anew."""
         squares = dict.fromkeys(self.shares, 0.0)
         for found in self.rounds:
             for client, error in found.errors.items():
@@ -64,19 +64,23 @@ def contribution(
 ) -> Contribution:
     """Who contributed what in a training of ``cell``, by what the test examples say.
 
-    $phi_i = sum_t phi_i(v_t)$ with $v_t(S) = U(w_t + server_lr * R(u_j : j in S)) - U(w_t)$ over the clients of round t,
+    $phi_i = sum_t phi_i(v_t)$ with $v_t(S) = U(w_t + server_lr * R(u_j : j in S)) - U(w_t)$ over the clients of aggregate t,
     and the rule R of the cell; $v_t(S) = 0$ for no clients and where R cannot run on so few. R starts afresh for each
-    coalition. The rounds are those that were run, not those that S alone would have run. Under an attack each client is
-    valued by what it sent: what others sent in answer to it stays.
+    coalition. The aggregates are those of the training that was run, not those that S alone would have come to. Under an
+    attack each client is valued by what it sent: what others sent in answer to it stays.
+
+    In simulated time $u_j$ is weighed by its age, $w_t$ is the model that the aggregate moved, whichever $u_j$ was trained
+    from, and a client stands for all its updates in an aggregate. Where each update is an aggregate of its own, nothing is
+    drawn: a client's share is what the model gained at its updates.
 
     Args:
         measure: U: the accuracy in [0, 1], or minus the loss in nats.
         permutations, tolerance: of each round, see `fedguard.metrics.shapley.shapley`.
-        after: called with the number of each round when it has been valued.
+        after: called with the number of each round when an aggregate of it has been valued.
 
     Raises:
-        ConfigError: a cell that is refused, whose server sees no single updates, or whose model is not moved by the aggregate
-            alone.
+        ConfigError: a cell that is refused, that has no server which sees single updates, or whose model is not moved by the
+            aggregate alone.
 
     Source: Wang et al., A Principled Approach to Data Valuation for Federated Learning, 2020 (a value for each round).
     """
@@ -88,10 +92,14 @@ def contribution(
     utility = partial(_utility, setup, measure)
     shares, rounds, last = dict.fromkeys(range(setup.participation.total), 0.0), [], first
     malicious: frozenset[int] = frozenset()
-    for report in cell.architecture.run(setup):
-        malicious, last = malicious | report.malicious, report.model
-        if report.watched is not None and report.abandoned is None:
-            found = _of_round(setup, report.round, report.watched, utility, rng, permutations, tolerance)
+    worth = utility(first)
+    for number, report in enumerate(cell.architecture.aggregates(setup), 1):
+        watched, malicious, last = report.watched, malicious | report.malicious, report.model
+        if watched is not None and watched.clients and report.abandoned is None:
+            before, worth = worth, utility(last)
+            value = partial(_value, cell.architecture, setup, number, watched, utility, before, worth)
+            players = tuple(dict.fromkeys(watched.clients))
+            found = shapley(value, players, rng.child(number), permutations=permutations, tolerance=tolerance)
             rounds.append(found)
             for client, share in found.shares.items():
                 shares[client] += share
@@ -99,33 +107,33 @@ def contribution(
     return Contribution(shares, utility(last) - utility(first), malicious, tuple(rounds))
 
 
-def _of_round(
+def _value(
+    architecture: Architecture,
     setup: Setup,
-    round: int,
+    number: int,
     watched: Watched,
     utility: Callable[[Tensor], float],
-    rng: Rng,
-    permutations: int,
-    tolerance: float,
-) -> Shares:
-    rows = {client: row for row, client in enumerate(watched.clients)}
-    before = utility(watched.sent)
-
-    def value(coalition: frozenset[int]) -> float:
-        clients = [client for client in watched.clients if client in coalition]
-        if len(clients) == len(rows):
-            return utility(watched.after) - before
-        updates = watched.updates[[rows[client] for client in clients]]
-        wire = Wire(updates, tuple(clients), frozenset())
-        claims = torch.tensor([setup.task.sizes[client] for client in clients], dtype=torch.float64)
-        told = setup.told_among(len(clients))
-        received = Received(updates, tuple((client,) for client in clients), claims, told, tuple(clients), wire)
-        result = released(setup, watched.sent, round, received, ())
-        if not isinstance(result, Aggregate):
-            return 0.0
-        return utility(watched.sent + setup.training.server_step * result.vector) - before
-
-    return shapley(value, watched.clients, rng.child(round), permutations=permutations, tolerance=tolerance)
+    before: float,
+    after: float,
+    coalition: frozenset[int],
+) -> float:
+    """What an aggregate of these clients' updates alone would have gained; before and after it, as it was, models had these."""
+    rows = [row for row, client in enumerate(watched.clients) if client in coalition]
+    if len(rows) == len(watched.clients):
+        return after - before
+    wire = Wire(
+        watched.updates[rows],
+        tuple(watched.clients[row] for row in rows),
+        watched.malicious,
+        tuple(watched.pushes[row] for row in rows) if watched.pushes else (),
+    )
+    received = PlainReceiver(setup).receive(Sent(number, watched.sent, wire, (), (), frozenset(), frozenset()))
+    in_time = architecture if isinstance(architecture, EventServer) else None
+    result = (in_time.aggregate if in_time else released)(setup, watched.sent, number, received, ())
+    if not isinstance(result, Aggregate):
+        return 0.0
+    vector = result.vector * in_time.gain(setup.participation) if in_time else result.vector
+    return utility(watched.sent + setup.training.server_step * vector) - before
 
 
 def _utility(setup: Setup, measure: str, model: Tensor) -> float:
@@ -141,10 +149,14 @@ def _check(cell: Cell) -> None:
 def _reasons(cell: Cell) -> Iterator[str]:
     """Why nobody can say what each client's update was worth."""
     yield from cell.verdict.reasons
-    if cell.architecture.name != "server":
-        yield f"rounds of server are valued, and the architecture is {cell.architecture.name}. Use server."
+    name, sees = cell.architecture.name, Sight.EACH_UPDATE in cell.architecture.exposes.server
+    if not (name == "server" or (isinstance(cell.architecture, EventServer) and sees)):
+        yield f"updates are valued by a server that sees each, and {name} has none. Use server, fedbuff or another that has."
     if cell.protocol.masked:
-        yield "single updates are valued, and secure_aggregation hides them. Switch it off."
+        yield (
+            "single updates are valued, and secure_aggregation hides them; what a sum is worth would be dealt evenly, "
+            "to a poisoner as much as to those whom it harms. Switch it off."
+        )
     if cell.trusted_server:
         yield "the server's noise belongs to no client. Use protocol.privacy: none, or noise that clients add."
     training = cell.training

@@ -95,10 +95,10 @@ def _of_sums(reports: Sequence[RoundReport], shares: Shares) -> Transcript | Non
 
 
 def _of_clients(reports: Sequence[RoundReport], shares: Shares, other: Sequence[RoundReport]) -> Transcript | None:
-    rows = {(report.round, client): row for report in reports for client, row in _own(report, shares).items()}
+    rows = {(number, client): row for number, one in enumerate(reports) for client, row in _own(one, shares).items()}
     if not rows:
         return None
-    there = {(report.round, client): row for report in other for client, row in _own(report, shares).items()}
+    there = {(number, client): row for number, one in enumerate(other) for client, row in _own(one, shares).items()}
     # A rounding up in place of one down is no noise.
     grain = 1.0 / (shares.each * shares.scale)
     apart = [float(np.abs(rows[key] - there[key]).max()) - grain for key in rows.keys() & there.keys()]

@@ -38,15 +38,18 @@ def server_checks(
     *,
     layers: tuple[int, ...] = (),
     other: Sequence[RoundReport] = (),
+    in_time: bool = False,
 ) -> tuple[Check, ...]:
     """Of noise at the server: its sums, its counts behind an adaptive clip, whom it drew, and the model's steps.
 
     Args:
         layers: sizes of the model's, in order.
         other: the first rounds of a training with the same seed and other data.
+        in_time: whether times decide who takes part, and no draw.
     """
-    releases, truth, clips = _sums(reports, mechanism, clients.expected)
-    rounds, expected, noise = list(map(watched, reports)), clients.expected, sum_noise(mechanism)
+    expected = mechanism.expected
+    releases, truth, clips = _sums(reports, mechanism, expected)
+    rounds, noise = list(map(watched, reports)), sum_noise(mechanism)
     elsewhere = None
     if other:
         there, of_there, _ = _sums(other, mechanism, expected)
@@ -59,7 +62,7 @@ def server_checks(
         layers=layers,
         elsewhere=elsewhere,
         counts=_counts(rounds, clips, mechanism, expected),
-        drawn=_drawn(reports, clients.total) if clients.scheme in ("fixed", "poisson") else None,
+        drawn=_drawn(reports, clients.total) if clients.scheme in ("fixed", "poisson") and not in_time else None,
         rate=expected / clients.total,
         fixed=clients.scheme == "fixed",
     )
@@ -103,7 +106,7 @@ def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -
     released, truth = [], []
     for one, clip in zip(map(watched, reports), clips, strict=True):
         released.append(_or_nothing(one).numpy() * expected / clip)
-        truth.append(clipped(one.updates, clip).sum(0).numpy() / clip)
+        truth.append((weights(one) @ clipped(one.updates, clip)).numpy() / clip)
     return independent(np.stack(released), mechanism.bands), independent(np.stack(truth), mechanism.bands), clips
 
 
@@ -117,9 +120,9 @@ def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> 
     scale = plan.lr / divisor * math.sqrt(float((times**2).sum()))
     rows, clients = [], []
     for one in map(watched, reports):
-        for client, update in zip(one.clients, one.updates, strict=True):
+        for client, weight, update in zip(one.clients, weights(one), one.updates, strict=True):
             clip, multiplier = private.level(client)
-            rows.append(update.double().numpy()[still] / (clip * multiplier * scale))
+            rows.append(update.double().numpy()[still] / (clip * multiplier * scale * float(weight)))
             clients.append(client)
     return np.stack(rows), np.array(clients, np.int64)
 
@@ -164,7 +167,7 @@ def _moves(rounds: Sequence[Watched], training: Training) -> Check:
     velocity, off = torch.zeros_like(rounds[0].sent).double(), 0.0
     for one in rounds:
         velocity = training.server_momentum * velocity + _or_nothing(one)
-        step = training.server_step * velocity
+        step = training.server_step * one.gain * velocity
         error = (one.after.double() - one.sent.double() - step).norm()
         off = max(off, float(error / (step.norm() + one.after.double().norm() * 1e-4)))
     return Check(
@@ -177,6 +180,11 @@ def _moves(rounds: Sequence[Watched], training: Training) -> Check:
 def _or_nothing(one: Watched) -> Tensor:
     """float64 ``[d]``: the aggregate; zeros where there was none, which no noise would be."""
     return torch.zeros_like(one.sent).double() if one.aggregate is None else one.aggregate.double()
+
+
+def weights(one: Watched) -> Tensor:
+    """float64 ``[n]``: what each update is weighed by for its age."""
+    return torch.tensor([push.scale for push in one.pushes] or [1.0] * len(one.clients), dtype=torch.float64)
 
 
 def clipped(updates: Tensor, clip: float) -> Tensor:

@@ -44,6 +44,7 @@ def watched_server(lab: Lab, federation: Federation, mechanism: CentralDP) -> tu
         federation.training,
         layers=setup.task.layers,
         other=lab.run(other, AGAIN),
+        in_time=federation.meeting is not None,
     )
 
 
@@ -87,6 +88,8 @@ def watched_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int,
     weights = math.prod(SHAPE) * CLASSES
     still = np.concatenate([still[still < weights], np.arange(weights, setup.task.dim)])
     lab.before(f"{rounds} rounds of DP-SGD in {turns.total} of {clients.total} clients")
+    if federation.meeting is not None:  # so many aggregates as hold the updates of these rounds
+        rounds = math.ceil(rounds * turns.expected / federation.meeting.updates)
     reports = lab.run(setup, rounds)
     found = steps_checks(reports, plan, still, layers=setup.task.layers, other=lab.run(other, 1))
     if turns.total < clients.total:

@@ -197,8 +197,7 @@ class ClientNoise(Noise):
         )
 
     def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        """None in simulated time, where nobody can watch a round."""
-        return watched_server(lab, federation, self.at_server(federation)) if federation.meeting is None else ()
+        return watched_server(lab, federation, self.at_server(federation))
 
 
 @lru_cache(maxsize=64)

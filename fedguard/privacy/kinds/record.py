@@ -209,9 +209,6 @@ class RecordNoise(Noise):
             )
 
     def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        """None in simulated time, where nobody can watch a round."""
-        if federation.meeting is not None:
-            return ()
         steps = steps_in_a_round(self, federation.training)
         return watched_steps(lab, federation, self.local_plan(federation), steps, len(self.parties))
 

@@ -12,6 +12,8 @@ from scipy.stats import binom
 from fedguard import api
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.server import Server
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.architectures.watch import Watch
 from fedguard.bench.audits.cells import audit_suite, training_checks
 from fedguard.contracts import NoNoise, Participation, RoundReport, Setup, Watched
 from fedguard.contracts.audit import SIGNIFICANCE
@@ -54,8 +56,26 @@ SUITES = {
         }
     },
 }
+#: The same in simulated time, where devices differ and updates are old.
+RECORD = {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}
+SHARED = {"secure_aggregation": "full", "privacy": {"kind": "distributed", "noise_multiplier": 1.0}}
+NETWORK = {"compute": {"seconds": 0.01, "spread": 0.5, "jitter": 0.3}, "link": {"latency": 0.05}}
+IN_TIME = {
+    f"{noise} under {system}": {"architecture": system, "network": NETWORK, "protocol": protocol}
+    for noise, protocol, systems in (
+        (
+            "server",
+            {"privacy": CENTRAL},
+            ("parameter_server", "parameter_server(consistency='eventual')", "fedbuff", "google"),
+        ),
+        ("record", {"privacy": RECORD}, ("parameter_server(consistency='eventual')", "fedbuff", "mapreduce", "basgd")),
+        ("shared", SHARED, ("fedbuff", "google(over=1.1)")),
+    )
+    for system in systems
+}
+SUITES |= IN_TIME
 #: Those that take a second for each seed.
-DEAR = ("record", "shared", "dropouts")
+DEAR = ("record", "shared", "dropouts", *(name for name in IN_TIME if not name.startswith("server")))
 
 
 def plan(name):
@@ -115,10 +135,12 @@ def test_every_kind_of_noise_is_watched():
     assert names["bands"] == noise | {"model", "turns"}
     assert names["record"] == names["levels"] == noise | layers
     assert names["shared"] == names["dropouts"] == noise - {"data"} | {"sum"} | each
+    for name in IN_TIME:
+        assert names[name] == names[name.split()[0]], "what is watched of server is watched in simulated time"
     # As many again, at most, are made on canaries.
     of_canaries = {"record": noise | {"sampling", "draws"}, "shared": noise, "dropouts": noise}
     for name, found in names.items():
-        assert len(found) + len(of_canaries.get(name, found)) <= MOST_CHECKS, name
+        assert len(found) + len(of_canaries.get(name.split()[0], found)) <= MOST_CHECKS, name
     assert FAMILY == MOST_CHECKS * SIGNIFICANCE < 0.005
 
 
@@ -234,6 +256,26 @@ def noise_shared_among_more(monkeypatch):
     wired_with(monkeypatch, lambda noise: replace(noise, noise_multiplier=noise.noise_multiplier / 2))
 
 
+def half_the_noise_in_time(monkeypatch):
+    def halved(self, setup):
+        noise = setup.protocol.privacy
+        less = replace(noise, noise_multiplier=noise.noise_multiplier / 2)
+        return replace(setup, protocol=replace(setup.protocol, privacy=less))
+
+    monkeypatch.setattr(EventServer, "as_trained", halved)
+
+
+def old_updates_in_full(monkeypatch):
+    right = CentralDP.release
+    monkeypatch.setattr(CentralDP, "release", lambda self, rows, state, rng, weights: right(self, rows, state, rng))
+
+
+def another_model(monkeypatch):
+    """The model is not the one that the noisy aggregate makes."""
+    right = Watch.watched
+    monkeypatch.setattr(Watch, "watched", lambda *given: replace(right(*given), after=given[-1] * 1.01))
+
+
 def twice_as_often(monkeypatch):
     def choose(self, rng, round):
         return tuple(range((round - 1) % (self.separation // 2), self.total, self.separation // 2))
@@ -284,6 +326,17 @@ FAULTS = [
     (inputs_without_noise, "shared", "noise"),
     (inputs_without_noise, "dropouts", "noise"),
     (noise_shared_among_more, "shared", "noise"),
+    (noise_of_every_round, "server under fedbuff", "rounds"),
+    (noise_of_every_round, "server under parameter_server(consistency='eventual')", "rounds"),
+    (half_the_noise_in_time, "server under google", "noise"),
+    (old_updates_in_full, "server under fedbuff", "data"),
+    (another_model, "server under parameter_server(consistency='eventual')", "model"),
+    (half_the_noise_in_time, "record under fedbuff", "noise"),
+    (training_of_every_round, "record under parameter_server(consistency='eventual')", "rounds"),
+    (one_training_noise_for_all, "record under basgd", "rounds"),
+    (half_the_noise_in_time, "shared under google(over=1.1)", "noise"),
+    (masking_of_every_round, "shared under fedbuff", "rounds"),
+    (inputs_without_noise, "shared under fedbuff", "noise"),
 ]
 
 
@@ -353,3 +406,12 @@ def report(round, sent, after, updates, aggregate):
         round, after, everybody, frozenset(), 0, (), None, None, None, None, None, None, None, {},
         chosen=everybody, clip=1.0, watched=watched,
     )  # fmt: skip
+
+
+def test_what_is_not_watched_is_said():
+    """Under FedAsync an update is part of a difference between models, so canaries alone are run."""
+    said = []
+    suite = {"name": "x", "seeds": 1, "architecture": "fedasync", "protocol": {"privacy": CENTRAL}}
+    ((_, found),) = api.lay_out(suite)[1].positions
+    assert training_checks(found, 0, said.append) == ()
+    assert "fedasync adds up differences between models" in said[0]
