@@ -156,22 +156,19 @@ def test_plugins_and_data_travel(plugin, connected, tmp_path):
     there = fg.run(suite, store=tmp_path / "there", engine=fg.Ray())
     assert records(there) == records(here)
     assert {record["status"] for record in there.records.values()} == {"ok"}
-    code = next(record for record in there.records.values() if record["attack"] != "none")["environment"]["code"]
-    assert set(code) == {"fedguard", "mine"}
+    made_of = [set(record["environment"]["code"]) for record in there.records.values()]
+    assert {"fedguard", "mine"} in made_of and {"fedguard"} in made_of
 
 
 def test_trouble_in_a_trial_ends_as_it_does_here(plugin, connected, tmp_path):
     """An error, the death of a process and a hang are failed records with a log, and none of them costs another trial."""
-    suite = plugin("mine(what=raise)", "mine(what=die)", "mine(what=hang)")
+    suite = plugin("\"mine(what='raise')\"", "\"mine(what='die')\"", "\"mine(what='hang')\"")
     run = fg.run(suite, store=tmp_path / "there", engine=fg.Ray(), timeout=8)
-    by_attack = {record["attack"]: record for record in run.records.values() if record["defense"] == "mean"}
-    assert by_attack["none"]["status"] == "ok"
-    why = {attack: record["reason"] for attack, record in by_attack.items() if record["status"] == "failed"}
-    assert sorted(why.values()) == sorted([
-        next(reason for reason in why.values() if "no such luck" in reason),
-        "the worker process was lost: killed by SIGKILL",
-        "timed out after 8 s",
-    ])  # fmt: skip
+    rows = [row for row in run.rows() if row["defense"] == "mean"]
+    assert [row["status"] for row in rows] == ["ok", "failed", "failed", "failed"]
+    raised, died, hung = (row["reason"] for row in rows[1:])
+    assert "no such luck" in raised
+    assert (died, hung) == ("the worker process was lost: killed by SIGKILL", "timed out after 8 s")
     logs = [path.read_text() for path in (tmp_path / "there" / "plugged" / "logs").iterdir()]
     assert any("mine.py" in log and "ValueError: no such luck" in log for log in logs)
     assert any("timed out" in log and "in craft" in log for log in logs)  # where it stood
@@ -209,9 +206,9 @@ def test_a_machine_is_lost_in_the_middle_of_200_cells(tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
-    suite = plugin("mine(what=sleep)", "ipm", "mine")
+    suite = plugin("\"mine(what='sleep')\"", "ipm", "mine")
     command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--engine", "ray", "--jobs", "1", "--store"]
-    process = subprocess.Popen([*command, "there", "--set", "training.rounds=60"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "there", "--set", "training.rounds=10"], stderr=subprocess.PIPE, text=True)
     done = tmp_path / "there" / "plugged" / "cells"
     deadline = time.monotonic() + 120
     while not list(done.glob("*/*.json")):
@@ -223,13 +220,13 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
     assert "trials are stored. Run the same command to go on." in said
     kept = {path: path.read_bytes() for path in done.glob("*/*.json")}
     assert kept
-    run = fg.run(suite, store="there", settings=["training.rounds=60"], jobs=1)
+    run = fg.run(suite, store="there", settings=["training.rounds=10"], jobs=1)
     assert len(run.records) > len(kept)
     assert all(path.read_bytes() == content for path, content in kept.items())
 
 
 def test_a_worst_case_and_a_tuning(connected, tmp_path):
-    worst = {**SUITE, "name": "worst", "seeds": 1, "matrix": {"attack": ["none", "worst_case(attacks=[ipm, sign_flip])"], "defense": ["median"]}}  # fmt: skip
+    worst = {**SUITE, "name": "worst", "seeds": 1, "matrix": {"attack": ["none", {"name": "worst_case", "attacks": ["ipm", "sign_flip"]}], "defense": ["median"]}}  # fmt: skip
     there, here = (
         fg.run(worst, store=tmp_path / where, engine=engine, jobs=2)
         for where, engine in (("there", fg.Ray()), ("here", None))
@@ -251,7 +248,7 @@ def test_memory_is_a_request_that_some_machine_must_meet(connected, tmp_path):
     ):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=1, memory="500T")
     run = fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=2, memory="3G", limit=1)
-    (record,) = run.records.values()
+    (record,) = [one for one in run.records.values() if one["status"] != "refused"]
     assert record["cost"]["worker_memory_limit_bytes"] == 3 << 29
 
 
@@ -264,7 +261,8 @@ def test_a_plugin_that_a_worker_cannot_import_is_one_line(plugin, connected, tmp
     sys.path.append(str(tmp_path / "only_here"))
     try:
         with pytest.raises(
-            ConfigError, match=r"--engine ray: .*mine.*No module named 'helper_of_mine'.*on machine"
+            ConfigError,
+            match=r"--engine ray: no worker starts on .*'mine' cannot be imported.*No module named 'helper_of_mine'",
         ) as raised:
             fg.run(suite, store=tmp_path / "there", engine=fg.Ray())
     finally:
@@ -285,21 +283,27 @@ def test_another_version_of_ray_is_one_line(cluster, tmp_path, monkeypatch):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray(cluster.address))
 
 
-def test_a_record_that_is_altered_on_its_way_is_no_record(connected, tmp_path, monkeypatch):
-    """What comes home is judged as what is read from a file: by its seal."""
-    from fedguard.bench.running.engines.ray import RayPool
+def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, monkeypatch):
+    """It comes under a seal, which is looked at before anything is stored."""
+    from fedguard.bench.running.engines import ray as engine
 
-    take = RayPool._take
+    opened, altered = engine.opened, []
 
-    def altered(self, seat):
-        said = take(self, seat)
-        if said is not None and said.message and "record" in said.message:
-            said.message["record"]["result"]["final_accuracy"] = 1.0
-        return said
+    def open_another(text, job):
+        if not altered:
+            altered.append(text)
+            text = text.replace(b'"final_accuracy": 0.', b'"final_accuracy": 0.1', 1)
+            assert text != altered[0]
+        return opened(text, job)
 
-    monkeypatch.setattr(RayPool, "_take", altered)
-    with pytest.raises(Exception, match="altered on its way"):
-        fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=1)
+    monkeypatch.setattr(engine, "opened", open_another)
+    ear = Ear()
+    there = fg.run(SUITE, store=tmp_path / "there", engine=fg.Ray(), jobs=1, limit=2, listener=ear)
+    assert any(
+        "its record was altered on its way (the checksum does not fit); the trial runs again" in one
+        for one in ear.notes
+    )
+    assert records(there) == records(fg.run(SUITE, store=tmp_path / "here", jobs=1, limit=2))
 
 
 def test_a_trial_that_takes_each_machine_down_has_failed(connected, tmp_path, monkeypatch):
@@ -314,5 +318,8 @@ def test_a_trial_that_takes_each_machine_down_has_failed(connected, tmp_path, mo
 
     monkeypatch.setattr(RayPool, "_give", fatal)
     run = fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=1, limit=1)
-    (record,) = run.records.values()
-    assert (record["status"], record["reason"]) == ("failed", "its machine or its Ray actor was lost 3 times")
+    (record,) = [one for one in run.records.values() if one["status"] != "refused"]
+    assert (record["status"], record["reason"]) == (
+        "failed",
+        "its machine or its Ray actor was lost (ActorDiedError), and so it went 3 times",
+    )

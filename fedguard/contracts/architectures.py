@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
+from typing import Protocol as Protocol_
 
 from torch import Tensor
 
@@ -43,6 +44,18 @@ class Observer:
         return self.round is None or self.round == round
 
 
+class Trainer(Protocol_):
+    """Has honest clients train elsewhere than in this process: on machines of their own, each on its own examples."""
+
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
+        """Fill ``rows`` (float32 ``[n, d]``) with what these clients send.
+
+        Args:
+            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
+            rounds: in which each of them is.
+        """
+
+
 @dataclass(frozen=True)
 class Setup:
     """All that an architecture needs to run one cell with one seed.
@@ -56,6 +69,7 @@ class Setup:
         meeting: how updates meet in simulated time; None where all of a round are waited for in rounds of `server`.
         memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
             time; None for no limit.
+        trainer: where honest clients train; None for this process, all at once.
         stopwatch: is told which stage of a round is at work.
     """
 
@@ -76,6 +90,7 @@ class Setup:
     memory: int | None = None
     network: Network | None = None
     meeting: Meeting | None = None
+    trainer: Trainer | None = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)
 
     @cached_property

@@ -50,6 +50,8 @@ class Nodes:
     def __init__(self, setup: Setup, topology: Topology, broadcast: bool) -> None:
         self._setup, self.topology, self._broadcast = setup, topology, broadcast
         self._n = topology.nodes
+        #: The nodes that are in this process: all of them, unless each is a process of its own.
+        self.here: tuple[int, ...] = tuple(range(self._n))
         malicious = setup.malicious if setup.attack else frozenset()
         self.honest = tuple(node for node in range(self._n) if node not in malicious)
         self.clients = Clients(setup)
@@ -85,7 +87,7 @@ class Nodes:
     def updates(self, models: Tensor) -> Tensor:
         """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too."""
         self._trainings += 1
-        training = [node for node in range(self._n) if node not in self._acting]
+        training = [node for node in self.here if node not in self._acting]
         rows = torch.zeros_like(models)
         with self._setup.stopwatch.stage("training"):
             trained = rows[training]
@@ -144,7 +146,7 @@ class Nodes:
         with self._setup.stopwatch.stage("aggregation"):
             summed = self._summed(values, matrix)
             mixed[summed] = torch.from_numpy(matrix[summed]).to(values.dtype) @ values
-            for node in sorted(set(range(self._n)) - set(summed)):
+            for node in sorted(set(self.here) - set(summed)):
                 place = _Place(node, matrix[node], about[node], at[node], trackers, parcel)
                 mixed[node] += self._made(place, values, said)
         return mixed
@@ -173,6 +175,10 @@ class Nodes:
 
     def _made(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of what one node has and hears."""
+        return self._aggregated(place, self._heard(place, values, said))
+
+    def _heard(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+        """What one node has and hears, measured from where it measures from."""
         node, weights = place.node, place.weights
         assert weights is not None
         heard = {int(other) for other in np.flatnonzero(weights)} | {node}
@@ -189,7 +195,7 @@ class Nodes:
             sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
             self._craft(place, sides)
-        return self._aggregated(place, Wire(rows, sides.order, frozenset(lying)))
+        return Wire(rows, sides.order, frozenset(lying))
 
     def _said_to_all(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -223,17 +223,29 @@ class SumRun(Collective):
 
     def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
         """float32 ``[d]``: the mean, chunk by chunk, as it would be added up."""
-        wire, nodes, schedule = sent.wire, sent.clients, self.schedule(sent.clients)
-        rows = [wire.clients.index(node) for node in nodes]
-        total, mean = float(sum(weights[node] for node in nodes)), torch.empty_like(self.model)
-        for chunk, whole in enumerate(schedule.cuts(self.width)):
-            cut = slice(whole.start, min(whole.stop, len(mean)))  # the last coordinate may be the number of examples
-            parts = [wire.updates[row, cut] for row in rows]
-            if self._weighted:
-                parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
-            added = {nodes.index(node): vector[cut] for node, vector in wire.added.items()}
-            mean[cut] = carried(schedule, chunk, parts, added=added)[0] / total
-        return mean
+        wire, nodes = sent.wire, sent.clients
+        vectors = [wire.updates[wire.clients.index(node)] for node in nodes]
+        if self._weighted:
+            vectors = [vector * weights[node] for vector, node in zip(vectors, nodes, strict=True)]
+        added = {nodes.index(node): vector for node, vector in wire.added.items()}
+        return self.summed(self.schedule(nodes), vectors, added) / float(sum(weights[node] for node in nodes))
+
+    def cuts(self, schedule: Schedule) -> list[slice]:
+        """Where a vector of the model's length is cut; the last coordinate that is sent may be the number of examples."""
+        return [slice(cut.start, min(cut.stop, len(self.model))) for cut in schedule.cuts(self.width)]
+
+    def summed(self, schedule: Schedule, vectors: Sequence[Tensor], added: Mapping[int, Tensor]) -> Tensor:
+        """float32 ``[d]``: the sum that every node ends with.
+
+        Args:
+            vectors: float32 ``[d]`` of each node.
+            added: by node, what a malicious one adds to the first sum of others that it passes on.
+        """
+        whole = torch.empty_like(self.model)
+        for chunk, cut in enumerate(self.cuts(schedule)):
+            more = {node: vector[cut] for node, vector in added.items()}
+            whole[cut] = carried(schedule, chunk, [vector[cut] for vector in vectors], added=more)[0]
+        return whole
 
     def _of_masked(self, sent: Sent, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
         """The same on masked numbers of the ring, and what the masks came to. What keys take is traffic, and no time."""

@@ -38,13 +38,15 @@ def course_of(system: EventServer, setup: Setup, world: World) -> Course:
     return Course(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
 
 
-def by_rounds(system: EventServer, setup: Setup, world: World) -> Iterator[tuple[Release, int, bool]]:
+def by_rounds(
+    system: EventServer, setup: Setup, world: World, course: Course | None = None
+) -> Iterator[tuple[Release, int, bool]]:
     """The releases of a training, each with its round, and whether it is the last of it.
 
     A round is one aggregate where all start together, else as many as it takes to hold a round's updates.
     """
     fresh = system.barrier(setup.participation).fresh
-    releases = course_of(system, setup, world).releases()
+    releases = (course or course_of(system, setup, world)).releases()
     for round in range(1, setup.training.rounds + 1):
         held, last = 0, False
         while not last:
@@ -101,6 +103,10 @@ class EventRun:
         self._private = setup.protocol.privacy.at_server(setup.federation)
         self._noise = self._private.start() if self._private else None
 
+    def course(self) -> Course:
+        """Who trains when."""
+        return course_of(self._system, self._setup, self._world)
+
     def _in_sessions(self) -> Setup:
         """The set-up, with the federation as sessions of secure aggregation meet it."""
         meeting = self._system.sessions(self._setup.federation)
@@ -113,7 +119,8 @@ class EventRun:
             PreconditionError: malicious clients have acted and never had anything to craft from.
         """
         parts: list[RoundReport] = []
-        for number, (release, round, last) in enumerate(by_rounds(self._system, self._setup, self._world), 1):
+        steps = by_rounds(self._system, self._setup, self._world, self.course())
+        for number, (release, round, last) in enumerate(steps, 1):
             parts.append(self._step(release, number, round, last))
             if last:
                 yield _joined(parts)

@@ -39,8 +39,8 @@ class Ray:
     """A Ray cluster in which trials run.
 
     Args:
-        address: ``auto`` for the cluster that this machine is part of, or ``HOST`` or ``HOST:PORT`` of its head; None for one on
-            this machine alone, which ends with the run.
+        address: ``auto`` for the cluster that this machine is part of, or ``HOST`` or ``HOST:PORT`` of its head; None for
+            one on this machine alone, which ends with the run.
     """
 
     address: str | None = None
@@ -156,8 +156,8 @@ class Cluster:
         if not any(all(one.get(what, 0) >= much for what, much in needed.items()) for one in machines):
             wanted = ", ".join(f"{much:g} {what}" for what, much in needed.items())
             raise ConfigError(
-                f"--engine ray: expected a machine with {wanted} for a worker; none of the {len(machines)} of the cluster has as "
-                "much. Lower --memory, raise --jobs, or add a machine."
+                f"--engine ray: expected a machine with {wanted} for a worker; none of the {len(machines)} of the cluster has "
+                "as much. Lower --memory, raise --jobs, or add a machine."
             )
         parcel = None if self.local else self.ray.put(Luggage.of(plan))
         seat = self.ray.remote(
@@ -231,8 +231,7 @@ class RayPool:
         except self.ray.exceptions.RayTaskError as error:
             why = error.cause if isinstance(getattr(error, "cause", None), Exception) else error
             raise ConfigError(
-                f"--engine ray: {oneline(why)} (on {self._machine(error)}). Install there what is installed here, and what "
-                "the plug-ins import."
+                f"--engine ray: {oneline(why)}. Install there what is installed here, and what the plug-ins import."
             ) from None
         except self.ray.exceptions.RayError as error:
             return self._lost(seat, error)
@@ -294,9 +293,6 @@ class RayPool:
             return Said(job, None, f"{why}, and so it went {LOSSES} times", log)
         self._again.append(job)
         return Said(job, {"lost": f"{why}; the trial runs again"})
-
-    def _machine(self, error: Any) -> str:
-        return f"machine {error.ip}" if getattr(error, "ip", None) else "a machine of the cluster"
 
 
 def opened(text: bytes, job: Job) -> Record:

@@ -1,13 +1,14 @@
 """A seat in a cluster: a worker process on another machine, what it needs there, and the way home for what it makes.
 
 Nothing here knows the cluster: `fedguard.bench.running.engines.ray` makes an actor of it. A trial runs in a process of its own,
-as it does on this machine (`fedguard.bench.running.engines.local`): a crash, a hang and what a plug-in changes end as they do there.
+as it would without a cluster (`fedguard.bench.running.engines.local`): a crash, a hang and what a plug-in changes end as there.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -103,8 +104,13 @@ class Seat:
         Raises:
             RuntimeError: it cannot.
         """
-        while not self._pool.ready():
-            self._pool.wait(0.5)
+        try:
+            while not self._pool.ready():
+                self._pool.wait(0.5)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"no worker starts on {socket.gethostname()}: {str(error).rsplit(' | ', 1)[-1]}"
+            ) from None
 
     def trial(self, job: Job, clean_model: bytes | None) -> Iterator[dict[str, Any]]:
         """Run a trial, and hand on what is said of it.
