@@ -148,10 +148,13 @@ class Gossip(Architecture):
         if self.both_ways and not (graph.rows_add_up and graph.columns_add_up):
             yield f"{self.name} needs weights whose rows and columns add up to 1, and those of {self.graph} do not. Use sgp."
 
-    def run(self, setup: Setup) -> Iterator[RoundReport]:
+    def seats(self, setup: Setup) -> Topology:
+        """The graph, with the clients in their places."""
         malicious = setup.malicious if setup.attack else frozenset()
-        graph = seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
-        nodes = Nodes(setup, graph, self.broadcast)
+        return seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
+
+    def run(self, setup: Setup) -> Iterator[RoundReport]:
+        nodes = Nodes(setup, self.seats(setup), self.broadcast)
         models = self.models(nodes)
         for round in range(1, setup.training.rounds + 1):
             nodes.begin(round)

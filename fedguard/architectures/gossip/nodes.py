@@ -141,15 +141,25 @@ class Nodes:
         matrix = self.matrix if matrix is None else matrix
         self._exchanges += 1
         self._send(matrix, None if parcel is None else parcel.size)
+        values = self.delivered(values, about, at, matrix, trackers, parcel)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
             summed = self._summed(values, matrix)
-            mixed[summed] = torch.from_numpy(matrix[summed]).to(values.dtype) @ values
+            mixed[summed] = self._sums(matrix[summed], values)
             for node in sorted(set(self.here) - set(summed)):
-                place = _Place(node, matrix[node], about[node], at[node], trackers, parcel)
+                place = Place(node, matrix[node], about[node], at[node], trackers, parcel)
                 mixed[node] += self._made(place, values, said)
         return mixed
+
+    def delivered(
+        self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
+    ) -> Tensor:
+        """float32 ``[n, d]``: the values as far as they are in this process, once all have been sent."""
+        return values
+
+    def _sums(self, weights: Matrix, values: Tensor) -> Tensor:
+        return torch.from_numpy(weights).to(values.dtype) @ values
 
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
@@ -173,11 +183,11 @@ class Nodes:
                 self._clocks[node] = max(self._clocks[node], began[source] + seconds)
         self._messages += int(heard.sum())
 
-    def _made(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
+    def _made(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of what one node has and hears."""
         return self._aggregated(place, self._heard(place, values, said))
 
-    def _heard(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+    def _heard(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
         """What one node has and hears, measured from where it measures from."""
         node, weights = place.node, place.weights
         assert weights is not None
@@ -202,7 +212,7 @@ class Nodes:
     ) -> dict[int, Tensor]:
         """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
         honest = list(self.honest)
-        place = _Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
+        place = Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
         heard = self._colluders(place).heard(tuple(sorted(self._acting)), self._round, place.model)
         if not heard:
             return {}
@@ -212,7 +222,7 @@ class Nodes:
         self._craft(place, sides)
         return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
 
-    def _craft(self, place: _Place, sides: Sides) -> None:
+    def _craft(self, place: Place, sides: Sides) -> None:
         """Fill the malicious rows with what is made for one honest node, or for all."""
         links: dict[str, Any] = {}
         seat = Seat(0, None)  # of any honest node, where all of them hear the same
@@ -229,13 +239,13 @@ class Nodes:
         if place.parcel is not None:
             sides.malicious_rows.copy_(place.parcel.packed(sides.malicious_rows))
 
-    def _colluders(self, place: _Place) -> MaliciousClients:
+    def _colluders(self, place: Place) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
         if place.key not in self._working:
             self._working[place.key] = self.clients.colluders()
         return self._working[place.key]
 
-    def _aggregated(self, place: _Place, wire: Wire) -> Tensor:
+    def _aggregated(self, place: Place, wire: Wire) -> Tensor:
         """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
         setup, node = self._setup, place.node
         told = setup.told_among(len(wire.clients))
@@ -312,7 +322,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class Place:
     """Where something is heard: at one node, or by all (`EVERYBODY`).
 
     Attributes:

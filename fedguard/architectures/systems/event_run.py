@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from fedguard.architectures.systems.event_server import EventServer
 
 
-def course_of(system: EventServer, setup: Setup, world: World) -> Course:
+def course_of(system: EventServer, setup: Setup, world: World, kind: Callable[..., Course] = Course) -> Course:
     """Who trains when, in this world."""
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
-    return Course(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
+    return kind(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
 
 
 def by_rounds(

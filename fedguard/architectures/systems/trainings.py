@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 import torch
@@ -59,7 +59,7 @@ class Trainings:
         self.drop(done)
         self._lost -= done
 
-    def ended(self, keys: Sequence[Key], apart: Collection[int]) -> tuple[Tensor, Tensor]:
+    def ended(self, keys: Sequence[Key], apart: Container[int]) -> tuple[Tensor, Tensor]:
         """float32 ``[n, d]`` both: what these came to, and what they began with. They are forgotten.
 
         Args:
@@ -73,7 +73,7 @@ class Trainings:
         self.drop(keys)
         return updates, starts
 
-    def _compute(self, wanted: Collection[Key], apart: Collection[int]) -> None:
+    def _compute(self, wanted: Collection[Key], apart: Container[int]) -> None:
         """Train all that have begun: a client's earlier trainings go before its later ones."""
         now = sorted(
             (key for key in self._starts if key not in self._updates and (key in wanted or key[0] not in apart)),
