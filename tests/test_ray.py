@@ -306,6 +306,16 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, 
     assert records(there) == records(fg.run(SUITE, store=tmp_path / "here", jobs=1, limit=2))
 
 
+@pytest.mark.parametrize("architecture", ["server", "parameter_server(consistency='eventual')"])
+def test_actors_conform(connected, architecture):
+    from fedguard.bench.conformance.conform import conform
+
+    plain, attacked = conform(architecture, "ray", rounds=3)
+    assert plain.passed and plain.same_bits and attacked.passed and attacked.same_bits
+    assert (plain.order is None) == (architecture == "server")
+    assert plain.real.sha256 != attacked.real.sha256
+
+
 def test_a_trial_that_takes_each_machine_down_has_failed(connected, tmp_path, monkeypatch):
     """It is not started again for ever."""
     from fedguard.bench.running.engines.ray import RayPool

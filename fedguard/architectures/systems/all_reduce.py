@@ -224,11 +224,11 @@ class SumRun(Collective):
     def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
         """float32 ``[d]``: the mean, chunk by chunk, as it would be added up."""
         wire, nodes = sent.wire, sent.clients
-        vectors = [wire.updates[wire.clients.index(node)] for node in nodes]
+        parts = [wire.updates[wire.clients.index(node)] for node in nodes]
         if self._weighted:
-            vectors = [vector * weights[node] for vector, node in zip(vectors, nodes, strict=True)]
+            parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
         added = {nodes.index(node): vector for node, vector in wire.added.items()}
-        return self.summed(self.schedule(nodes), vectors, added) / float(sum(weights[node] for node in nodes))
+        return self.summed(self.schedule(nodes), parts, added) / float(sum(weights[node] for node in nodes))
 
     def cuts(self, schedule: Schedule) -> list[slice]:
         """Where a vector of the model's length is cut; the last coordinate that is sent may be the number of examples."""
