@@ -310,7 +310,7 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, 
 def test_actors_conform(connected, architecture):
     from fedguard.bench.conformance.conform import conform
 
-    plain, attacked = conform(architecture, "ray", rounds=3)
+    plain, attacked = conform([architecture], "ray", rounds=3)
     assert plain.passed and plain.same_bits and attacked.passed and attacked.same_bits
     assert (plain.order is None) == (architecture == "server")
     assert plain.real.sha256 != attacked.real.sha256

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedguard.commands.options import console, print_json
-
-if TYPE_CHECKING:
-    from fedguard.bench.conformance.conform import Conformance
 
 
 def conform(
@@ -41,11 +38,7 @@ def conform(
     from fedguard.bench.conformance.conform import conform as held
     from fedguard.bench.conformance.shown import as_markdown, table
 
-    found: list[Conformance] = [
-        one
-        for spec in architecture
-        for one in held(spec, engine, attack=attack, defense=defense, nodes=nodes, rounds=rounds, seed=seed)
-    ]
+    found = held(architecture, engine, attack=attack, defense=defense, nodes=nodes, rounds=rounds, seed=seed)
     if as_json:
         print_json([one.as_dict() for one in found])
     else:

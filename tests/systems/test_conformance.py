@@ -201,7 +201,7 @@ def test_a_server_that_follows_reality_is_replayed_to_the_last_bit(architecture,
 )
 def test_what_an_engine_does_not_run_is_refused_in_a_line(architecture, engine, why):
     with pytest.raises(ConfigError) as refused:
-        list(conform(architecture, engine))
+        conform([architecture], engine)
     assert why in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -213,17 +213,16 @@ class Wrong:
     def why_not(self, architecture):
         return None
 
-    def run(self, cell, seed):
-        found = simulated(cell.architecture, set_up_of(cell, seed))
-        found[0, 0] += 0.01
-        return Outcome(found, 0.1)
+    def run(self, cells, seed):
+        found = [simulated(cell.architecture, set_up_of(cell, seed)) for cell in cells]
+        return [Outcome(one + 0.01, 0.1) for one in found]
 
     def simulated(self, cell, setup, order):
         return simulated(cell.architecture, setup)
 
 
 def test_a_difference_is_told():
-    (first, second) = conform("d_psgd", "wrong", rounds=2, engines={"wrong": Wrong()})
+    (first, second) = conform(["d_psgd"], "wrong", rounds=2, engines={"wrong": Wrong()})
     assert not first.passed and not second.passed and not first.same_bits
     assert "they differ" in as_markdown([first])
     assert json.loads(json.dumps(first.as_dict()))["passed"] is False
@@ -251,5 +250,5 @@ def test_a_process_that_dies_is_one_line(tmp_path, monkeypatch):
     cell = cell_of("all_reduce", "none", "mean", 3, 2)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
     with pytest.raises(ConfigError, match="--engine gloo: the process of node . ended: ") as raised:
-        ENGINES["gloo"].run(cell, 0)
+        ENGINES["gloo"].run([cell], 0)
     assert "\n" not in str(raised.value)

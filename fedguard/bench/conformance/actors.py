@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,7 +56,13 @@ class Actors:
             return f"{architecture.name} decides by simulated seconds, which a real run does not keep. Take parameter_server."
         return None
 
-    def run(self, cell: Cell, seed: int) -> Outcome:
+    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+        with Ray(self.address).connected(self.processes) as cluster:
+            actor, of_all = cluster.ray.remote(num_cpus=0)(Node), [cell.canonical for cell in cells]
+            nodes = [actor.remote(of_all, seed) for _ in range(self.processes)]
+            return [self._run(Remote(cluster.ray, nodes, number), cell, seed) for number, cell in enumerate(cells)]
+
+    def _run(self, remote: Remote, cell: Cell, seed: int) -> Outcome:
         setup = set_up_of(cell, seed)
         if isinstance(cell.architecture, EventServer):
             start = start_of(setup)
@@ -65,18 +71,16 @@ class Actors:
                     f"conform: {cell.architecture.name} deals out shares of its clients' work by simulated seconds, which a "
                     "real run does not keep. Take parameter_server."
                 )
-        with Ray(self.address).connected(self.processes) as cluster:
-            clients = cell.config.clients.total
-            remote = Remote(cluster.ray, cell, seed, min(self.processes, clients))
-            began, order = time.monotonic(), list[Key]()
-            there, last = replace(setup, trainer=remote), start_of(setup)
-            if isinstance(cell.architecture, EventServer):
-                reports = course.real(cell.architecture, there, remote.begin, remote.arrived, order)
-            else:
-                reports = cell.architecture.run(there)
-            for report in reports:
-                last = report.model
-            seconds = time.monotonic() - began
+        remote.ready()
+        began, order = time.monotonic(), list[Key]()
+        there, last = replace(setup, trainer=remote), start_of(setup)
+        if isinstance(cell.architecture, EventServer):
+            reports = course.real(cell.architecture, there, remote.begin, remote.arrived, order)
+        else:
+            reports = cell.architecture.run(there)
+        for report in reports:
+            last = report.model
+        seconds = time.monotonic() - began
         return Outcome(last[None], seconds, tuple(order) if order else None)
 
     def simulated(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
@@ -92,20 +96,21 @@ class Node:
     """Some clients in a process of their own.
 
     Args:
-        cell: as `Cell.canonical` writes it.
+        cells: as `Cell.canonical` writes them.
     """
 
-    def __init__(self, cell: dict[str, Any], seed: int) -> None:
+    def __init__(self, cells: Sequence[Mapping[str, Any]], seed: int) -> None:
         torch.set_num_threads(1)
-        self._clients = Clients(set_up_of(Cell.build(CellConfig.model_validate(cell), installed()), seed))
+        built = [Cell.build(CellConfig.model_validate(cell), installed()) for cell in cells]
+        self._clients = [Clients(set_up_of(cell, seed)) for cell in built]
 
     def ready(self) -> None:
         """Nothing more: an actor that answers has loaded its data."""
 
-    def train(self, client: int, turn: int, model: NDArray[Any]) -> NDArray[Any]:
-        """float32 ``[d]``: what a client's so-manieth training comes to, from a model ``[d]``."""
+    def train(self, cell: int, client: int, turn: int, model: NDArray[Any]) -> NDArray[Any]:
+        """float32 ``[d]``: what a client's so-manieth training in a cell comes to, from a model ``[d]``."""
         row = torch.empty(1, len(model))
-        self._clients.train_honest(torch.tensor(model), [turn], (client,), row)
+        self._clients[cell].train_honest(torch.tensor(model), [turn], (client,), row)
         return row[0].numpy()
 
 
@@ -115,28 +120,26 @@ class Remote:
 
     Args:
         ray: the package.
-        processes: among how many actors the clients are dealt.
+        nodes: the actors, to which clients are dealt one after the other.
+        cell: which of their cells is trained.
     """
 
     ray: Any
-    cell: Cell
-    seed: int
-    processes: int
-    _nodes: list[Any] = field(default_factory=list)
+    nodes: Sequence[Any]
+    cell: int
     _under_way: dict[Key, Any] = field(default_factory=dict)
     _from: dict[Key, Tensor] = field(default_factory=dict)
     _done: deque[Key] = field(default_factory=deque)
 
-    def __post_init__(self) -> None:
-        actor = self.ray.remote(num_cpus=0)(Node)
-        self._nodes = [actor.remote(self.cell.canonical, self.seed) for _ in range(self.processes)]
-        self._get([node.ready.remote() for node in self._nodes])
+    def ready(self) -> None:
+        """Wait until all have loaded their data."""
+        self._get([node.ready.remote() for node in self.nodes])
 
     def begin(self, key: Key, model: Tensor) -> None:
         """Let a client begin from a model, float32 ``[d]``."""
         client, turn = key
         self._from[key] = model
-        self._under_way[key] = self._nodes[client % len(self._nodes)].train.remote(client, turn, model.numpy())
+        self._under_way[key] = self.nodes[client % len(self.nodes)].train.remote(self.cell, client, turn, model.numpy())
 
     def arrived(self) -> Key:
         """Wait for the next that is done."""

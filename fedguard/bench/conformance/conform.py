@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.conformance.actors import Actors
-from fedguard.bench.conformance.engine import OneByOne, RealEngine, set_up_of, start_of
+from fedguard.bench.conformance.engine import OneByOne, Outcome, RealEngine, set_up_of, start_of
 from fedguard.bench.conformance.gloo import Gloo
 from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.errors import ConfigError, NotAllowed, UnknownName
@@ -46,6 +46,7 @@ class Conformance:
     in the Euclidean norm: how far apart they end, over the longest way that a node has gone.
 
     Attributes:
+        architecture: its spec.
         label: the cell.
         difference: that; infinite where one of them is not finite, or nothing has moved.
         same_bits: whether no bit differs where the simulation trains the clients one by one, as each process does.
@@ -73,7 +74,7 @@ class Conformance:
 
 
 def conform(
-    architecture: str,
+    architectures: Sequence[str],
     engine: str,
     *,
     attack: str = "ipm",
@@ -82,11 +83,11 @@ def conform(
     rounds: int = 10,
     seed: int = 0,
     engines: Mapping[str, RealEngine] = ENGINES,
-) -> Iterator[Conformance]:
-    """Hold an architecture on real processes against its simulation, without an attack and with one.
+) -> list[Conformance]:
+    """Hold architectures on real processes against their simulation, each without an attack and with one.
 
     Args:
-        architecture: its spec, such as ``d_psgd(graph='ring')``.
+        architectures: their specs, such as ``d_psgd(graph='ring')``.
         engine: ``gloo`` or ``ray``.
         attack: of one malicious client.
         nodes: clients, or nodes.
@@ -96,11 +97,14 @@ def conform(
     """
     if engine not in engines:
         raise UnknownName("engine", engine, engines, "--engine")
-    cells = [cell_of(architecture, one, defense, nodes, rounds) for one in ("none", attack)]
-    if why := engines[engine].why_not(cells[0].architecture):
-        raise ConfigError(f"conform: {why}")
+    attacks = ("none", attack)
+    specs = [spec for spec in architectures for _ in attacks]
+    cells = [cell_of(spec, one, defense, nodes, rounds) for spec in architectures for one in attacks]
     for cell in cells:
-        yield compared(engines[engine], cell, seed)
+        if why := engines[engine].why_not(cell.architecture):
+            raise ConfigError(f"conform: {why}")
+    found = zip(specs, cells, engines[engine].run(cells, seed), strict=True)
+    return [compared(engines[engine], *one, seed) for one in found]
 
 
 def cell_of(architecture: str, attack: str, defense: str, nodes: int, rounds: int) -> Cell:
@@ -127,9 +131,8 @@ def cell_of(architecture: str, attack: str, defense: str, nodes: int, rounds: in
     return cell
 
 
-def compared(engine: RealEngine, cell: Cell, seed: int) -> Conformance:
-    """Both sides of one cell."""
-    real = engine.run(cell, seed)
+def compared(engine: RealEngine, architecture: str, cell: Cell, real: Outcome, seed: int) -> Conformance:
+    """What a cell really came to, beside its simulation."""
     setup, began = set_up_of(cell, seed), time.monotonic()
     simulated, seconds = engine.simulated(cell, setup, real.order), time.monotonic() - began
     by_one = engine.simulated(cell, replace(setup, trainer=OneByOne(setup)), real.order)
@@ -141,7 +144,7 @@ def compared(engine: RealEngine, cell: Cell, seed: int) -> Conformance:
 
     simulated, by_one = (models.expand_as(real.models).contiguous() for models in (simulated, by_one))
     return Conformance(
-        architecture=cell.architecture.name,
+        architecture=architecture,
         engine=engine.name,
         attack=cell.attack.name if cell.attack else "none",
         label=cell.label,

@@ -42,8 +42,8 @@ class RealEngine(Protocol):
     def why_not(self, architecture: Architecture) -> str | None:
         """Why it does not run such an architecture; None if it does."""
 
-    def run(self, cell: Cell, seed: int) -> Outcome:
-        """A real training.
+    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+        """A real training of each, one after the other on the same processes.
 
         Raises:
             ConfigError: it cannot be had here, or a process did not come to the end.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,17 +42,19 @@ class Gloo:
             return None
         return None if isinstance(architecture, Gossip) else f"gloo runs {self.runs}. Take another engine."
 
-    def run(self, cell: Cell, seed: int) -> Outcome:
-        nodes = cell.config.clients.total
+    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+        nodes = cells[0].config.clients.total
         with tempfile.TemporaryDirectory(prefix="fedguard-conform-") as name:
             folder = Path(name)
             for rank in range(nodes):
-                job = {"cell": cell.canonical, "seed": seed, "rank": rank, "nodes": nodes, "folder": name}
+                of_all = [cell.canonical for cell in cells]
+                job = {"cells": of_all, "seed": seed, "rank": rank, "nodes": nodes, "folder": name}
                 (folder / f"job-{rank}.json").write_text(json.dumps(job))
             _all_run(folder, nodes)
             found = [np.load(folder / (FOUND % rank)) for rank in range(nodes)]
-            models = torch.stack([torch.from_numpy(one["model"]) for one in found])
-            return Outcome(models, max(float(one["seconds"]) for one in found))
+            models = torch.stack([torch.from_numpy(one["models"]) for one in found], dim=1)
+            seconds = np.max([one["seconds"] for one in found], axis=0)
+            return [Outcome(each, float(took)) for each, took in zip(models, seconds, strict=True)]
 
     def simulated(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
         return simulated(cell.architecture, setup)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.processes import collective, gossip
@@ -18,6 +20,7 @@ from fedguard.bench.conformance.engine import set_up_of
 from fedguard.bench.conformance.gloo import FOUND
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
+from fedguard.contracts import Architecture, Setup
 from fedguard.registry import installed
 
 
@@ -26,18 +29,27 @@ def main(file: str) -> None:
     torch.set_num_threads(1)
     job = json.loads(Path(file).read_text())
     folder, rank = Path(job["folder"]), job["rank"]
-    cell = Cell.build(CellConfig.model_validate(job["cell"]), installed())
-    setup, architecture = set_up_of(cell, job["seed"]), cell.architecture
+    cells = [Cell.build(CellConfig.model_validate(cell), installed()) for cell in job["cells"]]
+    setups = [set_up_of(cell, job["seed"]) for cell in cells]
     links = Links(rank, job["nodes"], folder / "meeting")
-    links.together()
-    began, model = time.monotonic(), torch.empty(0)
-    assert isinstance(architecture, Gossip | AllReduce)
-    each = gossip.models if isinstance(architecture, Gossip) else collective.models
-    for after in each(architecture, setup, links):  # type: ignore[arg-type]
-        model = after
-    np.savez(folder / (FOUND % rank), model=model.numpy(), seconds=time.monotonic() - began)
+    models, seconds = list[Tensor](), list[float]()
+    for cell, setup in zip(cells, setups, strict=True):
+        links.together()
+        began, model = time.monotonic(), torch.empty(0)
+        for after in _models(cell.architecture, setup, links):
+            model = after
+        models.append(model)
+        seconds.append(time.monotonic() - began)
+    np.savez(folder / (FOUND % rank), models=torch.stack(models).numpy(), seconds=np.array(seconds))
     links.together()
     links.close()
+
+
+def _models(architecture: Architecture, setup: Setup, links: Links) -> Iterator[Tensor]:
+    if isinstance(architecture, Gossip):
+        return gossip.models(architecture, setup, links)
+    assert isinstance(architecture, AllReduce)
+    return collective.models(architecture, setup, links)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def table(found: Sequence[Conformance]) -> Table:
     """For a terminal."""
     shown = Table(box=None, header_style="bold")
     for column in COLUMNS:
-        shown.add_column(column)
+        shown.add_column(column, overflow="fold", min_width=24 if column == "architecture" else None)
     for row in rows(found):
         shown.add_row(*row)
     return shown
