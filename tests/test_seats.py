@@ -5,6 +5,7 @@ The cluster is pretended: actors are objects of this process. With Ray itself: `
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,10 @@ import pytest
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.records.record import reproducible, to_text
+from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.engines.ray import Cluster, RayPool, _reachable, opened
 from fedguard.bench.running.engines.seat import Luggage, Seat, brought_home
+from fedguard.bench.running.progress import Listener
 from fedguard.bench.running.runner import Runner
 from fedguard.bench.running.schedule import Schedule
 from fedguard.bench.running.workbench import Workbench
@@ -160,10 +163,13 @@ def ran(ray, tmp_path, jobs=2):
     """The suite, in a pretended cluster."""
     plan = lay_out(SUITE)[1]
     notes, ended = [], []
-    listener = fg.bench.running.progress.Listener()
-    listener.note, listener.ended = notes.append, lambda record: ended.append((record["cell"], record["seed"]))
-    from fedguard.bench.records.store import RunFolder
+    listener, waits = Listener(), itertools.count()
 
+    def waiting():
+        assert next(waits) < 1000, "it waits for what nobody does"
+
+    listener.waiting = waiting
+    listener.note, listener.ended = notes.append, lambda record: ended.append((record["cell"], record["seed"]))
     folder = RunFolder(tmp_path / "there" / "small")
     Runner(plan, folder, listener).run(lambda: RayPool(ray, ray.seated, jobs), jobs)
     return fg.open_run(folder.path), notes, ended
