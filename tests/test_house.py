@@ -390,7 +390,7 @@ def table_rows() -> list[tuple[str, str]]:
         needed = [need for one in (*pipeline.stages, *([attack] if attack else [])) for need in one.needs]
         timed, linked = (any(sight in need for need in needed) for sight in (Sight.TIMES, Sight.GRAPH))
         where = FedBuff if timed else DecentralisedSGD if linked else Server
-        shown = exposed(where.exposes, mode, root_data=True)
+        shown = exposed(where().exposes, mode, root_data=True)
         reasons = judge(pipeline, attack, shown, threat, 20, 4, mode).reasons
         return "refused" if reasons else "runs"
 

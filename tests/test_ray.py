@@ -1,6 +1,6 @@
 """Ray clusters: the same records as from processes of this machine, whatever becomes of the machines on the way.
 
-All of it needs Ray: `make test-ray`. What needs none stands in `tests/test_seats.py`.
+All of it needs Ray: `make test-ray`. What needs none stands in `tests/test_ray_seats.py`.
 """
 
 from __future__ import annotations

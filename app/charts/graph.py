@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
-from fedguard.bench.records.schema.nodes import Nodes
+from fedguard.bench.records.schema import Nodes
 
 #: With more links than these they are not drawn: they would be a felt.
 _MOST_LINKS = 600

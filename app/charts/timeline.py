@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
-from fedguard.bench.records.schema.time import Timeline
+from fedguard.bench.records.schema import Timeline
 
 #: By fate, in the order of the legend.
 FATES = {"arrived": COLOURS[2], "late": COLOURS[1], "lost": COLOURS[3], "interrupted": COLOURS[4]}

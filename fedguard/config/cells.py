@@ -23,6 +23,7 @@ from fedguard.contracts import (
     Data,
     Ensemble,
     EvasionAttack,
+    Exposure,
     Federation,
     InferenceAttack,
     Masking,
@@ -229,9 +230,7 @@ class Cell:
         reasons = list(verdict.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
-            of_inference, sees = judge_inference(
-                self.inference, exposure, self.config.observer.server == "malicious", self.mode, self.trusted_server
-            )
+            of_inference, sees = self._judged_inference(self.inference, exposure)
             reasons += of_inference
         reasons += self._reasons_between(verdict.rule_sees)
         if self.adversary is not None and self.malicious == 0:
@@ -239,6 +238,35 @@ class Cell:
         if self.ensemble is not None and not reasons and not self.members:
             reasons.append(f"none of the attacks of {self.ensemble.name} may run here. Grant more in threat.knowledge.")
         return dataclasses.replace(verdict, reasons=tuple(reasons), inference_sees=sees)
+
+    def _judged_inference(self, attack: InferenceAttack, exposure: Exposure) -> tuple[list[str], Sight]:
+        """What forbids an attack on the clients' privacy from its seat, and what it sees there."""
+        wants, total = self.config.observer, self.participation.total
+        malicious = wants.server == "malicious"
+        if not self.lookers:
+            return judge_inference(attack, exposure, malicious, self.mode, self.trusted_server)
+        shown = self.architecture.overheard(self.lookers, total)
+        if shown == Sight.NOTHING:
+            return [
+                f"observer.seat: {wants.seat} are nodes that hear others, and {self.architecture.name} has none. Set "
+                "observer.seat: server, or use d_psgd or all_reduce."
+            ], Sight.NOTHING
+        if self.lookers >= total:
+            return [
+                f"observer.nodes: {self.lookers} of {total} nodes look, and nobody is left. Lower it."
+            ], Sight.NOTHING
+        if attack.active or malicious:
+            return [
+                f"{attack.name} with observer.server: {wants.server} and observer.seat: {wants.seat}: nodes that look hand out "
+                "no model to others. Use another attack with observer.server: curious, or observer.seat: server."
+            ], Sight.NOTHING
+        return judge_inference(attack, Exposure(shown, Sight.NOTHING), malicious, self.mode)
+
+    @property
+    def lookers(self) -> int:
+        """How many nodes infer, of a training without a server; 0 where a server does, or nobody."""
+        wants = self.config.observer
+        return wants.nodes if self.inference is not None and wants.seat != "server" else 0
 
     def _reasons_between(self, rule_sees: Sight) -> Iterator[str]:
         """Why noise, rule and algorithm do not go together, or with the rest."""
@@ -258,6 +286,8 @@ class Cell:
             meeting=self.meeting,
             evasion=self.evasion,
             told=self.told,
+            lookers=self.lookers,
+            watched_round=self.config.observer.round,
         )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
@@ -352,7 +382,7 @@ class Cell:
             named = there.spec() if there.fields() else there.name
             content["network"] = dataclasses.asdict(self.network) | {"there": named}
         if self.inference:
-            content["observer"] = self.config.observer.model_dump()
+            content["observer"] = self.config.observer.spec()
         # Tuples become lists: what is hashed is what a record holds.
         return dict(json.loads(json.dumps(content)))
 

@@ -23,6 +23,7 @@ from fedguard.contracts import (
     Noise,
     Participation,
     Protocol,
+    Seating,
     ServerOptimizer,
     Sight,
     Speeds,
@@ -254,7 +255,7 @@ class ThreatSection(Section):
 
 
 class ObserverSection(Section):
-    """What a server is granted that infers the clients' data, and whom it attacks.
+    """Who infers the clients' data: a server, or nodes of a training without one; what it is granted, and whom it attacks.
 
     Args:
         server: a curious one keeps to the protocol, a malicious one may send another model.
@@ -262,6 +263,10 @@ class ObserverSection(Section):
         victims: how many clients it attacks, each by itself.
         labels: whether it is told the labels of the examples behind what it attacks.
         candidates: of a membership inference, the most members, and the most others, that it is asked about.
+        seat: who looks: the ``server``, or ``nodes`` that pool what they hear; these are drawn, or stand ``side_by_side``, or
+            ``around`` a drawn node.
+        nodes: how many nodes.
+        listens: for how many rounds after the watched one nodes go on listening.
     """
 
     server: Literal["curious", "malicious"] = "curious"
@@ -269,6 +274,13 @@ class ObserverSection(Section):
     victims: Annotated[int, Field(strict=True, ge=1)] = 4
     labels: bool = False
     candidates: Annotated[int, Field(strict=True, ge=2)] = 1000
+    seat: Seating = "server"
+    nodes: Annotated[int, Field(strict=True, ge=1)] = 1
+    listens: Count = 1
+
+    def spec(self) -> dict[str, Any]:
+        """As it stands in a cell's identity: what is asked of nodes is left out where a server looks."""
+        return self.model_dump(exclude={"seat", "nodes", "listens"} if self.seat == "server" else None)
 
 
 class NetworkSection(Section):

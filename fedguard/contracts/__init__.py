@@ -27,7 +27,15 @@ Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for
 """
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.architectures import Architecture, Observer, Setup, told_among
+from fedguard.contracts.architectures import (
+    Architecture,
+    Listeners,
+    Observer,
+    Seating,
+    Setup,
+    Solved,
+    told_among,
+)
 from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
     DataView,
@@ -165,6 +173,7 @@ __all__ = [
     "Lab",
     "Labels",
     "Links",
+    "Listeners",
     "LocalPlan",
     "MaskedRound",
     "Masking",
@@ -207,6 +216,7 @@ __all__ = [
     "RoundReport",
     "RuleContext",
     "RunningAlgorithm",
+    "Seating",
     "Sent",
     "ServerNoise",
     "ServerOptimizer",
@@ -216,6 +226,7 @@ __all__ = [
     "Share",
     "Sight",
     "Slow",
+    "Solved",
     "Span",
     "Speeds",
     "Spent",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 from typing import Protocol as Protocol_
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Meeting, Participation
 from fedguard.contracts.protocol import Protocol
-from fedguard.contracts.reports import RoundReport
+from fedguard.contracts.reports import RoundReport, Watched
 from fedguard.contracts.returned import broken, returned
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
@@ -26,22 +26,73 @@ from fedguard.contracts.tasks import Examples, LocalPlan, Task
 from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
+#: Who looks, see `fedguard.config.sections.ObserverSection`.
+Seating = Literal["server", "nodes", "side_by_side", "around"]
+
 
 @dataclass(frozen=True)
 class Observer:
-    """A server that infers, as far as it touches the training: which round it watches, and what it sends in it.
+    """Who infers, as far as they touch the training: which round they watch, and what a server sends in it.
 
     Attributes:
         round: the watched round (from 1); None for all of them.
         sends: the model -> what it sends instead, float32 ``[d]`` both; None where it keeps to the protocol. What comes back
             to another model is of no use to the training, so that round changes nothing.
+        seat: the nodes that look, and pool what they hear; none where the server does.
+        listens: for how many rounds after the watched one nodes go on. They listen from the first round on.
     """
 
     round: int | None
     sends: Callable[[Tensor], Tensor] | None = None
+    seat: tuple[int, ...] = ()
+    listens: int = 0
 
     def watches(self, round: int) -> bool:
-        return self.round is None or self.round == round
+        if self.round is None or self.round == round:
+            return True
+        return bool(self.seat) and round <= self.round + self.listens
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """What nodes that look have of an update, or of the mean of several.
+
+    Attributes:
+        behind: whose.
+        model: float32 ``[d]``: that they were trained from.
+        update: float32 ``[d]``; 0 where it is not known.
+        known: bool ``[d]``: which coordinates are; None for all.
+    """
+
+    behind: tuple[int, ...]
+    model: Tensor
+    update: Tensor
+    known: Tensor | None = None
+
+
+class Listeners(ABC):
+    """Nodes that pool what they hear: what they can solve for. That follows from who sends what to whom, before any training.
+
+    Attributes:
+        nodes: who they are.
+    """
+
+    nodes: tuple[int, ...]
+
+    @abstractmethod
+    def reads(self, round: int) -> Mapping[int, float]:
+        """Which share of its update of a round they can solve for, for each other node of which they can for any.
+
+        They know the model that it was trained from as well.
+        """
+
+    @abstractmethod
+    def sum_of(self, round: int) -> tuple[int, ...]:
+        """The nodes of the smallest sum of updates of a round that hides each of them; none where they have no sum."""
+
+    @abstractmethod
+    def solved(self, watched: Sequence[Watched], round: int, behind: tuple[int, ...]) -> Solved:
+        """The update of one node, or the mean of those in a sum, from what was heard in the watched rounds (from the first)."""
 
 
 class Trainer(Protocol_):
@@ -193,6 +244,18 @@ class Architecture(Algorithm):
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
         return iter(())
+
+    def overheard(self, nodes: int, clients: int) -> Sight:
+        """What so many nodes may see that pool what they hear, of so many clients; nothing where there is a server."""
+        return Sight.NOTHING
+
+    def trainings(self) -> int:
+        """How many times a client trains in a round."""
+        return 1
+
+    def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
+        """So many nodes that look, at such places, and listen for so many rounds."""
+        raise NotImplementedError
 
     def check(self, setup: Setup) -> None:
         """See to it that it can train on these data.

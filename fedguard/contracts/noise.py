@@ -74,6 +74,8 @@ class Combination(Federation):
         network: the simulated world, where there is one.
         evasion: what the final model is put to, where anything is.
         told: how many of all clients are reckoned to be malicious.
+        lookers: how many nodes infer, of a training without a server; 0 where a server does.
+        watched_round: the round that an attack on privacy watches, if it watches one.
     """
 
     pipeline: Pipeline
@@ -87,6 +89,8 @@ class Combination(Federation):
     evasion: EvasionAttack | None = None
     shared: float = 0.0
     told: int = 0
+    lookers: int = 0
+    watched_round: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ class Watched:
         aggregate: float32 ``[d]``: what the round's aggregate came to, with any noise; None where it was abandoned.
         inputs: by client, float64 ``[d]``: what it put into a session, rounded and noisy, as if it were alone there; none
             without masks.
+        models: float32 ``[n, d]``: without a server, the model that each node trained from; None where all share one.
+        heard: float32 ``[m, d]``: the messages of the round that came to the nodes that look, in order.
     """
 
     sent: Tensor
@@ -35,6 +37,8 @@ class Watched:
     rows: Tensor
     aggregate: Tensor | None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
+    models: Tensor | None = None
+    heard: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,10 @@ FIGURES = Table({
     "consensus_distance": Figure(
         title="distance of the nodes' models from their mean", path=("result", "nodes", "consensus"), unit="", bounds=None,
     ),
+    "solved_updates": Figure(
+        title="updates that the nodes which look can solve for", path=("result", "inference", "seat", "whole"), unit="",
+        goal="reconstruction", bounds=None,
+    ),
     "worst_party_accuracy": Figure(
         title="accuracy of the worst party on its own task", path=("result", "parties", "worst"), more_is_better=True,
         margin=0.05, shown=("lab",),

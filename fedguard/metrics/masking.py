@@ -3,26 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fedguard.contracts import RoundReport
+from typing_extensions import TypedDict
+
+from fedguard.metrics.quantities import Amount, Count, Share
+
+if TYPE_CHECKING:
+    from fedguard.contracts import RoundReport
 
 
-def masked(reports: Sequence[RoundReport], malicious: Collection[int]) -> dict[str, Any] | None:
+class Off(TypedDict):
+    """How far decoded sums were off, in lengths of the true mean.
+
+    Attributes:
+        mean, max: over the rounds.
+    """
+
+    mean: Amount
+    max: Amount
+
+
+class LeftOut(TypedDict):
+    """How many clients the protocol had left out in the end.
+
+    Attributes:
+        hostile, honest: how many.
+    """
+
+    hostile: Count
+    honest: Count
+
+
+class Masked(TypedDict):
+    """Sessions of secure aggregation.
+
+    Attributes:
+        rounds, sessions, aborted_sessions, why_aborted, aborted_rounds: how many there were and were lost, the first reason,
+            and rounds without any sum.
+        survivors: clients in the sums of a round, on average.
+        anonymity: the fewest clients, less those that may collude, in any sum that the server could form in any round.
+        error: noise included.
+        clipped: the share of the honest updates that was cut, mean over the rounds.
+        bytes_up, bytes_down: for each client in each round.
+        left_out: by the protocol, in the end.
+    """
+
+    rounds: Count
+    sessions: Count
+    aborted_sessions: Count
+    why_aborted: str | None
+    aborted_rounds: Count
+    survivors: Amount
+    anonymity: int | None
+    error: Off | None
+    clipped: Share
+    bytes_up: Amount
+    bytes_down: Amount
+    left_out: LeftOut
+
+
+def masked(reports: Sequence[RoundReport], malicious: Collection[int]) -> Masked | None:
     """What a record says of the sessions; None where nothing was masked.
 
     Args:
         malicious: the malicious clients, to tell whom a group test has left out.
-
-    Returns:
-        rounds, sessions, aborted_sessions, why_aborted;
-        aborted_rounds: those without any sum;
-        survivors: mean number of clients in the sums of a round;
-        anonymity: the fewest clients, less those that may collude, in any sum that the server could form in any round;
-        error: relative length of (decoded mean - true mean), noise included: mean and largest over the rounds;
-        clipped: the share of the honest updates that was cut, mean over the rounds;
-        bytes_up, bytes_down: for each client in each round;
-        left_out: how many the protocol had left out in the end.
     """
     rounds = [report.masked for report in reports if report.masked is not None]
     if not rounds:

@@ -5,19 +5,38 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
+from typing_extensions import TypedDict
 
-from fedguard.contracts import RoundReport, Task
+from fedguard.metrics.quantities import Count, Share
+
+if TYPE_CHECKING:
+    from fedguard.contracts import RoundReport, Task
 
 #: The most minorities that are told of.
 MOST = 200
 
 
+class Minority(TypedDict):
+    """An honest client with rare classes.
+
+    Attributes:
+        client: its number.
+        classes: those that are rare.
+        excluded: the share of its rounds in which it was excluded.
+        accuracy: on these classes.
+    """
+
+    client: Count
+    classes: list[Count]
+    excluded: Share | None
+    accuracy: Share | None
+
+
 def minorities(
     task: Task, reports: Sequence[RoundReport], malicious: Collection[int], class_accuracy: Sequence[float | None]
-) -> list[dict[str, Any]]:
+) -> list[Minority]:
     """What became of each honest client that holds a class which fewer than a quarter of all clients hold.
 
     A client holds a class if it has at least one example of it. Clients that are malicious or faulty in this training are
@@ -29,11 +48,10 @@ def minorities(
         class_accuracy: the final accuracy on each class; None for a class without test examples.
 
     Returns:
-        for each such client, in the order of their numbers: client; classes: the rare ones that it holds; excluded: the
-        share of the rounds with its update in which the rule gave that update no weight, None for rules without weights
-        and for a client that was never there; accuracy: mean final accuracy on its rare classes, None without test
-        examples of them. Of more than `MOST` these are the ones most often excluded.
+        each such client, in the order of their numbers; of more than `MOST` those most often excluded.
     """
+    import torch
+
     n = len(task.sizes)
     held = torch.stack([torch.bincount(task.examples(client).y, minlength=task.classes) > 0 for client in range(n)])
     rare = held & (held.sum(0) < n / 4)
@@ -41,7 +59,7 @@ def minorities(
     excluded = _excluded(reports)
     if len(candidates) > MOST:
         candidates = sorted(sorted(candidates, key=lambda client: -excluded.get(client, -1.0))[:MOST])
-    found = []
+    found: list[Minority] = []
     for client in candidates:
         classes = rare[client].nonzero()[:, 0].tolist()
         accuracy = _mean([class_accuracy[label] for label in classes])

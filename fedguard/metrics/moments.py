@@ -5,31 +5,107 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Literal, NotRequired
 
-from fedguard.contracts import RoundReport
+from typing_extensions import TypedDict
+
+from fedguard.metrics.quantities import Amount, Count, Share
+
+if TYPE_CHECKING:
+    from fedguard.contracts import RoundReport
 
 #: Trainings that a timeline holds.
 MOST = 500
 
 
-def in_time(reports: Sequence[RoundReport]) -> dict[str, Any]:
-    """What a record says of a training in simulated time; nothing of one without.
+class Staleness(TypedDict):
+    """How many aggregates there were between an update's model and the update.
 
-    Returns:
-        time, with seconds, computed, joules, bytes_up, bytes_down: at its end, see `fedguard.contracts.Moment`;
-        updates_a_second: that reached the server; releases: how often it aggregated;
-        staleness: the mean, the largest, and the number of updates by staleness from 0; late, interrupted, lost: trainings that
-        the server did not wait for, or whose device left, and updates that the network lost; malicious_share:
-        of the updates that reached the server; timeline: see `timeline`.
+    Attributes:
+        mean, largest: over all updates.
+        counts: numbers of updates, by staleness from 0.
     """
+
+    mean: Amount | None
+    largest: Count
+    counts: list[Count]
+
+
+class Timeline(TypedDict):
+    """The first trainings of a simulated course that ended; see `fedguard.contracts.Span`.
+
+    Attributes:
+        client: whose, one entry for each training, as in the lists that follow.
+        began, ended: in simulated seconds.
+        fate: what became of it.
+        malicious: those of these clients who act for the attack at any time.
+        rounds: when each round ended, of those in which these trainings did.
+        total: trainings that ended in all.
+    """
+
+    client: list[Count]
+    began: list[Amount]
+    ended: list[Amount]
+    fate: list[Literal["arrived", "late", "lost", "interrupted"]]
+    malicious: list[Count]
+    rounds: list[Amount]
+    total: Count
+
+
+class SimulatedTime(TypedDict):
+    """A training in simulated time; see `fedguard.contracts.Moment`.
+
+    Attributes:
+        seconds: at its end.
+        computed: by all devices together.
+        joules: of all devices.
+        bytes_up, bytes_down: sent by the devices and to them.
+        updates_a_second: that reached the server; null where no time passed.
+        releases: how often the server aggregated.
+        staleness: of the updates.
+        late, interrupted, lost: trainings that nobody waited for, or whose device left, and updates that the network lost.
+        malicious_share: of the updates that reached the server.
+        timeline: who trained when.
+    """
+
+    seconds: Amount
+    computed: Amount
+    joules: Amount
+    bytes_up: Count
+    bytes_down: Count
+    updates_a_second: Amount | None
+    releases: Count
+    staleness: Staleness
+    late: Count
+    interrupted: Count
+    lost: Count
+    malicious_share: Share
+    timeline: NotRequired[Timeline]
+
+
+class Axes(TypedDict, total=False):
+    """What else than rounds evaluations stand over, where there is simulated time.
+
+    Attributes:
+        updates, seconds, bytes_up, joules: at each evaluation, updates that had reached the server, simulated seconds, and
+            bytes and joules that the devices had sent and spent.
+    """
+
+    updates: list[Count]
+    seconds: list[Amount]
+    bytes_up: list[Count]
+    joules: list[Amount]
+
+
+def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
+    """What a record says of a training in simulated time; None of one without."""
     moments = [report.moment for report in reports if report.moment is not None]
     if not moments:
-        return {}
+        return None
     last, counts = moments[-1], Counter(age for moment in moments for age in moment.staleness)
     updates, ages = sum(report.received for report in reports), sum(counts.values())
     malicious = sum(client in report.malicious for report in reports for client in report.clients)
-    time = {
+    return {
         "seconds": last.seconds,
         "computed": last.computed,
         "joules": last.joules,
@@ -48,17 +124,10 @@ def in_time(reports: Sequence[RoundReport]) -> dict[str, Any]:
         "malicious_share": malicious / updates if updates else 0.0,
         "timeline": timeline(reports),
     }
-    return {"time": time}
 
 
-def timeline(reports: Sequence[RoundReport]) -> dict[str, Any]:
-    """Who trained when: the first `MOST` trainings that ended, as columns of one length, with times rounded to microseconds.
-
-    Returns:
-        client, began, ended, fate: as a `fedguard.contracts.Span` has them; malicious: those of these clients who act for the
-        attack at any time; rounds: when each round ended, of those in which these trainings did;
-        total: how many trainings ended in all.
-    """
+def timeline(reports: Sequence[RoundReport]) -> Timeline:
+    """Who trained when: the first `MOST` trainings that ended, with times rounded to microseconds."""
     told = [report for report in reports if report.moment is not None]
     spans = ((span, report) for report in told if report.moment is not None for span in report.moment.spans)
     shown = list(islice(spans, MOST))
@@ -75,16 +144,17 @@ def timeline(reports: Sequence[RoundReport]) -> dict[str, Any]:
     }
 
 
-def axes(reports: Sequence[RoundReport]) -> dict[str, list[float]]:
-    """What else than rounds evaluations stand over: updates that reached the server, seconds, bytes sent, joules."""
+def axes(reports: Sequence[RoundReport]) -> Axes:
+    """The axes beside the rounds; none without simulated time."""
     if any(report.moment is None for report in reports):
         return {}
     updates = 0
-    found: dict[str, list[float]] = {"updates": [], "seconds": [], "bytes_up": [], "joules": []}
+    found: Axes = {"updates": [], "seconds": [], "bytes_up": [], "joules": []}
     for report in reports:
         updates += report.received
         if report.evaluation is not None and report.moment is not None:
-            at = (updates, report.moment.seconds, report.moment.bytes_up, report.moment.joules)
-            for values, value in zip(found.values(), at, strict=True):
-                values.append(value)
+            found["updates"].append(updates)
+            found["seconds"].append(report.moment.seconds)
+            found["bytes_up"].append(report.moment.bytes_up)
+            found["joules"].append(report.moment.joules)
     return found

@@ -4,34 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, pstdev
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from fedguard.contracts import RoundReport
+from fedguard.metrics.quantities import Amount, Count, Share
+
+if TYPE_CHECKING:
+    from fedguard.contracts import RoundReport
 
 #: Links that a record holds: all of a complete graph of 64 nodes.
 MOST = 4032
 
 
-def by_node(reports: Sequence[RoundReport], last: int) -> dict[str, Any]:
-    """What a record says of the nodes of a training; nothing of one with a server.
+class NodesCurve(TypedDict):
+    """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
 
-    Returns:
-        nodes, with honest: their numbers; accuracy: of each of them, the mean of its ``last`` evaluations; over these nodes
-        worst, best, tenth (the 10th percentile) and spread (standard deviation); mean_model: accuracy of the mean of their
-        models, which nobody has; consensus: see `NodesReport`, both means of the last evaluations, too; messages: vectors
-        sent in all; abandoned: aggregates of honest nodes at which the rule could not run; links: the first `MOST` of
-        (source, destination); malicious: those who acted; curve: over the evaluated rounds, the accuracy of each honest node,
-        worst, best, mean_model and consensus.
+    Attributes:
+        accuracy: of each honest node, a list for each evaluation.
+        worst, best, mean_model: accuracies.
+        consensus: null where it is not finite.
     """
+
+    accuracy: list[list[Share]]
+    worst: list[Share]
+    best: list[Share]
+    mean_model: list[Share]
+    consensus: list[Amount | None]
+
+
+class Nodes(TypedDict):
+    """The honest nodes of a training without a server.
+
+    Attributes:
+        honest: their numbers.
+        accuracy: of each of them, the mean of its last evaluations.
+        worst, best, tenth, spread: over them; the 10th percentile, and the standard deviation.
+        mean_model: accuracy of the mean of their models, which nobody has.
+        consensus: how far the models are apart, see `fedguard.contracts.NodesReport`; null where that is not finite.
+        messages: vectors sent in all.
+        abandoned: aggregates of honest nodes at which the rule could not run.
+        links: (source, destination), of each pair of nodes of which the second ever hears the first; the first `MOST`.
+        malicious: the nodes that acted for the attack.
+        curve: over the training.
+    """
+
+    honest: list[Count]
+    accuracy: list[Share]
+    worst: Share
+    best: Share
+    tenth: Share
+    spread: Amount
+    mean_model: Share
+    consensus: Amount | None
+    messages: Count
+    abandoned: Count
+    links: list[list[Count]]
+    malicious: list[Count]
+    curve: NodesCurve
+
+
+def by_node(reports: Sequence[RoundReport], last: int) -> Nodes | None:
+    """What a record says of the nodes of a training, from the ``last`` evaluations; None of one with a server."""
     told = [report.nodes for report in reports if report.nodes is not None]
     evaluated = [one for one in told if one.honest]
     if not evaluated:
-        return {}
+        return None
     end = evaluated[-last:]
     accuracy = [fmean(values) for values in zip(*(one.accuracy for one in end), strict=True)]
-    nodes = {
+    return {
         "honest": list(end[-1].honest),
         "accuracy": accuracy,
         "worst": min(accuracy),
@@ -52,7 +94,6 @@ def by_node(reports: Sequence[RoundReport], last: int) -> dict[str, Any]:
             "consensus": [_finite(_known(one.consensus)) for one in evaluated],
         },
     }
-    return {"nodes": nodes}
 
 
 def _known(value: float | None) -> float:

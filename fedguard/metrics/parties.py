@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from typing_extensions import TypedDict
+
+from fedguard.metrics.quantities import Count, Share
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Parties(TypedDict):
+    """Parties with tasks of their own; see `fedguard.metrics.parties`.
+
+    Attributes:
+        classes: of each party.
+        accuracy: of each party on its own classes; null without test examples of them.
+        worst: the least of these.
+    """
+
+    classes: list[list[Count]]
+    accuracy: list[Share | None]
+    worst: Share | None
 
 
 def parties(
     label_sets: Sequence[Sequence[int]], class_accuracy: Sequence[float | None], test_labels: Tensor
-) -> dict[str, Any]:
+) -> Parties:
     """The accuracy of each party on the test examples of its classes, $sum_c n_c a_c / (sum_c n_c)$.
 
     Args:
@@ -19,9 +38,6 @@ def parties(
         class_accuracy: final, in [0, 1]; None for a class without test examples. Where clients have models of their own it is a
             mean over those with the class, and so over the party's.
         test_labels: int64 ``[N]``, of which class c has n_c.
-
-    Returns:
-        classes: by party; accuracy: by party, None without any test example; worst: the least of these.
     """
     counts = test_labels.bincount(minlength=len(class_accuracy)).tolist()
     found = [_of(own, class_accuracy, counts) for own in label_sets]

@@ -3,41 +3,152 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired
 
-from fedguard.contracts import RoundReport
-from fedguard.metrics.moments import axes, in_time
-from fedguard.metrics.nodes import by_node
+from typing_extensions import TypedDict
+
+from fedguard.metrics.filtering import Filter, filtering
+from fedguard.metrics.moments import Axes, SimulatedTime, axes, in_time
+from fedguard.metrics.nodes import Nodes, by_node
+from fedguard.metrics.quantities import Count, Number, Share
+
+if TYPE_CHECKING:
+    from fedguard.contracts import RoundReport
 
 #: Evaluations whose mean is the final accuracy.
 FINAL_EVALUATIONS = 5
 
 
-def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
-    """What a record says of a training, from its round reports without their models.
+class Curve(Axes):
+    """What was evaluated, in order: lists of one length. None is a loss that is not finite, and the success of no backdoor.
 
-    Returns:
-        final_accuracy: mean of the last `FINAL_EVALUATIONS` evaluations; best_accuracy: the best one, a diagnostic;
-        worst_class_accuracy: the smallest of the classes' means over the last evaluations;
-        diverged: whether the last loss is not finite; curve; rounds;
-        aggregate: the largest kappa that a round's aggregate showed, its mean cosine with the honest mean, and the mean
-        length of the malicious updates in units of the honest ones';
-        time: see `in_time`, where there is simulated time; nodes: see `by_node`, where there is no server;
-        filter: see `filtering`; attack_effect: see `effect`.
+    Attributes:
+        round: the rounds that were evaluated, from 1.
+        accuracy, backdoor: of the test examples, and of those with the trigger.
+        loss: in nats.
     """
+
+    round: list[Count]
+    accuracy: list[Share]
+    backdoor: list[Share | None]
+    loss: list[float | None]
+
+
+class Ban(TypedDict):
+    """A client that has no part in the rounds after this one.
+
+    Attributes:
+        client, round: who, and after which round.
+        malicious: whether it acted for the attack.
+    """
+
+    client: Count
+    round: Count
+    malicious: bool
+
+
+class Rounds(TypedDict):
+    """Numbers of rounds, and of updates in them.
+
+    Attributes:
+        total, updates: rounds, and updates that the server got.
+        not_finite, too_large: updates that were dropped.
+        abandoned, why_abandoned: rounds that changed nothing, and the first reason.
+        worst_hostile_share: the largest share of malicious updates in a round.
+        outvoted: rounds with more malicious rows than the rule reckons with.
+        silent: updates that did not come.
+        bans: who was banned, and in which round, where anybody was.
+    """
+
+    total: Count
+    updates: Count
+    not_finite: Count
+    too_large: NotRequired[Count]
+    abandoned: Count
+    why_abandoned: str | None
+    worst_hostile_share: Share
+    outvoted: Count
+    silent: Count
+    bans: NotRequired[list[Ban]]
+
+
+class Aggregate(TypedDict):
+    """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length.
+
+    Attributes:
+        kappa: the largest that a round showed.
+        cosine: of the aggregate with the honest mean.
+        hostile_length: of the malicious updates, in lengths of the honest ones.
+    """
+
+    kappa: Number | None
+    cosine: Number | None
+    hostile_length: Number | None
+
+
+class Effect(TypedDict):
+    """What the attack left of the rule's progress ``<R, mu> / |mu|^2``, beside the most harmful of its siblings.
+
+    Attributes:
+        none, attack, sibling: medians over the evaluated rounds, with the malicious clients sending the honest mean mu, what
+            they sent, and what ``by`` would have sent.
+        by: the sibling that leaves the least.
+    """
+
+    none: Number
+    attack: Number
+    sibling: Number
+    by: str
+
+
+class Trajectory(TypedDict):
+    """What a record says of a training from the reports of its rounds.
+
+    Attributes:
+        final_accuracy: mean of the last `FINAL_EVALUATIONS` evaluations.
+        best_accuracy: the best one, a diagnostic.
+        worst_class_accuracy: the smallest of the classes' means over the last evaluations.
+        class_accuracy: by class; null for one without test examples.
+        diverged: whether the last loss is not finite.
+        curve: over the training.
+        rounds: what happened in them.
+        aggregate: how near the aggregates came to the honest mean.
+        time: where there is simulated time.
+        nodes: where there is no server.
+        filter: null for a rule that gives every update weight.
+        attack_notes: numbers that the attack noted.
+        attack_effect: null for an attack without siblings.
+    """
+
+    final_accuracy: Share
+    best_accuracy: Share
+    worst_class_accuracy: Share
+    class_accuracy: list[Share | None]
+    diverged: bool
+    curve: Curve
+    rounds: Rounds
+    aggregate: Aggregate
+    time: NotRequired[SimulatedTime]
+    nodes: NotRequired[Nodes]
+    filter: Filter | None
+    attack_notes: dict[str, float]
+    attack_effect: NotRequired[Effect | None]
+
+
+def summarise(reports: Sequence[RoundReport]) -> Trajectory:
+    """The trajectory, from round reports without their models."""
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
     last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
     by_class = [_mean(values) for values in zip(*(evaluation.class_accuracy for evaluation in last), strict=True)]
     abandoned = [report.abandoned for report in reports if report.abandoned is not None]
-    bans = [
+    bans: list[Ban] = [
         {"client": client, "round": report.round, "malicious": client in report.malicious}
         for report in reports
         for client in report.banned
     ]
-    return {
+    found: Trajectory = {
         "final_accuracy": _mean([evaluation.accuracy for evaluation in last]),
         "best_accuracy": max(evaluation.accuracy for _, evaluation in evaluated),
         "worst_class_accuracy": min(value for value in by_class if not math.isnan(value)),
@@ -63,81 +174,33 @@ def summarise(reports: Sequence[RoundReport]) -> dict[str, Any]:
             ),
             "outvoted": sum(map(_outvoted, reports)),
             "silent": sum(len(report.silent) for report in reports),
-            **({"bans": bans} if bans else {}),
         },
         "aggregate": {
             "kappa": _largest([report.kappa for report in reports]),
             "cosine": _average([report.cosine for report in reports]),
             "hostile_length": _average([report.malicious_length for report in reports]),
         },
-        **in_time(reports),
-        **by_node(reports, FINAL_EVALUATIONS),
         "filter": filtering(reports),
-        "attack_notes": reports[-1].notes,
+        "attack_notes": dict(reports[-1].notes),
         "attack_effect": effect(reports),
     }
+    if bans:
+        found["rounds"]["bans"] = bans
+    if (time := in_time(reports)) is not None:
+        found["time"] = time
+    if (nodes := by_node(reports, FINAL_EVALUATIONS)) is not None:
+        found["nodes"] = nodes
+    return found
 
 
-def filtering(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
-    """How well a rule that gives some updates no weight finds the malicious ones; None for rules without weights.
-
-    Returns:
-        precision: malicious among the excluded; recall: excluded among the malicious (None where the count is 0);
-        honest_excluded: share of the honest updates that were excluded; most_excluded: the honest client that was excluded
-        most often, and the share of its rounds in which it was.
-    """
-    judged = [report for report in reports if report.excluded is not None]
-    if not judged:
-        return None
-    caught = removed = malicious = honest = lost = 0
-    seen: Counter[int] = Counter()
-    excluded: Counter[int] = Counter()
-    for report in judged:
-        out = set(report.excluded or ())
-        here = set(report.clients) - set(report.not_finite)
-        good = here - report.malicious
-        caught, removed = caught + len(out & report.malicious), removed + len(out)
-        malicious, honest, lost = malicious + len(here & report.malicious), honest + len(good), lost + len(out & good)
-        seen.update(good)
-        excluded.update(out & good)
-    worst = max(seen, key=lambda client: (excluded[client] / seen[client], -client), default=None)
-    return {
-        "precision": caught / removed if removed else None,
-        "recall": caught / malicious if malicious else None,
-        "honest_excluded": lost / honest if honest else None,
-        "most_excluded": None if worst is None else {"client": worst, "share": excluded[worst] / seen[worst]},
-    }
-
-
-def effect(reports: Sequence[RoundReport]) -> dict[str, Any] | None:
-    """What the attack left of the rule's progress ``<R, mu> / |mu|^2``, beside the most harmful of its siblings.
-
-    Returns:
-        medians over the evaluated rounds: none: with the malicious clients sending mu, attack: with what they sent,
-            sibling: with
-        what ``by`` would have sent, which is the sibling that leaves the least. None for an attack without siblings.
-    """
+def effect(reports: Sequence[RoundReport]) -> Effect | None:
+    """What the rounds say of it; None for an attack without siblings."""
     rounds = [report.effect for report in reports if report.effect is not None]
     if not rounds:
         return None
     none, attack, *siblings = ((name, median(one[name] for one in rounds)) for name in rounds[0])
     by, sibling = min(siblings, key=lambda one: one[1])
     return {"none": none[1], "attack": attack[1], "sibling": sibling, "by": by}
-
-
-def durability(reports: Sequence[RoundReport], last_attack: int | None) -> dict[str, Any] | None:
-    """How long a backdoor outlives the attack; None without a backdoor, or where the attack goes on to the end.
-
-    Returns:
-        rounds: after the last attack until the success rate was first below one half; ``survived`` if it never was.
-    """
-    curve = [(report.round, report.backdoor) for report in reports if report.backdoor is not None]
-    if not curve or last_attack is None or last_attack >= curve[-1][0]:
-        return None
-    after = [(round, success) for round, success in curve if round >= last_attack]
-    fallen = next((round for round, success in after if success < 0.5), None)
-    end = after[-1][0] if fallen is None else fallen
-    return {"rounds": end - last_attack, "survived": fallen is None}
 
 
 def _outvoted(report: RoundReport) -> bool:

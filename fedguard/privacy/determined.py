@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 #: A known linear combination of unknown vectors: a coefficient for each.
 Row = Sequence[int | Fraction]
+
+Matrix = NDArray[np.float64]
+
+#: Below this share of the largest singular value, rows count as dependent; and so much of a vector may lie off their span.
+_DEPENDENT, _OFF = 1e-10, 1e-6
 
 
 def determined(messages: Iterable[Row], known: Collection[int] = ()) -> frozenset[int]:
@@ -24,6 +32,32 @@ def determined(messages: Iterable[Row], known: Collection[int] = ()) -> frozense
     rows = [[Fraction(0 if i in known else a) for i, a in enumerate(row)] for row in messages]
     reduced = _reduced(rows)
     return frozenset(pivot for pivot, row in reduced if sum(value != 0 for value in row) == 1)
+
+
+def combinations(messages: Matrix, wanted: Matrix, known: Collection[int] = ()) -> tuple[Matrix, NDArray[np.bool_]]:
+    """How what is wanted is made of the messages, where it is: the same question in float64, with its answer in numbers.
+
+    $c^T A = w$ but for the known unknowns, with the shortest c. Weights that come from square roots, as those of accelerated
+    gossip do, are no fractions; and what takes more digits than a float64 has is no use to who has float32.
+
+    Args:
+        messages: A, ``[m, U]``.
+        wanted: rows w, ``[k, U]``; unit vectors for single unknowns.
+        known: those that the reader has by itself.
+
+    Returns:
+        float64 ``[k, m]``: a row c for each w; bool ``[k]``: which w lie in the span.
+    """
+    free = np.delete(np.arange(messages.shape[1]), sorted(known))
+    rows, goals = messages[:, free], wanted[:, free]
+    there: NDArray[np.bool_]
+    if not rows.size:
+        there = np.asarray(~goals.any(1), bool)
+        return np.zeros((len(wanted), len(messages))), there
+    found = goals @ np.linalg.pinv(rows, rcond=_DEPENDENT)
+    off = np.linalg.norm(found @ rows - goals, axis=1)
+    there = np.asarray(off <= _OFF * np.linalg.norm(goals, axis=1), bool)
+    return found, there
 
 
 def heard_in_gossip(

@@ -231,6 +231,25 @@ def seated(topology: Topology, malicious: Collection[int], places: Places, rng: 
     )
 
 
+def lookouts(heard: NDArray[np.bool_], place: str, count: int, rng: Rng) -> tuple[int, ...]:
+    """So many nodes that look.
+
+    Args:
+        heard: bool ``[n, n]``: whether node i (row) hears node j.
+        place: ``nodes`` at drawn places; ``side_by_side``: a drawn one and those nearest to it; ``around`` a drawn one: those
+            that hear it, and the nearest others if these are too few. What is equally near is drawn.
+    """
+    import networkx
+
+    order = [int(node) for node in rng.numpy().permutation(len(heard))]
+    if place == "nodes":
+        return tuple(sorted(order[:count]))
+    graph = networkx.from_numpy_array((heard | heard.T).astype(int))
+    away, rank = networkx.single_source_shortest_path_length(graph, order[0]), {one: at for at, one in enumerate(order)}
+    nearest = sorted(order, key=lambda node: (away.get(node, len(heard)), not heard[node, order[0]], rank[node]))
+    return tuple(sorted(nearest[:count] if place == "side_by_side" else nearest[1 : count + 1]))
+
+
 def _preferred(topology: Topology, places: Places, order: Sequence[int]) -> list[int]:
     """All places, those first that malicious clients take first; ``order`` settles what is equal."""
     import networkx

@@ -386,6 +386,38 @@ def test_what_an_attack_is_handed_in_a_trial_leads_to_no_example(attributes, cha
     assert any(one is views[-1].train.initial for one in objects)  # the walk went into the shadows
 
 
+@pytest.mark.parametrize(
+    ("system", "masked", "reads"),
+    [
+        ({"name": "d_psgd", "graph": "ring"}, False, 2),
+        ({"name": "d_psgd", "graph": "ring", "masks": 20}, True, 0),
+        ({"name": "all_reduce", "topology": "all_to_all"}, False, 5),
+        ({"name": "all_reduce", "masks": 20}, True, 0),
+    ],
+)
+def test_a_node_is_handed_what_it_solved_for_and_nothing_of_others(system, masked, reads):
+    """No example, not of itself either; and no vector near the update of a node that its messages do not determine."""
+    training = {"algorithm": "fedavg", "rounds": 2, "local_steps": 1, "batch_size": 8, "lr": 0.1}
+    observer = {"round": 1, "victims": 6, "seat": "nodes"}
+    attributes = {"needs": MASKED} if masked else {}
+    objects, views, task = attacked(attributes=attributes, training=training, observer=observer, architecture=system)
+    assert not holds(objects, *examples_of(task), *(part.y for part in task.parts))
+    assert holds(objects, views[-1].model)
+    model = task.initial_model(Rng(0).child("model"))
+    plan = LocalPlan(lr=0.1, steps=1, batch_size=8)
+    updates = task.local_updates(model, range(6), plan, Rng(0).child("round", 1), torch.empty(6, task.dim)).clone()
+    vectors = [
+        one.view(-1, task.dim) for one in objects if isinstance(one, torch.Tensor) and one.numel() % task.dim == 0
+    ]
+    found = {
+        client
+        for client, update in enumerate(updates)
+        for rows in vectors
+        if rows.numel() and ((rows - update).norm(dim=1).min() < 0.01 * update.norm())
+    }
+    assert len(found) == reads == (0 if masked else len(views))
+
+
 def test_root_data_bring_nothing_of_the_clients_along():
     needs = (Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,)
     objects, views, task = attacked(attributes={"needs": needs}, server={"root_data": 50})

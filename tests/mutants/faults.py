@@ -56,7 +56,7 @@ BUDGETS = ("tests/systems/test_most_trainings.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
-SEATS = ("tests/test_seats.py",)
+RAY_SEATS = ("tests/test_ray_seats.py",)
 CONFORM = ("tests/systems/test_conformance.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
@@ -68,6 +68,8 @@ PARTIAL = ("tests/systems/test_partial_sum.py",)
 FATE = ("tests/systems/test_fate.py",)
 CHECKED = ("tests/systems/test_btard.py",)
 SOLVED = ("tests/privacy/test_determined.py",)
+SEATS = ("tests/gossip/test_listening.py", "tests/inference/test_seats.py")
+HOODS = ("tests/gossip/test_masks_in_neighbourhoods.py",)
 
 FAULTS = (
     # --- rules
@@ -927,8 +929,8 @@ FAULTS = (
     _row(
         "curves over joules that stand over bytes",
         "fedguard/metrics/moments.py",
-        "report.moment.bytes_up, report.moment.joules)",
-        "report.moment.bytes_up, report.moment.bytes_up)",
+        'found["joules"].append(report.moment.joules)',
+        'found["joules"].append(report.moment.bytes_up)',
         *ENERGY,
     ),
     _row(
@@ -1252,42 +1254,42 @@ FAULTS = (
         "fedguard/bench/running/engines/ray.py",
         "        self._again.append(job)\n",
         "",
-        *SEATS,
+        *RAY_SEATS,
     ),
     _row(
         "a trial that loses machines for ever",
         "fedguard/bench/running/engines/ray.py",
         "if self._losses[trial] == LOSSES:",
         "if self._losses[trial] == 10 * LOSSES:",
-        *SEATS,
+        *RAY_SEATS,
     ),
     _row(
         "a record that is taken with a broken seal",
         "fedguard/bench/running/engines/ray.py",
         "record = from_text(text)",
         "record = __import__('json').loads(text)",
-        *SEATS,
+        *RAY_SEATS,
     ),
     _row(
         "a record of another trial that comes home",
         "fedguard/bench/running/engines/ray.py",
         'if (record["seed"], record["config"]) != (job["seed"], job["cell"]):',
         'if record["seed"] != job["seed"]:',
-        *SEATS,
+        *RAY_SEATS,
     ),
     _row(
         "modules beside a plug-in that stay at home",
         "fedguard/bench/running/engines/seat.py",
         'modules = [*folder.glob("*.py"), ',
         'modules = [*folder.glob("mine.py"), ',
-        *SEATS,
+        *RAY_SEATS,
     ),
     _row(
         "files that come home to where they say",
         "fedguard/bench/running/engines/seat.py",
         'folder / "artifacts" / Path(name).name',
         'folder / "artifacts" / name',
-        *SEATS,
+        *RAY_SEATS,
     ),
     _row(
         "a node that sends another chunk than its own",
@@ -1323,5 +1325,103 @@ FAULTS = (
         'return share if share < float("inf") else float("inf")',
         'return share if share < float("inf") else 0.0',
         *CONFORM,
+    ),
+    _row(
+        "a solution that leaves the reader's own updates in",
+        "fedguard/architectures/gossip/listening.py",
+        "rest = heard - torch.from_numpy(self._rows[:, self._known]) @ known",
+        "rest = heard - 0 * torch.from_numpy(self._rows[:, self._known]) @ known",
+        *SEATS,
+    ),
+    _row(
+        "nodes that do not know what they themselves send",
+        "fedguard/architectures/gossip/listening.py",
+        "self._known = [0, *(self._column(round, node) for round, node in self._own)]",
+        "self._known = [0, *(self._column(round, node) for round, node in self._own[:0])]",
+        *SEATS,
+    ),
+    _row(
+        "symbols of a rule that is no sum, mixed as if it were one",
+        "fedguard/architectures/gossip/listening.py",
+        "if self._linear:",
+        "if True:",
+        *SEATS,
+    ),
+    _row(
+        "an update that is read without the model it was trained from",
+        "fedguard/architectures/gossip/listening.py",
+        "if found.all())",
+        "if found[0])",
+        *SEATS,
+    ),
+    _row(
+        "dependent rows that are taken for none",
+        "fedguard/privacy/determined.py",
+        "_DEPENDENT, _OFF = 1e-10, 1e-6",
+        "_DEPENDENT, _OFF = 1e-10, 2.0",
+        *SEATS,
+    ),
+    _row(
+        "a node that looks and hears all links",
+        "fedguard/architectures/gossip/listening.py",
+        "for one in messages(values, matrix, self._observer.seat, False)]",
+        "for one in messages(values, matrix, range(len(values)), False)]",
+        *SEATS,
+    ),
+    _row(
+        "a part that is compared with what is not known",
+        "fedguard/bench/running/inference/seats.py",
+        "return one * there, other * there",
+        "return one, other",
+        *SEATS,
+    ),
+    _row(
+        "a sum that keeps the own updates of who looks",
+        "fedguard/architectures/collectives/listening.py",
+        "total = sum(self._weights) * one.rows[0].double() - own",
+        "total = sum(self._weights) * one.rows[0].double() - 0 * own",
+        *SEATS,
+    ),
+    _row(
+        "a final model that nobody has",
+        "fedguard/bench/running/inference/curious.py",
+        "model = every[-1].after",
+        "model = model + 0",
+        *SEATS,
+    ),
+    _row(
+        "one mask for all sums of a pair",
+        "fedguard/architectures/gossip/masked.py",
+        'f"neighbourhood {node}, exchange {exchange}"',
+        'f"neighbourhood {0 * node}, exchange {0 * exchange}"',
+        *HOODS,
+    ),
+    _row(
+        "values that go to a neighbour without masks",
+        "fedguard/architectures/gossip/masked.py",
+        "self._pairs.add(found, sender, senders, sid)",
+        "sid = sid",
+        *HOODS,
+    ),
+    _row(
+        "masked sums that forget the weights of the graph",
+        "fedguard/architectures/gossip/masked.py",
+        "vectors[one].double() * weights[one]",
+        "vectors[one].double()",
+        *HOODS,
+    ),
+    _row(
+        "masks that are let run where sums give a node away",
+        "fedguard/architectures/gossip/gossip.py",
+        "if len(symbols.values) == LISTENED:",
+        "if len(symbols.values) >= LISTENED:",
+        *HOODS,
+    ),
+    _row(
+        "malicious nodes that tap masked links",
+        "fedguard/architectures/gossip/gossip.py",
+        "tapped = Sight.NOTHING if self.masks else Sight.HONEST_UPDATES",
+        "tapped = Sight.HONEST_UPDATES",
+        *HOODS,
     ),
 )

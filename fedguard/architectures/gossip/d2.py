@@ -24,6 +24,7 @@ class D2(Gossip):
     -1/3, which ``weight: 0.5`` gives any.
     """
 
+    whole = True
     name = "d2"
     source = "Tang et al., D^2: Decentralized Training over Decentralized Data, ICML 2018"
 

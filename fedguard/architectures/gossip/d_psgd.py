@@ -24,6 +24,7 @@ class DecentralisedSGD(Gossip):
         order: whether a node moves before it mixes, or after it.
     """
 
+    whole = True
     name = "d_psgd"
     source = "Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms?, NeurIPS 2017"
 

@@ -25,14 +25,14 @@ class DeFacto(Gossip):
         phase: R.
     """
 
+    whole = True
     name = "defacto"
     source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
 
     phase: Annotated[int, Interval(ge=1, le=1000)] = 4
 
-    @property
-    def several(self) -> bool:
-        return self.phase > 1
+    def trainings(self) -> int:
+        return self.phase
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         x = nodes.start

@@ -30,15 +30,15 @@ class DeTAG(Gossip):
     """
 
     believes = frozenset({"track"})
+    whole = True
     name = "detag"
     source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
 
     phase: Annotated[int, Interval(ge=1, le=1000)] = 4
     order: Literal["adapt_first", "combine_first"] = "adapt_first"
 
-    @property
-    def several(self) -> bool:
-        return self.phase > 1
+    def trainings(self) -> int:
+        return self.phase
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         x, origin, phase = nodes.start, torch.zeros_like(nodes.start), self.phase

@@ -31,6 +31,7 @@ class GradientTracking(Gossip):
     """
 
     believes = frozenset({"track"})
+    whole = True
     name = "dsgt"
     source = "Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, Mathematical Programming 2021"
 

@@ -5,26 +5,38 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from annotated_types import Ge, Le
 from torch import Tensor
 
+from fedguard.architectures.gossip.listening import GossipListeners, Symbols
+from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
+    InferenceAttack,
+    Listeners,
     NonNegativeInt,
     Participation,
+    Pipeline,
     PoisonAttack,
+    PositiveFloat,
     RoundReport,
+    Seating,
     Setup,
     Share,
     Sight,
     told_among,
 )
 from fedguard.errors import ConfigError, PreconditionError
-from fedguard.simulated.topology import GraphName, Places, Topology, seated, topology
+from fedguard.secagg.encoding import Encoding
+from fedguard.simulated.topology import GraphName, Places, Topology, lookouts, seated, topology
+
+#: For how many rounds it is worked out what masks leave.
+LISTENED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +58,16 @@ class Gossip(Architecture):
         places: where malicious nodes stand: ``drawn``, ``in_order`` of the clients' numbers, ``clustered``, at the
             places of ``highest_degree``, or at a ``cut`` that parts the others.
         broadcast: whether all neighbours of a node hear the same, as by radio.
+        masks: bits of a coordinate, with its sign, where those whom a node hears add masks in pairs that cancel in their sum by
+            its weights, modulo $2^32$; None for no masks.
+        clip: under masks, the largest absolute value of a coordinate that an honest node sends, from the first model on.
     """
 
     in_time = True
-    exposes = Exposure(
-        server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL | Sight.GRAPH | Sight.ROOT_DATA,
-        clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE | Sight.GRAPH,
-    )
     #: Whether it needs weights whose rows and columns add up to 1.
     both_ways: ClassVar[bool] = True
+    #: Whether nodes exchange whole vectors and nothing else, so that it runs on symbols too (`Symbols`).
+    whole: ClassVar[bool] = False
 
     graph: GraphName = "ring"
     p: Share = 0.3
@@ -62,15 +75,26 @@ class Gossip(Architecture):
     weight: Share = 1.0
     places: Places = "drawn"
     broadcast: bool = False
+    masks: Annotated[int, Ge(2), Le(24)] | None = None
+    clip: PositiveFloat | None = None
+
+    @property
+    def exposes(self) -> Exposure:  # type: ignore[override]
+        """What each node sees for its rule, and what the malicious ones do."""
+        seen = Sight.SUM | Sight.MODEL | Sight.GRAPH
+        seen |= Sight.MASKED if self.masks else Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.ROOT_DATA
+        tapped = Sight.NOTHING if self.masks else Sight.HONEST_UPDATES
+        return Exposure(seen, tapped | Sight.OWN_DATA | Sight.MODEL | Sight.RULE | Sight.GRAPH)
+
+    @property
+    def shows_others(self) -> str:
+        if not self.masks:
+            return ""
+        return "A node reads the sum of those that it hears, by its weights; two that collude may read single ones."
 
     @abstractmethod
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         """The nodes' models after each round, float32 ``[n, d]``, for ever."""
-
-    @property
-    def several(self) -> bool:
-        """Whether a node trains more than once in a round."""
-        return False
 
     def topology(self, clients: int) -> Topology:
         """The graph of so many nodes."""
@@ -79,7 +103,8 @@ class Gossip(Architecture):
     def spec(self) -> dict[str, Any]:
         """As for any algorithm; what only other graphs ask for is left out."""
         random = self.graph == "erdos_renyi"
-        return {key: value for key, value in super().spec().items() if random or key not in ("p", "graph_seed")}
+        asked = {key: value for key, value in super().spec().items() if random or key not in ("p", "graph_seed")}
+        return {key: value for key, value in asked.items() if value is not None}
 
     def updates(self, clients: Participation) -> int:
         try:
@@ -91,6 +116,9 @@ class Gossip(Architecture):
     def more_rows(self) -> str:
         return "Here n counts a node and those that it hears: take a denser graph."
 
+    def rows(self, updates: int) -> int:
+        return 1 if self.masks else updates
+
     def reasons(self, cell: Combination) -> Iterator[str]:
         name, clients, training = self.name, cell.clients, cell.training
         try:
@@ -99,7 +127,8 @@ class Gossip(Architecture):
             yield str(error)
             return
         yield from self._of_graph(graph, cell)
-        for size in graph.sizes[1:]:
+        yield from self._of_masks(graph, cell.pipeline)
+        for size in graph.sizes[1:] if not self.masks else ():
             try:
                 cell.pipeline.check(size, told_among(size, cell.told, clients.total))
             except PreconditionError as error:
@@ -107,7 +136,7 @@ class Gossip(Architecture):
                 break
         if cell.protocol.masked:
             yield f"under {name} each node hears its neighbours one by one, and nobody sums. Switch secure_aggregation off."
-        if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.several):
+        if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.trainings() > 1):
             yield (
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
                 "{kind: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
@@ -130,7 +159,7 @@ class Gossip(Architecture):
                 "server_optimizer (worker_momentum is each node's own); instead of fedsgd use fedavg with local_steps: 1."
             )
         if cell.inference is not None:
-            yield f"{cell.inference.name} is mounted by a server, and {name} has none. Use server."
+            yield from self._of_listeners(cell, cell.inference)
         if Sight.ROOT_DATA in cell.rule_sees and cell.protocol.private:
             yield (
                 "a rule that tries models on a node's own examples would look at them again where noise hides them. Leave out "
@@ -143,19 +172,119 @@ class Gossip(Architecture):
                 "Leave out broadcast."
             )
 
+    def _of_masks(self, graph: Topology, pipeline: Pipeline) -> Iterator[str]:
+        """Why masks within neighbourhoods cannot be had, or would not hide what they should."""
+        name = self.name
+        if self.clip is not None and not self.masks:
+            yield f"clip of {name} is what the masks' encoding cuts, and there are none. Set masks, or leave out clip."
+        if not self.masks:
+            return
+        if not _by_sum(pipeline):
+            yield f"masks leave a node one sum of its neighbours; {pipeline} needs single values. Use mean, or leave out masks."
+        if not self.whole:
+            yield f"under {name} nodes send parts of vectors, of which neighbours choose different ones. Leave out masks."
+        elif min(graph.sizes) < 3:
+            yield (
+                f"over {self.graph} some node hears fewer than two others, and of one the sum is its value. Take a denser "
+                "graph, or leave out masks."
+            )
+        elif self.broadcast:
+            yield "under masks a node sends each neighbour something else, and where broadcast is set all hear the same."
+        elif (leak := self._leaks(graph)) is not None:
+            yield (
+                f"masks would not hide it: from the sums of {LISTENED} rounds node {leak[0]} of {self.graph} can solve for the "
+                f"update of node {leak[1]}. Use d_psgd or d2, which exchange once in a round, or a larger graph."
+            )
+        try:
+            self.encoding().check(max(graph.sizes))
+        except ConfigError as error:
+            yield f"{name}: {error}"
+
+    def _leaks(self, graph: Topology) -> tuple[int, int] | None:
+        """A node that solves by itself for the update of another in the first rounds, in spite of masks; None if there is none.
+
+        Where each round has one exchange there is none in any round: of the updates of the last round that it combines, it has
+        one multiple of a sum of two or more.
+        """
+        symbols = self.on_symbols(graph, LISTENED)
+        if len(symbols.values) == LISTENED:
+            return None
+        for node in range(graph.nodes):
+            listeners = GossipListeners((node,), symbols, summed=True)
+            for round in range(1, LISTENED + 1):
+                for other in listeners.reads(round):
+                    return node, other
+        return None
+
+    def encoding(self) -> Encoding:
+        """How values are written as numbers of the ring, under masks."""
+        return Encoding(bits=self.masks or 20, clip=self.clip or 4.0)
+
+    def on_symbols(self, graph: Topology, rounds: int, linear: bool = True) -> Symbols:
+        """So many rounds of it, carried out on symbols.
+
+        Args:
+            linear: whether the rule is a sum by the graph's weights.
+        """
+        symbols = Symbols(graph, rounds, 0 if linear else 2 * self.trainings())
+        models = self.models(symbols)  # type: ignore[arg-type]  # it has all that an algorithm asks of nodes
+        for round in range(1, rounds + 1):
+            symbols.begin(round)
+            next(models)
+        return symbols
+
+    def _of_listeners(self, cell: Combination, attack: InferenceAttack) -> Iterator[str]:
+        """Why nobody can look, or not from there."""
+        name = self.name
+        if cell.lookers == 0:
+            yield (
+                f"{attack.name} is mounted by a server, and {name} has none. Use server, or set observer.seat to nodes of the "
+                "graph."
+            )
+            return
+        if not self.whole:
+            yield f"what nodes solve for is worked out for whole vectors, and {name} sends parts, or nothing. Use d_psgd."
+        if not _by_sum(cell.pipeline) and attack.watches == "round" and cell.watched_round > 1:
+            yield (
+                f"what {cell.pipeline} makes of values is no sum by the graph's weights, and what nodes solve for after it is "
+                "not worked out. Set observer.round: 1, or use mean."
+            )
+        if self.trainings() > 1 and cell.training.plan().steps != 1:
+            yield (
+                f"a round of {name} is the mean of {self.trainings()} trainings, which is a gradient for one step each. Set "
+                "training.local_steps: 1, or phase: 1."
+            )
+
+    def overheard(self, nodes: int, clients: int) -> Sight:
+        """What nodes may see that look: under masks a single update where two collude, if the algebra says so."""
+        each = Sight.EACH_UPDATE if not self.masks or nodes > 1 else Sight.NOTHING
+        return each | Sight.SUM | Sight.MODEL | Sight.ROOT_DATA
+
+    def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
+        """So many nodes of the graph; on seats of the trial's own."""
+        graph = self.seats(setup)
+        seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
+        symbols = self.on_symbols(graph, rounds, _by_sum(setup.pipeline))
+        return GossipListeners(seat, symbols, bool(self.masks))
+
     def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
         """Why the algorithm does not work on such a graph."""
         if self.both_ways and not (graph.rows_add_up and graph.columns_add_up):
             yield f"{self.name} needs weights whose rows and columns add up to 1, and those of {self.graph} do not. Use sgp."
 
-    def seats(self, setup: Setup) -> Topology:
-        """The graph, with the clients in their places."""
-        malicious = setup.malicious if setup.attack else frozenset()
-        return seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
-
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        nodes = Nodes(setup, self.seats(setup), self.broadcast)
+        sums = MaskedSums(setup, self.encoding()) if self.masks else None
+        nodes = Nodes(setup, self.seats(setup), self.broadcast, sums)
         models = self.models(nodes)
         for round in range(1, setup.training.rounds + 1):
             nodes.begin(round)
             yield nodes.report(round, next(models))
+
+    def seats(self, setup: Setup) -> Topology:
+        malicious = setup.malicious if setup.attack else frozenset()
+        return seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
+
+
+def _by_sum(pipeline: Pipeline) -> bool:
+    """Whether a node makes a sum by the graph's weights of what it hears."""
+    return not pipeline.mixings and pipeline.rule.by_graph

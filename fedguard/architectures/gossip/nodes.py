@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.clients import Clients
+from fedguard.architectures.gossip.listening import Ear
+from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.parcels import Parcel
 from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.root import loss_on
@@ -47,7 +49,7 @@ class Nodes:
         honest: the nodes that never lie.
     """
 
-    def __init__(self, setup: Setup, topology: Topology, broadcast: bool) -> None:
+    def __init__(self, setup: Setup, topology: Topology, broadcast: bool, masks: MaskedSums | None = None) -> None:
         self._setup, self.topology, self._broadcast = setup, topology, broadcast
         self._n = topology.nodes
         #: The nodes that are in this process: all of them, unless each is a process of its own.
@@ -67,12 +69,15 @@ class Nodes:
         self._not_finite: set[int] = set()
         self._arrived: list[int] = []
         self._spans: list[Span] = []
+        self._masks, self._ear = masks, Ear(setup, masks is not None) if setup.observer else None
 
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
         self._round, self._acting = round, self._setup.acting(round)
         self._outvoted, self._abandoned, self._not_finite = 0, 0, set()
         self._arrived, self._spans = [], []
+        if self._ear is not None:
+            self._ear.begin(round)
 
     @property
     def matrix(self) -> Matrix:
@@ -97,6 +102,8 @@ class Nodes:
             self._clocks[node] += self._world.compute(node, self._trainings)
             self._spans.append(Span(node, began, self._clocks[node], "arrived"))
         self._arrived.extend(range(self._n))
+        if self._ear is not None:
+            self._ear.trained(models, rows)
         return rows
 
     def mixed(
@@ -142,6 +149,8 @@ class Nodes:
         self._exchanges += 1
         self._send(matrix, None if parcel is None else parcel.size)
         values = self.delivered(values, about, at, matrix, trackers, parcel)
+        if self._ear is not None and self._masks is None:
+            self._ear.hear(values, matrix)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
@@ -164,7 +173,12 @@ class Nodes:
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
         pipeline = self._setup.pipeline
-        if pipeline.mixings or not pipeline.rule.by_graph or not bool(usable_rows(values).all()):
+        if (
+            self._masks is not None
+            or pipeline.mixings
+            or not pipeline.rule.by_graph
+            or not bool(usable_rows(values).all())
+        ):
             return []
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
@@ -185,7 +199,8 @@ class Nodes:
 
     def _made(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of what one node has and hears."""
-        return self._aggregated(place, self._heard(place, values, said))
+        wire = self._heard(place, values, said)
+        return self._aggregated(place, wire) if self._masks is None else self._of_masked(place, wire, self._masks)
 
     def _heard(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
         """What one node has and hears, measured from where it measures from."""
@@ -206,6 +221,25 @@ class Nodes:
         elif lying:
             self._craft(place, sides)
         return Wire(rows, sides.order, frozenset(lying))
+
+    def _of_masked(self, place: Place, wire: Wire, masks: MaskedSums) -> Tensor:
+        """float32 ``[d]``: the sum by the graph's weights, of which the node sees its own value and the sum of the others."""
+        node, weights = place.node, place.weights
+        assert weights is not None
+        public = torch.zeros_like(place.about) if place.trackers else self.start[0]
+        rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
+        own = rows.pop(node)
+        self._world.carry(masks.introduced(sorted(rows)))
+        given = {one: float(weights[one]) for one in rows}
+        summed = masks.total(node, self._exchanges, rows, given, wire.malicious)
+        if summed is None:
+            self._abandoned += node not in self._acting
+            kept: Tensor = own + public - place.about
+            return kept
+        if self._ear is not None:
+            self._ear.hear_sum(node, summed + sum(given.values()) * public)
+        mixed: Tensor = (1 - sum(given.values())) * own + summed + public - place.about
+        return mixed
 
     def _said_to_all(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
@@ -302,6 +336,8 @@ class Nodes:
             notes=colluders[0].notes(),
             moment=self.moment(),
             nodes=NodesReport(self._messages, self._links, self._outvoted, self._abandoned),
+            masked=None if self._masks is None else self._masks.report(),
+            watched=None if self._ear is None else self._ear.watched(models),
         )
         if not due:
             return found

@@ -22,6 +22,7 @@ class StochasticGradientPush(Gossip):
     $z_i <- z_i + R(x_j / w_j - z_i)$, where the mean weighs by $P_ij w_j / w_i$.
     """
 
+    whole = True
     name = "sgp"
     source = "Assran et al., Stochastic Gradient Push for Distributed Deep Learning, ICML 2019"
     both_ways = False

@@ -33,7 +33,10 @@ class Pairs:
 
     def mask(self, vector: RingVector, party: int, parties: Sequence[int], sent: Sent) -> None:
         """Add the masks of a party to its vector, in place; ``parties`` are all whose vectors are summed."""
-        sid = hashlib.sha256(sent.model_hash + sent.round.to_bytes(8, "little")).digest()
+        self.add(vector, party, parties, hashlib.sha256(sent.model_hash + sent.round.to_bytes(8, "little")).digest())
+
+    def add(self, vector: RingVector, party: int, parties: Sequence[int], sid: bytes) -> None:
+        """The same in a session with this name, 32 bytes; no two sums have one name."""
         add_masks(
             vector, [(self._key(sid, party, other), 1 if party < other else -1) for other in parties if other != party]
         )

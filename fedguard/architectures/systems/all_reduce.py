@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.architectures.collectives import TOPOLOGIES
+from fedguard.architectures.collectives.listening import CollectiveListeners, neighbours
 from fedguard.architectures.collectives.schedule import Schedule, carried
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, Pairs
@@ -21,11 +22,13 @@ from fedguard.architectures.systems.peers import ELEMENT, PeerRun, Peers
 from fedguard.contracts import (
     Combination,
     Exposure,
+    Listeners,
     MaskedRound,
     PlainReceiver,
     PositiveFloat,
     PositiveInt,
     Received,
+    Seating,
     Sent,
     Setup,
     Sight,
@@ -34,6 +37,7 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
+from fedguard.simulated.topology import lookouts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +137,19 @@ class AllReduce(Peers):
                 self.encoding().check(n)
             except ConfigError as error:
                 yield f"all_reduce: {error}"
+
+    def overheard(self, nodes: int, clients: int) -> Sight:
+        """What nodes see that look: under masks single updates if there is but one other."""
+        each = Sight.EACH_UPDATE if not self.masks or nodes == clients - 1 else Sight.NOTHING
+        return each | Sight.SUM | Sight.MODEL | Sight.ROOT_DATA
+
+    def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
+        """So many nodes of the collective."""
+        schedule, sizes = self.schedule(setup.participation.total), setup.task.sizes
+        seat = lookouts(neighbours(schedule), place, nodes, setup.rng.child("lookouts"))
+        by_samples = setup.pipeline.rule.by_samples and self.topology != "all_to_all"
+        weights, width = sizes if by_samples else [1] * len(sizes), setup.task.dim + by_samples
+        return CollectiveListeners(seat, schedule, weights, bool(self.masks), width, setup.task.dim)
 
     def encoding(self, largest_weight: int = 1) -> Encoding:
         """How updates are written as numbers of the ring, under masks."""

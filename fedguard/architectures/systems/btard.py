@@ -70,6 +70,8 @@ class BTARD(Peers):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
+        if cell.inference is not None:
+            yield f"every node of btard has the examples of all, and {cell.inference.name} need infer nothing. Use all_reduce."
         if 2 * self.validators > cell.clients.total:
             yield (
                 f"{self.validators} validators check {self.validators} other nodes, and there are {cell.clients.total} in "

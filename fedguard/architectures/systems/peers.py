@@ -18,6 +18,7 @@ from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, released
 from fedguard.architectures.rule_context import KnownToColluders
 from fedguard.architectures.times import moment, world
+from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
@@ -74,8 +75,11 @@ class Peers(Architecture):
                 f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
                 "updates alone. Use fedavg, fedsgd or fedprox, or server."
             )
-        if cell.inference is not None:
-            yield f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server."
+        if cell.inference is not None and not cell.lookers:
+            yield (
+                f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server, or set "
+                "observer.seat to nodes that hear each other."
+            )
         if cell.network is not None and cell.network.loses:
             yield (
                 f"under {name} every node waits for the one before it, and one that network loses would be waited for for "
@@ -147,6 +151,8 @@ class PeerRun(ABC):
             wire = self._trained(nodes, round)
             with setup.stopwatch.stage("aggregation"):
                 sent = leave(setup, self.model, round, wire)
+                if watch := watching(setup, self.model, round):
+                    watch.see(sent)
                 received = self.received(sent)
                 result = self.aggregate(round, sent, received)
                 banned = self.banned(round, sent, nodes)
@@ -154,7 +160,8 @@ class PeerRun(ABC):
                 self.states = result.states
                 with setup.stopwatch.stage("model"):
                     self.model = self._step.moved(self.model, result.vector)
-            yield replace(self._report(nodes, round, sent, received, result), banned=banned)
+            watched = watch.watched(received, result, self.model) if watch else None
+            yield replace(self._report(nodes, round, sent, received, result), banned=banned, watched=watched)
 
     def _trained(self, nodes: tuple[int, ...], round: int) -> Wire:
         known = partial(KnownToColluders, self.setup, self.model, round, self.known())

@@ -40,6 +40,8 @@ class Gloo:
             if architecture.topology == "all_to_all":
                 return "all_to_all has no sum on the way. Take topology: ring, hierarchical or reduce_broadcast."
             return None
+        if isinstance(architecture, Gossip) and architecture.masks:
+            return f"masks of {architecture.name} are agreed on in one process. Leave out masks."
         return None if isinstance(architecture, Gossip) else f"gloo runs {self.runs}. Take another engine."
 
     def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:

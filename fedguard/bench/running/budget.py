@@ -103,7 +103,7 @@ def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
     if kept := algorithm.floats_kept(setup.task):
         yield f"the clients' own vectors of {algorithm.name}", -(-(clients + n) * kept // setup.task.dim)
     if setup.observer is not None:
-        watched = setup.training.rounds if setup.observer.round is None else 1
-        yield f"{watched} watched rounds", watched * 2 * n
+        watched = sum(map(setup.observer.watches, range(1, setup.training.rounds + 1)))
+        yield f"{watched} watched rounds", watched * (4 if setup.observer.seat else 2) * n
     if setup.protocol.masked:
         yield "the sums of secure aggregation", 24

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedguard.bench.running.protocol import protocol_card
 from fedguard.config import Cell
-from fedguard.contracts import InferenceAttack, PoisonAttack
+from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 from fedguard.visibility import exposed
 
 
@@ -22,7 +22,7 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         "goal": cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None,
         "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],
         "attack_sees": (cell.verdict.attack_sees | cell.verdict.inference_sees).names(),
-        "observer": config.observer.model_dump() if cell.inference else None,
+        "observer": config.observer.spec() if cell.inference else None,
         "granted": threat.grants.names() if attack else [],
         "collusion": attack is not None and cell.malicious > 1,
         "attacker_data": _attacker_data(cell) if attack else None,
@@ -64,13 +64,19 @@ def threat_in_words(cell: Cell) -> str:
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public + others
     attack, wants = cell.inference, cell.config.observer
-    who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
-    watched = {
-        "round": f"watches round {wants.round}",
-        "training": "watches every round",
-        "model": "takes the final model",
-    }[attack.watches]
     told = ", and is told the labels" if wants.labels else ""
+    rounds = {"round": f"round {wants.round}", "training": "every round", "model": ""}[attack.watches]
+    if cell.lookers:
+        where = {"nodes": "", "side_by_side": " side by side", "around": " around a drawn one"}[wants.seat]
+        who = "A curious node" if cell.lookers == 1 else f"{cell.lookers} curious nodes{where} that pool what they hear"
+        infers, watch = ("s", "es") if cell.lookers == 1 else ("", "")
+        watched = f"watch{watch} {rounds}" if rounds else f"take{infers} the final model of one's own"
+        least = (
+            ", as far as it can be solved for" if cell.verdict.inference_sees & (Sight.EACH_UPDATE | Sight.SUM) else ""
+        )
+        return f"{who} {watched}, and infer{infers} the others' data from {cell.verdict.inference_sees.words()}{least}{told}."
+    who = "Whoever reads the published models" if cell.trusted_server else f"A {wants.server} server"
+    watched = f"watches {rounds}" if rounds else "takes the final model"
     return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from fedguard.bench.records.schema.result import Sums
 from fedguard.config import Cell
 from fedguard.contracts import RoundReport, Setup, Spent
 from fedguard.metrics.masking import masked
@@ -101,8 +102,8 @@ def encoding_in_words(cell: Cell) -> str | None:
     )
 
 
-def sums(cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int]) -> dict[str, Any] | None:
-    """What a record says of the sums: `fedguard.metrics.masking.masked`, the mode, the parameters and what it rests on."""
+def sums(cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int]) -> Sums | None:
+    """What a record says of the sums."""
     found, card = masked(reports, malicious), protocol_card(cell)
     if found is None or card is None:
         return None

@@ -21,11 +21,12 @@ from fedguard.bench.running.references import references
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
 from fedguard.contracts import RoundReport, Setup, Stopwatch
+from fedguard.metrics.durability import durability
 from fedguard.metrics.evasion import evaded
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
-from fedguard.metrics.trajectory import durability, summarise
+from fedguard.metrics.trajectory import summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
@@ -185,7 +186,7 @@ def _final_accuracy(cell: Cell, seed: int, bench: Workbench) -> float:
 
 def _scores(cell: Cell, setup: Setup, task: Classification, reports: Sequence[RoundReport]) -> dict[str, Any]:
     """What the reports of the rounds say."""
-    result = summarise(reports)
+    result: dict[str, Any] = {**summarise(reports)}
     result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
     result["minority"] = minorities(task, reports, setup.malicious, result["class_accuracy"])
     if label_sets := cell.partition.label_sets(task.classes):

@@ -6,7 +6,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import Amount, Anything, Count, Number, Share
+from fedguard.bench.records.schema.types import Anything
+from fedguard.metrics.quantities import Amount, Count, Number, Share
 
 
 class Dissimilarity(TypedDict):

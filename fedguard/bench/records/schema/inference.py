@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import Change, Count, Number, Share
+from fedguard.metrics.quantities import Change, Count, Number, Share
 
 
 class Given(TypedDict):
@@ -167,18 +167,40 @@ class Suspected(TypedDict):
     holds: bool
 
 
+class Seat(TypedDict):
+    """Nodes that look.
+
+    Attributes:
+        place: where they stand.
+        nodes: their numbers.
+        solved: which share of its update they can solve for, by client of which they can for any: in the
+            watched round, or in any.
+        whole: of how many clients they can for all of it.
+        off: how far what they solved for is from what was sent, over its length: the largest over the targets; None where they
+            have a sum alone.
+    """
+
+    place: str
+    nodes: list[Count]
+    solved: dict[str, Share]
+    whole: Count
+    off: Number | None
+
+
 class _Attack(TypedDict):
     """Of every goal.
 
     Attributes:
         attack: with its parameters.
         server: whether it follows the protocol.
+        seat: the nodes that look, where no server does.
         given: what it knew.
         score: the figures over all targets; None where one has none.
     """
 
     attack: str
     server: Literal["malicious", "curious"]
+    seat: NotRequired[Seat]
     given: Given
     score: dict[str, Number | None]
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import STRICT, Anything, CellId, Count, Time
+from fedguard.bench.records.schema.types import STRICT, Anything, CellId, Time
+from fedguard.metrics.quantities import Count
 
 
 class Position(TypedDict):

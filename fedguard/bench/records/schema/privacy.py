@@ -7,7 +7,8 @@ from typing import NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import STRICT, Amount, Count, Share
+from fedguard.bench.records.schema.types import STRICT
+from fedguard.metrics.quantities import Amount, Count, Share
 
 
 class Level(TypedDict):

@@ -9,7 +9,8 @@ from typing_extensions import TypedDict
 
 from fedguard.bench.records.schema.card import MeasuredCard, ThreatCard
 from fedguard.bench.records.schema.result import Result
-from fedguard.bench.records.schema.types import STRICT, Amount, CellId, Count, Time, shallow
+from fedguard.bench.records.schema.types import STRICT, CellId, Time, shallow
+from fedguard.metrics.quantities import Amount, Count
 
 
 class Stage(TypedDict):

@@ -8,160 +8,17 @@ from typing_extensions import TypedDict
 
 from fedguard.bench.records.schema.card import Session
 from fedguard.bench.records.schema.inference import Inference
-from fedguard.bench.records.schema.nodes import Nodes
 from fedguard.bench.records.schema.privacy import Privacy
-from fedguard.bench.records.schema.time import SimulatedTime
-from fedguard.bench.records.schema.types import Amount, Change, Count, Number, Share
+from fedguard.metrics.durability import Durability
+from fedguard.metrics.masking import Masked
+from fedguard.metrics.minority import Minority
+from fedguard.metrics.parties import Parties
+from fedguard.metrics.quantities import Change, Count, Number, Share
+from fedguard.metrics.trajectory import Trajectory
 
 #: What a curve may be drawn over, and what of it; see `fedguard.bench.records.record.curve`.
 Axis = Literal["round", "updates", "seconds", "bytes_up", "joules"]
 Measured = Literal["accuracy", "backdoor", "loss"]
-
-
-class Curve(TypedDict):
-    """What was evaluated, in order: lists of one length. None is a loss that is not finite, and the success of no backdoor.
-
-    Attributes:
-        round: the rounds that were evaluated, from 1.
-        accuracy, backdoor: of the test examples, and of those with the trigger.
-        loss: in nats.
-        updates, seconds, bytes_up, joules: at each evaluation, where there is simulated time: updates that had reached the
-            server, simulated seconds, and bytes and joules that the devices had sent and spent.
-    """
-
-    round: list[Count]
-    updates: NotRequired[list[Count]]
-    seconds: NotRequired[list[Amount]]
-    bytes_up: NotRequired[list[Count]]
-    joules: NotRequired[list[Amount]]
-    accuracy: list[Share]
-    backdoor: list[Share | None]
-    loss: list[float | None]
-
-
-class Ban(TypedDict):
-    """A client that has no part in the rounds after this one.
-
-    Attributes:
-        client, round: who, and after which round.
-        malicious: whether it acted for the attack.
-    """
-
-    client: Count
-    round: Count
-    malicious: bool
-
-
-class Rounds(TypedDict):
-    """Numbers of rounds, and of updates in them; see `fedguard.metrics.trajectory.summarise`.
-
-    Attributes:
-        total, updates: rounds, and updates that the server got.
-        not_finite, too_large: updates that were dropped.
-        abandoned, why_abandoned: rounds that changed nothing, and the first reason.
-        worst_hostile_share: the largest share of malicious updates in a round.
-        outvoted: rounds with more malicious rows than the rule reckons with.
-        silent: updates that did not come.
-        bans: who was banned, and in which round, where anybody was.
-    """
-
-    total: Count
-    updates: Count
-    not_finite: Count
-    too_large: NotRequired[Count]
-    abandoned: Count
-    why_abandoned: str | None
-    worst_hostile_share: Share
-    outvoted: Count
-    silent: Count
-    bans: NotRequired[list[Ban]]
-
-
-class Aggregate(TypedDict):
-    """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length.
-
-    Attributes:
-        kappa: the largest that a round showed.
-        cosine: of the aggregate with the honest mean.
-        hostile_length: of the malicious updates, in lengths of the honest ones.
-    """
-
-    kappa: Number | None
-    cosine: Number | None
-    hostile_length: Number | None
-
-
-class Excluded(TypedDict):
-    """The honest client that was excluded most often, and the share of its rounds in which it was.
-
-    Attributes:
-        client: its number.
-        share: of its rounds.
-    """
-
-    client: Count
-    share: Share
-
-
-class Filter(TypedDict):
-    """How well a rule that gives some updates no weight finds the malicious ones.
-
-    Attributes:
-        precision: malicious among the excluded.
-        recall: excluded among the malicious.
-        honest_excluded: excluded among the honest.
-        most_excluded: the honest client that was excluded most often.
-    """
-
-    precision: Share | None
-    recall: Share | None
-    honest_excluded: Share | None
-    most_excluded: Excluded | None
-
-
-class Effect(TypedDict):
-    """What the attack left of the rule's progress, beside the most harmful of its siblings.
-
-    Attributes:
-        none, attack, sibling: the progress with the malicious clients sending the honest mean, what they sent, and what
-            ``by`` would have sent.
-        by: the sibling that leaves the least.
-    """
-
-    none: Number
-    attack: Number
-    sibling: Number
-    by: str
-
-
-class Minority(TypedDict):
-    """An honest client with rare classes.
-
-    Attributes:
-        client: its number.
-        classes: those that are rare.
-        excluded: the share of its rounds in which it was excluded.
-        accuracy: on these classes.
-    """
-
-    client: Count
-    classes: list[Count]
-    excluded: Share | None
-    accuracy: Share | None
-
-
-class Parties(TypedDict):
-    """Parties with tasks of their own; see `fedguard.metrics.parties`.
-
-    Attributes:
-        classes: of each party.
-        accuracy: of each party on its own classes; null without test examples of them.
-        worst: the least of these.
-    """
-
-    classes: list[list[Count]]
-    accuracy: list[Share | None]
-    worst: Share | None
 
 
 class Corners(TypedDict):
@@ -193,16 +50,18 @@ class References(TypedDict):
     oracle_mean: NotRequired[Share | None]
 
 
-class Durability(TypedDict):
-    """How many rounds a backdoor outlived the attack.
+class Sums(Masked):
+    """What was masked, and how.
 
     Attributes:
-        rounds: after the last attack until the success was below one half, or to the end.
-        survived: it never was.
+        mode: of secure aggregation.
+        parameters: of a session.
+        labels: what is assumed or not protected, in short.
     """
 
-    rounds: Count
-    survived: bool
+    mode: str
+    parameters: Session
+    labels: list[str]
 
 
 class Evaded(TypedDict):
@@ -220,62 +79,6 @@ class Evaded(TypedDict):
     examples: Count
     clean: Share
     accuracy: Share
-
-
-class Off(TypedDict):
-    """How far decoded sums were off, in lengths of the true mean.
-
-    Attributes:
-        mean, max: over the rounds.
-    """
-
-    mean: Amount
-    max: Amount
-
-
-class LeftOut(TypedDict):
-    """How many clients the protocol had left out in the end.
-
-    Attributes:
-        hostile, honest: how many.
-    """
-
-    hostile: Count
-    honest: Count
-
-
-class Sums(TypedDict):
-    """See `fedguard.metrics.masking.masked`.
-
-    Attributes:
-        mode: of secure aggregation.
-        rounds, sessions, aborted_sessions, why_aborted, aborted_rounds: how many there were and were lost, the first reason,
-            and rounds without any sum.
-        survivors: clients in the sums of a round, on average.
-        anonymity: the fewest clients in any sum, less those that may collude.
-        error: noise included.
-        clipped: the share of the honest updates that was cut.
-        bytes_up, bytes_down: for each client in each round.
-        left_out: by the protocol, in the end.
-        parameters: of a session.
-        labels: what is assumed or not protected, in short.
-    """
-
-    mode: str
-    rounds: Count
-    sessions: Count
-    aborted_sessions: Count
-    why_aborted: str | None
-    aborted_rounds: Count
-    survivors: Amount
-    anonymity: int | None
-    error: Off | None
-    clipped: Share
-    bytes_up: Amount
-    bytes_down: Amount
-    left_out: LeftOut
-    parameters: Session
-    labels: list[str]
 
 
 class Score(TypedDict):
@@ -334,20 +137,10 @@ class WorstCase(TypedDict):
     saturation: Saturation | None
 
 
-class Result(TypedDict):
+class Result(Trajectory):
     """What came out; see `fedguard.bench.running.trial`. None is what does not apply.
 
     Attributes:
-        class_accuracy: by class; null for one without test examples.
-        diverged: whether the last loss is not finite.
-        curve: over the training.
-        rounds: what happened in them.
-        aggregate: how near the aggregates came to the honest mean.
-        time: where there is simulated time.
-        nodes: where there is no server.
-        filter: null for a rule that gives every update weight.
-        attack_notes: numbers that the attack noted.
-        attack_effect: null for an attack without siblings.
         chance: the accuracy of a guess.
         minority: honest clients with rare classes.
         parties: where they have tasks of their own.
@@ -362,19 +155,6 @@ class Result(TypedDict):
         evasion: where the suite asks for an attack at test time.
     """
 
-    final_accuracy: Share
-    best_accuracy: Share
-    worst_class_accuracy: Share
-    class_accuracy: list[Share | None]
-    diverged: bool
-    curve: Curve
-    rounds: Rounds
-    aggregate: Aggregate
-    time: NotRequired[SimulatedTime]
-    nodes: NotRequired[Nodes]
-    filter: Filter | None
-    attack_notes: dict[str, float]
-    attack_effect: NotRequired[Effect | None]
     chance: Share
     minority: list[Minority]
     parties: NotRequired[Parties]

@@ -1,4 +1,4 @@
-"""Numbers, times and names as they are stored, with their bounds."""
+"""Times, names and configurations as they are stored, with their bounds; numbers: `fedguard.metrics.quantities`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 #: How deep a configuration may be nested.
 DEEPEST = 32
 
-#: In [0, 1]; what is lost or gained of it; a number or amount of anything, small enough to be squared; seconds since 1970.
-Share = Annotated[float, Field(ge=0, le=1)]
-Change = Annotated[float, Field(ge=-1, le=1)]
-Number = Annotated[float, Field(ge=-1e150, le=1e150)]
-Amount = Annotated[float, Field(ge=0, le=1e150)]
+#: Seconds since 1970.
 Time = Annotated[float, Field(ge=0, le=2.5e11)]
-Count = Annotated[int, Field(ge=0, le=2**62)]
 #: The name of a folder.
 CellId = Annotated[str, Field(pattern=r"^[\w-]{1,64}$")]
 

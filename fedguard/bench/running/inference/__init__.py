@@ -1,7 +1,8 @@
-"""A trial's inference: what a server saw of the training, what it claims of the data, and how near that is to the truth.
+"""A trial's inference: what somebody saw of the training, what they claim of the data, and how near that is to the truth.
 
     targets.py   whose data an attack is about, and what of them is true
-    curious.py   the server that watches: its views, its claims
+    curious.py   who watches, a server or nodes: their views, their claims
+    seats.py     what nodes that look make of what they hear
     noise.py     how strong a noise hides a round, as shadow models must know
     scores.py    claims beside the truth
 

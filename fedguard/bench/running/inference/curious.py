@@ -1,4 +1,4 @@
-"""The server of one trial that infers: what it sees of the watched rounds, and what it claims."""
+"""Who infers in one trial, a server or nodes: what they see of the watched rounds, and what they claim."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.running.inference.scores import headline, scored
+from fedguard.bench.running.inference.seats import OnSeats, where_known
 from fedguard.bench.running.inference.targets import Target, Targets, joined
 from fedguard.config import Cell
 from fedguard.contracts import (
@@ -36,7 +37,7 @@ Album = Callable[[str, Reconstruction, Examples], None]
 
 
 class Curious:
-    """The server of one trial that infers.
+    """The server of one trial that infers, or the nodes that do.
 
     Args:
         setup: of the trial; its seed decides who is attacked and who is asked about.
@@ -48,12 +49,18 @@ class Curious:
         self._attack: InferenceAttack = cell.inference
         self._sees, self._wants = cell.verdict.inference_sees, cell.config.observer
         self._rng = setup.rng.child("inference")
+        self._seat = OnSeats(cell, setup) if cell.lookers else None
+        if self._seat is not None:
+            self._sees = self._seat.sees
         self._alone = Sight.EACH_UPDATE in self._sees and self._attack.watches != "model"
-        self._targets = Targets(self._attack, self._alone, self._wants, setup, task, self._rng)
+        shares, times = (self._seat.shares, cell.architecture.trainings()) if self._seat else (None, 1)
+        self._targets = Targets(self._attack, self._alone, self._wants, setup, task, self._rng, shares, times)
 
     @property
     def observer(self) -> Observer | None:
         """How it touches the training."""
+        if self._seat is not None:
+            return self._seat.observer
         if self._attack.watches == "model":
             return None
         one = self._attack.watches == "round"
@@ -62,6 +69,8 @@ class Curious:
     def check(self) -> None:
         """Raise `PreconditionError` where the attack cannot work here, before anything is trained."""
         targets = self._targets.planned
+        if not targets and self._seat is not None:
+            raise PreconditionError(self._seat.nothing)
         if not targets:
             raise PreconditionError(
                 f"{self._attack.name}: expected clients in round {self._wants.round}; nobody takes part in it. Choose another "
@@ -88,10 +97,13 @@ class Curious:
             attack, goal, server; given: what it was given; targets: the score of each that the server saw anything of;
             score: their means.
         """
-        watched = [report.watched for report in reports if report.watched is not None]
+        every = [report.watched for report in reports if report.watched is not None]
+        if self._seat is not None and every:
+            model = every[-1].after
         found: list[dict[str, Any]] = []
         given: dict[str, Any] | None = None
         for number, planned in enumerate(self._targets.planned):
+            watched = every if self._seat is None else self._seat.watched(every, planned.clients)
             target = self._targets.seen(planned, watched)
             if target is None or not len(target.truth):
                 continue
@@ -117,6 +129,7 @@ class Curious:
             "attack": str(self._attack),
             "goal": self._attack.goal,
             "server": "malicious" if self._attack.active else "curious",
+            **({"seat": self._seat.told()} if self._seat else {}),
             "given": given,
             "targets": found,
             "score": headline(self._attack.goal, found),
@@ -132,6 +145,8 @@ class Curious:
         """float32 ``[d]``: the mean over all sums that these clients' updates are in; None where there is none."""
         if self._cell.trusted_server:
             return one.aggregate
+        if self._seat is not None:
+            return one.rows[0]
         rows = [row for row, behind in enumerate(one.behind) if set(behind) & set(clients)]
         if not self._setup.protocol.masked:
             return one.updates.mean(0) if rows else None
@@ -161,8 +176,9 @@ class Curious:
         updates: Tensor | None = None,
         aggregates: Tensor | None = None,
     ) -> InferenceView:
+        known = self._seat.known.get(target.clients) if self._seat else None
         return inference_view(
-            "the server",
+            self._seat.party if self._seat else "the server",
             self._sees,
             self._network.module,
             models=models,
@@ -175,8 +191,8 @@ class Curious:
             counts=self._targets.counts(target, self._cell.trusted_server),
             labels=target.truth.y if self._wants.labels else None,
             candidates=target.candidates,
-            root=self._task.root,
-            adapt=self._setup.pipeline.adapt(self._network.module),
+            root=self._seat.examples(self._task) if self._seat else self._task.root,
+            adapt=where_known(self._setup.pipeline.adapt(self._network.module), known),
             train=self._shadows,
             rng=self._rng.child("attack", number),
         )
@@ -222,6 +238,8 @@ class Curious:
             return "the final model alone"
         if self._alone:
             return "one client's update"
+        if self._seat is not None:
+            return self._seat.vector
         if self._cell.trusted_server:
             return "the noisy step of the published model"
         return f"the mean of {len(view.counts)} clients' updates"

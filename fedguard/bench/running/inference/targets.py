@@ -37,6 +37,9 @@ class Targets:
     Args:
         alone: whether clients are attacked one by one; otherwise those in one sum together.
         rng: draws victims and candidates.
+        shares: of nodes that look, which share of its update they have of each client that they can attack; those with more of
+            it come first. None for a server, which may attack who takes part.
+        trainings: how many times a client trains in a round.
     """
 
     def __init__(
@@ -47,20 +50,26 @@ class Targets:
         setup: Setup,
         task: Classification,
         rng: Rng,
+        shares: Mapping[int, float] | None = None,
+        trainings: int = 1,
     ) -> None:
         self._attack, self._alone, self._wants = attack, alone, wants
         self._setup, self._task, self._rng = setup, task, rng
+        self._shares, self._trainings = shares, trainings
 
     @cached_property
     def plan(self) -> LocalPlan:
-        """How a client trains."""
-        return self._setup.local_plan
+        """How a client trains; the mean of several steps from one model is one on all their batches."""
+        plan, times = self._setup.local_plan, self._trainings
+        return plan if times == 1 or plan.batch_size is None else replace(plan, batch_size=times * plan.batch_size)
 
     @cached_property
     def planned(self) -> tuple[Target, ...]:
         """The targets as they are known before the training; none where nobody takes part."""
         clients = self._present
         chosen = [clients[i] for i in self._rng.child("victims").numpy().permutation(len(clients)).tolist()]
+        if self._shares is not None:
+            chosen.sort(key=lambda client: -self._shares[client] if self._shares else 0.0)
         if self._attack.goal != "property":
             chosen = chosen[: self._wants.victims]
         groups = [(client,) for client in chosen] if self._alone else [clients] if clients else []
@@ -99,6 +108,8 @@ class Targets:
     @cached_property
     def _present(self) -> tuple[int, ...]:
         """Who takes part in the watched round; in any round, for an attack that looks at more than one."""
+        if self._shares is not None:
+            return tuple(sorted(self._shares))
         rounds = range(1, self._setup.training.rounds + 1)
         if self._attack.watches == "round":
             rounds = range(self._wants.round, self._wants.round + 1)
@@ -119,8 +130,10 @@ class Targets:
         """What a client used in the watched round; all it has, where more than a round or the client itself is meant."""
         if self._attack.watches != "round" or self._attack.goal == "property":
             return self._task.examples(client)
-        rng = self._setup.rng.child("round", self._wants.round)
-        return self._task.examples_used(client, self.plan, rng)
+        last, plan = self._trainings * self._wants.round, self._setup.local_plan
+        rounds = range(last - self._trainings + 1, last + 1)
+        used = [self._task.examples_used(client, plan, self._setup.rng.child("round", one)) for one in rounds]
+        return used[0] if len(used) == 1 else joined(used)
 
 
 def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Examples, Examples]:

@@ -1,0 +1,231 @@
+"""What some nodes of a graph can solve for from what they hear: the algorithm carried out on symbols, and then on numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedguard.contracts import Listeners, Setup, Solved, Watched
+from fedguard.privacy.determined import combinations
+from fedguard.simulated.topology import Topology
+
+Matrix = NDArray[np.float64]
+
+
+class Symbols:
+    """All that an algorithm asks of `Nodes`, on combinations of unknowns instead of vectors.
+
+    A value is a row over the unknowns: the common first model, the update of each node in each round, and what a rule makes
+    that is no sum. A round of several trainings has their mean for one unknown.
+
+    Args:
+        rounds: how many there will be.
+        exchanges: how many there are in a round at most, where the rule is no sum by the graph's weights; 0 where it is.
+
+    Attributes:
+        start: float64 ``[n, U]``.
+        values: for each exchange its round, its weights, and what each node sent, float64 ``[n, U]``.
+        models: for each round, what each node trained from, float64 ``[n, U]``.
+    """
+
+    def __init__(self, topology: Topology, rounds: int, exchanges: int = 0) -> None:
+        n = topology.nodes
+        self.topology, self._rounds, self._linear, self._round = topology, rounds, not exchanges, 0
+        self.start = torch.zeros(n, 1 + n * rounds * (1 + exchanges), dtype=torch.float64)
+        self.start[:, 0] = 1
+        self.values: list[tuple[int, Matrix, Tensor]] = []
+        self.models: list[Tensor] = []
+
+    def begin(self, round: int) -> None:
+        """A round begins (from 1)."""
+        self._round = round
+
+    @property
+    def matrix(self) -> Matrix:
+        """As of `Nodes`."""
+        return self.topology.at(len(self.values))
+
+    def updates(self, models: Tensor) -> Tensor:
+        """As of `Nodes`."""
+        if len(self.models) < self._round:
+            self.models.append(models)
+        return self._fresh(self._round - 1)
+
+    def mixed(
+        self, values: Tensor, about: Tensor, *, matrix: Matrix | None = None, trackers_at: Tensor | None = None
+    ) -> Tensor:
+        """As of `Nodes`; what a rule makes that is no sum is a new unknown."""
+        matrix = self.matrix if matrix is None else matrix
+        self.values.append((self._round, matrix, values))
+        if self._linear:
+            return torch.from_numpy(matrix) @ values
+        return self._fresh(self._rounds + len(self.values) - 1)
+
+    def _fresh(self, block: int) -> Tensor:
+        n = self.topology.nodes
+        rows = torch.zeros_like(self.start)
+        rows[:, 1 + n * block : 1 + n * (block + 1)] = torch.eye(n, dtype=torch.float64)
+        return rows
+
+
+def sources(matrix: Matrix, node: int) -> list[int]:
+    """Whom a node hears, in order."""
+    return [int(other) for other in np.flatnonzero(matrix[node]) if other != node]
+
+
+def messages(values: Tensor, matrix: Matrix, nodes: Collection[int], summed: bool) -> Iterator[Tensor]:
+    """What comes to these nodes of an exchange, in order: each value that one hears, or their sum by its weights."""
+    for node in sorted(nodes):
+        heard = sources(matrix, node)
+        if summed and heard:
+            yield torch.from_numpy(matrix[node, heard]).to(values.dtype) @ values[heard]
+        elif not summed:
+            yield from values[heard]
+
+
+class Ear:
+    """What comes to the nodes that look, round by round; and of what they try to find out, the truth.
+
+    Args:
+        summed: whether they hear sums alone, which they are told by `hear_sum`.
+    """
+
+    def __init__(self, setup: Setup, summed: bool) -> None:
+        assert setup.observer is not None
+        self._observer, self._summed, self._round = setup.observer, summed, 0
+        self._heard: list[Tensor] = []
+        self._models, self._rows = torch.empty(0), list[Tensor]()
+
+    def begin(self, round: int) -> None:
+        """A round begins (from 1)."""
+        self._round, self._heard, self._rows = round, [], []
+
+    def trained(self, models: Tensor, rows: Tensor) -> None:
+        """All nodes have trained from these models, and move by these rows."""
+        if self._observer.watches(self._round):
+            self._models, self._rows = models.clone(), [*self._rows, rows.clone()]
+
+    def hear(self, values: Tensor, matrix: Matrix) -> None:
+        """All nodes have sent these values."""
+        if self._observer.watches(self._round):
+            self._heard += [one.clone() for one in messages(values, matrix, self._observer.seat, False)]
+
+    def hear_sum(self, node: int, summed: Tensor) -> None:
+        """A node has the sum of its neighbours' values by its weights; nodes are told in order."""
+        if self._observer.watches(self._round) and node in self._observer.seat:
+            self._heard.append(summed.clone())
+
+    def watched(self, after: Tensor) -> Watched | None:
+        """The round whole, with what was heard of it; ``after``: float32 ``[n, d]``, the nodes' models at its end."""
+        if not self._observer.watches(self._round):
+            return None
+        own, n = self._observer.seat[0], len(after)
+        return Watched(
+            sent=self._models[own],
+            after=after[own].clone(),
+            clients=tuple(range(n)),
+            updates=torch.stack(self._rows).mean(0),
+            behind=tuple((node,) for node in range(n)),
+            rows=after[:0],
+            aggregate=None,
+            models=self._models,
+            heard=torch.stack(self._heard) if self._heard else after[:0],
+        )
+
+
+class GossipListeners(Listeners):
+    """Nodes of a graph that pool what they hear.
+
+    They know their own updates, the first model, and the weights of the graph. What a rule made that is no sum they take for
+    unknown.
+
+    Args:
+        symbols: of a training of all the rounds in which they listen.
+        summed: whether they hear sums of their neighbours' values alone.
+    """
+
+    def __init__(self, nodes: tuple[int, ...], symbols: Symbols, summed: bool) -> None:
+        self.nodes, self._symbols, self._n = nodes, symbols, symbols.topology.nodes
+        rows = [row for _, matrix, values in symbols.values for row in messages(values, matrix, nodes, summed)]
+        self._rows: Matrix = torch.stack(rows).numpy() if rows else np.zeros((0, symbols.start.shape[1]))
+        self._rounds = len(symbols.models)
+        self._own = [(round, node) for round in range(1, self._rounds + 1) for node in nodes]
+        self._known = [0, *(self._column(round, node) for round, node in self._own)]
+
+    def reads(self, round: int) -> Mapping[int, float]:
+        """See `Listeners.reads`: whole updates, or nothing."""
+        return {node: 1.0 for at, node in self._read if at == round}
+
+    def sum_of(self, round: int) -> tuple[int, ...]:
+        """The neighbours of one of them that are none themselves: what comes of them is a sum by the graph's weights."""
+        for node in self.nodes:
+            behind = self._beside(node)
+            if len(behind) > 1 and self._solvable(round, behind).all():
+                return behind
+        return ()
+
+    def solved(self, watched: Sequence[Watched], round: int, behind: tuple[int, ...]) -> Solved:
+        """See `Listeners.solved`; the mean of several is by the graph's weights."""
+        wanted = self._wanted(round, behind)
+        made, there = combinations(self._rows, wanted, self._known)
+        assert there.all()
+        known = torch.stack([_start(watched), *(watched[at - 1].updates[node].double() for at, node in self._own)])
+        heard = torch.cat([_heard(one) for one in watched]).double()
+        rest = heard - torch.from_numpy(self._rows[:, self._known]) @ known
+        found = torch.from_numpy(made) @ rest + torch.from_numpy(wanted[:, self._known]) @ known
+        update, model = found.to(watched[0].updates.dtype)
+        return Solved(behind, model, update)
+
+    @cached_property
+    def _read(self) -> tuple[tuple[int, int], ...]:
+        """Round and node of each update that they can solve for."""
+        rounds, others = range(1, self._rounds + 1), sorted(set(range(self._n)) - set(self.nodes))
+        single = [(round, node) for round in rounds for node in others]
+        wanted = np.concatenate([self._wanted(round, (node,)) for round, node in single])
+        there = combinations(self._rows, wanted, self._known)[1].reshape(-1, 2)
+        return tuple(one for one, found in zip(single, there, strict=True) if found.all())
+
+    def _solvable(self, round: int, behind: tuple[int, ...]) -> NDArray[np.bool_]:
+        models = self._symbols.models[round - 1][list(behind)]
+        if not bool((models == models[0]).all()):
+            return np.zeros(2, bool)
+        return combinations(self._rows, self._wanted(round, behind), self._known)[1]
+
+    def _wanted(self, round: int, behind: tuple[int, ...]) -> Matrix:
+        """float64 ``[2, U]``: the update, or the mean of several, and the model that it was trained from."""
+        found = np.zeros((2, self._rows.shape[1]))
+        shares = self._shares(behind)
+        for node, share in zip(behind, shares, strict=True):
+            found[0, self._column(round, node)] = share
+        found[1] = self._symbols.models[round - 1][behind[0]].numpy()
+        return found
+
+    def _shares(self, behind: tuple[int, ...]) -> Matrix:
+        """What each of them weighs in the sum that one of the nodes has of them."""
+        if len(behind) == 1:
+            return np.ones(1)
+        node = next(node for node in self.nodes if self._beside(node) == behind)
+        weights = self._symbols.topology.at(0)[node, list(behind)]
+        return np.asarray(weights / weights.sum(), np.float64)
+
+    def _beside(self, node: int) -> tuple[int, ...]:
+        return tuple(one for one in sources(self._symbols.topology.at(0), node) if one not in self.nodes)
+
+    def _column(self, round: int, node: int) -> int:
+        return 1 + self._n * (round - 1) + node
+
+
+def _start(watched: Sequence[Watched]) -> Tensor:
+    models = watched[0].models
+    assert models is not None
+    return models[0].double()
+
+
+def _heard(one: Watched) -> Tensor:
+    assert one.heard is not None
+    return one.heard

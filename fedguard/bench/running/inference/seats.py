@@ -1,0 +1,157 @@
+"""Nodes of one trial that infer: where they stand, and what they make of what they hear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.bench.running.inference.targets import joined
+from fedguard.config import Cell
+from fedguard.contracts import Examples, InferenceAttack, Listeners, Observer, Setup, Sight, Watched, first_met
+from fedguard.inference import Adapt
+from fedguard.tasks.classification import Classification
+
+
+class OnSeats:
+    """The nodes of one trial that look, and pool what they hear.
+
+    What they can solve for is known before the training; it is solved for out of the very vectors that came to them. They have
+    nothing else of the others' updates.
+    """
+
+    def __init__(self, cell: Cell, setup: Setup) -> None:
+        assert cell.inference is not None
+        self._attack: InferenceAttack = cell.inference
+        self._wants, self._setup, self._sums = cell.config.observer, setup, cell.verdict.inference_sees
+        rounds = setup.training.rounds
+        until = min(rounds, self._wants.round + self._wants.listens) if self._attack.watches == "round" else rounds
+        self._listeners: Listeners = cell.architecture.listeners(setup, self._wants.seat, self._wants.nodes, until)
+        self._off: list[float] = []
+        #: Which coordinates of an update they have, by target, where not all.
+        self.known: dict[tuple[int, ...], Tensor] = {}
+
+    @property
+    def observer(self) -> Observer:
+        """How they touch the training: not at all, but they listen."""
+        one = self._attack.watches == "round"
+        return Observer(
+            self._wants.round if one else None, seat=self._listeners.nodes, listens=self._wants.listens if one else 0
+        )
+
+    @cached_property
+    def sees(self) -> Sight:
+        """What the attack looks at: single updates if they can solve for any; else a sum, if it can do with one."""
+        sees = self._sums
+        if Sight.EACH_UPDATE in sees and self._attack.watches != "model" and not self.solved:
+            return first_met(self._attack.needs, Sight.SUM | Sight.MODEL | Sight.ROOT_DATA) or sees
+        return sees
+
+    @cached_property
+    def solved(self) -> Mapping[int, float]:
+        """Which share of its update they can solve for, by client of which they can for any."""
+        if self._attack.watches == "model":
+            return {}
+        found: dict[int, float] = {}
+        for round in self._rounds:
+            for node, share in self._listeners.reads(round).items():
+                found[node] = max(share, found.get(node, 0.0))
+        return found
+
+    @property
+    def shares(self) -> Mapping[int, float]:
+        """Whom they can attack, and how much of an update they have of each."""
+        if self._attack.watches == "model":
+            clients = range(self._setup.participation.total)
+            return {client: 1.0 for client in clients if client not in self._listeners.nodes}
+        if Sight.EACH_UPDATE in self.sees:
+            return self.solved
+        return dict.fromkeys(self._behind, 1.0)
+
+    @property
+    def nothing(self) -> str:
+        """Why they can attack nobody."""
+        when = f"of round {self._wants.round}" if self._attack.watches == "round" else "of any round"
+        least = "" if Sight.SUM in self.sees or self._behind else ", and have no sum of updates alone"
+        return (
+            f"{self._attack.name}: {self.party} can solve for nobody's update {when}{least}. Set observer.round: 1 or another "
+            "seat, or let more nodes pool what they hear."
+        )
+
+    @property
+    def party(self) -> str:
+        """Who they are."""
+        nodes = list(map(str, self._listeners.nodes))
+        return f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:-1])} and {nodes[-1]}"
+
+    @property
+    def vector(self) -> str:
+        """What the attack looks at, in words."""
+        if Sight.EACH_UPDATE in self.sees:
+            return "one node's update, as far as it could be solved for"
+        return f"the mean of {len(self._behind)} nodes' updates"
+
+    def examples(self, task: Classification) -> Examples:
+        """Their own, which are of the same kind as the others'."""
+        return joined([task.examples(node) for node in self._listeners.nodes])
+
+    def watched(self, every: Sequence[Watched], clients: tuple[int, ...]) -> list[Watched]:
+        """The rounds of which they have the update of these clients, as they see them.
+
+        Args:
+            every: the rounds in which they listened, from the first.
+        """
+        if self._attack.watches == "model":
+            return []
+        alone = Sight.EACH_UPDATE in self.sees
+        return [
+            self._round(every, round, clients)
+            for round in self._rounds
+            if (clients[0] in self._listeners.reads(round) if alone else self._listeners.sum_of(round))
+        ]
+
+    def _round(self, every: Sequence[Watched], round: int, clients: tuple[int, ...]) -> Watched:
+        behind = clients if Sight.EACH_UPDATE in self.sees else self._listeners.sum_of(round)
+        found, after = self._listeners.solved(every, round, behind), every[round - 1].after
+        if found.known is not None and not bool(found.known.all()):
+            self.known[clients] = found.known
+        if len(behind) == 1:
+            known = torch.ones_like(found.update, dtype=torch.bool) if found.known is None else found.known
+            sent = every[round - 1].updates[every[round - 1].clients.index(behind[0])]
+            self._off.append(float((found.update - sent)[known].norm() / sent.norm().clamp(min=1e-30)))
+        return Watched(found.model, after, behind, found.update[None], (behind,), found.update[None], None)
+
+    def told(self) -> dict[str, Any]:
+        """What a record says of them, once all targets were attacked."""
+        return {
+            "place": self._wants.seat,
+            "nodes": list(self._listeners.nodes),
+            "solved": {str(node): share for node, share in sorted(self.solved.items())},
+            "whole": sum(share == 1 for share in self.solved.values()),
+            "off": max(self._off) if self._off else None,
+        }
+
+    @property
+    def _rounds(self) -> range:
+        one = self._wants.round
+        return range(one, one + 1) if self._attack.watches == "round" else range(1, self._setup.training.rounds + 1)
+
+    @cached_property
+    def _behind(self) -> tuple[int, ...]:
+        return next((behind for round in self._rounds if (behind := self._listeners.sum_of(round))), ())
+
+
+def where_known(adapt: Adapt, known: Tensor | None) -> Adapt:
+    """The same comparison, on the coordinates that are known; all of them for None."""
+    if known is None:
+        return adapt
+    there = known.clone()
+
+    def compared(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        one, other = adapt(dummy, observed)
+        return one * there, other * there
+
+    return compared
