@@ -1,6 +1,7 @@
 # make demo    install into .venv and run the demo suite
 # make test    the quick tests: every law, golden value and contract, in minutes
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
+# make test-ray   what needs Ray, which goes into build/ray and not into .venv; nothing where the package index does not offer it
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
 # make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
 # make docs    the documentation site, into build/site
@@ -12,6 +13,7 @@
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
+RAY    ?= build/ray
 BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
@@ -24,7 +26,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -34,6 +36,11 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "" --hypothesis-profile=deep
+
+test-ray: $(VENV)/.installed-dev
+	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
+	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/pytest -m ray tests/test_ray.py; \
+	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
 
 plants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants.quick

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from fedguard.bench.gate.work import gate, save_baseline
     from fedguard.bench.results.compare import compare
     from fedguard.bench.results.run import Run
+    from fedguard.bench.running.engines.ray import Ray
     from fedguard.privacy.gaussian import epsilon
     from fedguard.reconstruction import reconstruct, score_reconstruction
 
 __all__ = [
+    "Ray",
     "Run",
     "aggregate",
     "audit",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Ray": "fedguard.bench.running.engines.ray",
     "Run": "fedguard.bench.results.run",
     "aggregate": "fedguard.arrays",
     "compare": "fedguard.bench.results.compare",

@@ -28,7 +28,7 @@ from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.registry import installed
 
 if TYPE_CHECKING:
-    pass
+    from fedguard.bench.running.engines.ray import Ray
 
 Suite = str | Path | Mapping[str, Any] | Document
 
@@ -47,6 +47,7 @@ def run(
     timeout: float | None = None,
     limit: int | None = None,
     listener: Listener | None = None,
+    engine: Ray | None = None,
 ) -> Run:
     """Run a suite, or what is missing of it, and open the result.
 
@@ -54,7 +55,7 @@ def run(
         suite: path of a suite file, or its content as a mapping.
         name: of the run folder; the suite's own name by default.
         store: folder of all runs.
-        jobs: worker processes, one torch thread each; by default one per core.
+        jobs: worker processes, one torch thread each; by default one per core of this machine, or of the cluster.
         settings: ``"training.rounds=10"`` and so on, put over the suite.
         retry_failed: run failed trials again.
         fresh: run everything again, whatever is stored.
@@ -64,9 +65,11 @@ def run(
         timeout: seconds that a trial may take; its worker process is then ended, and the trial has failed. None for no limit.
         limit: how many of the trials that are missing to run, the first of the plan; None for all.
         listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
+        engine: a Ray cluster, where the workers are, such as ``fg.Ray("auto")``; None for processes of this machine.
 
     Raises:
-        ConfigError: the suite cannot be run as it is written.
+        ConfigError: the suite cannot be run as it is written, or no cluster answers.
+        MissingExtra: Ray is not installed.
         StoreError: the store cannot be written.
     """
     laid_out = lay_out(suite, settings)[1]
@@ -82,6 +85,7 @@ def run(
         device=device,
         timeout=timeout,
         limit=limit,
+        engine=engine,
     )
 
 
@@ -148,6 +152,7 @@ def tune(
     regret: bool = False,
     retry_failed: bool = False,
     listener: Listener | None = None,
+    engine: Ray | None = None,
 ) -> Tuning:
     """Tune the defenses of a suite with equal budgets, and write a suite that reports them on other attacks and seeds.
 
@@ -161,7 +166,7 @@ def tune(
         seeds: number of tuning seeds, counted from 10000, or the seeds themselves; none of the suite's own.
         out: the tuned suite; by default ``<suite>.tuned.yaml`` beside a suite file, or in the working directory.
         force: write over an existing file.
-        store, jobs, settings, retry_failed, listener: as for `run`.
+        store, jobs, settings, retry_failed, listener, engine: as for `run`.
         proxy: ``"task.data=wine"`` and so on, put over the suite in the tuning alone, whose run is named ``<suite>-proxy``.
         regret: tune on the suite's own data, too, and say what the choices on the proxy cost there.
 
@@ -179,10 +184,9 @@ def tune(
     proposals = [
         Proposal.of(document, laid_out, budget, attacks, seeds, over) for over in ([proxy, ()] if regret else [proxy])
     ]
+    where: dict[str, Any] = {"store": store, "jobs": jobs, "engine": engine}
     tunings = [
-        proposal.judged(
-            run(proposal.document, store=store, jobs=jobs, retry_failed=retry_failed, listener=listener), file
-        )
+        proposal.judged(run(proposal.document, retry_failed=retry_failed, listener=listener, **where), file)
         for proposal in proposals
     ]
     tuning = tunings[0]

@@ -22,6 +22,7 @@ import typer
 from fedguard.commands import dashboard, explain, gate, run, secagg, setup, show
 from fedguard.commands.audit import audit
 from fedguard.commands.compare import compare
+from fedguard.commands.conform import conform
 from fedguard.commands.contribution import contribution
 from fedguard.commands.epsilon import epsilon
 from fedguard.commands.options import console, fail
@@ -54,7 +55,7 @@ for _panel, _commands in {
         show.export,
         show.schema,
     ),
-    "Continuous integration": (gate.gate,),
+    "Continuous integration": (gate.gate, conform),
     "Privacy": (epsilon, audit),
     "What there is": (explain.list_, explain.explain, explain.kappa, show.schema),
 }.items():

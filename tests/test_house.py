@@ -64,6 +64,9 @@ MAY_IMPORT = {
         "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
+    "fedguard.bench.conformance": {
+        "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal",
+    },
     "fedguard.bench.flags": {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
         "bench.records", "bench.results",

@@ -105,6 +105,9 @@ class Clients:
         """
         setup, plan = self._setup, replace(self._setup.local_plan, shares=shares or None, batches=batches)
         task, rounds = setup.task, _each(round, len(honest))
+        if setup.trainer is not None:
+            setup.trainer.train(model, rounds, honest, rows)
+            return
         starts = model.expand(len(honest), -1)
         if setup.pipeline.transforms:
             with setup.stopwatch.stage("client_defense"):

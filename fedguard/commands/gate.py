@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedguard.commands.options import Jobs, RunName, Store, console, fail, opened
+from fedguard.commands.options import (
+    Address,
+    EngineName,
+    Jobs,
+    RunName,
+    Store,
+    console,
+    engine_of,
+    fail,
+    opened,
+)
 from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedguard.bench.gate.baseline import Baseline
+    from fedguard.bench.running.engines.ray import Ray
     from fedguard.bench.running.progress import Listener
 
 app = typer.Typer(
@@ -42,6 +53,8 @@ def gate(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the verdict as JSON, or to - for the output.")
     ] = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     quiet: Quiet = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -66,7 +79,8 @@ def gate(
 
     piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
     try:
-        verdict = judge(opened(run, store), baseline, strict=strict, jobs=jobs, listener=_listener(quiet or piped))
+        listener, workers = _listener(quiet or piped), engine_of(engine, address)
+        verdict = judge(opened(run, store), baseline, strict=strict, jobs=jobs, listener=listener, engine=workers)
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet and not piped:
@@ -86,6 +100,8 @@ def save(
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file, its history included.")] = False,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     quiet: Quiet = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -98,7 +114,7 @@ def save(
         raise ConfigError(
             f"{to} is there already. Renew it with `fedguard baseline update`, or write over it with --force."
         )
-    made = _make(run, store, "saved", None, jobs, quiet)
+    made = _make(run, store, "saved", None, jobs, engine_of(engine, address), quiet)
     made.write(to)
     if not quiet:
         _say(f"{to} written. Commit it. Next: fedguard gate {run} --baseline {to}")
@@ -126,6 +142,8 @@ def update(
     baseline: BaselineFile,
     reason: Annotated[str, typer.Option(help="Why the figures may be others from now on. It is kept in the history.")],
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     quiet: Quiet = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -133,7 +151,7 @@ def update(
     from fedguard.bench.gate.baseline import read
 
     before = read(baseline)
-    made = _make(run, store, reason, before, jobs, quiet)
+    made = _make(run, store, reason, before, jobs, engine_of(engine, address), quiet)
     made.write(baseline)
     if not quiet:
         _say(f"{baseline} updated. {'What changed:' if made.history[-1].changes else 'No figure changed.'}")
@@ -141,11 +159,13 @@ def update(
             _say(f"  {line}")
 
 
-def _make(run: str, store: Path, reason: str, before: Baseline | None, jobs: int | None, quiet: bool) -> Baseline:
+def _make(
+    run: str, store: Path, reason: str, before: Baseline | None, jobs: int | None, engine: Ray | None, quiet: bool
+) -> Baseline:
     from fedguard.bench.gate.work import make_baseline
 
     try:
-        return make_baseline(opened(run, store), reason, before, jobs=jobs, listener=_listener(quiet))
+        return make_baseline(opened(run, store), reason, before, jobs=jobs, listener=_listener(quiet), engine=engine)
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
 

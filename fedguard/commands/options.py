@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from fedguard.errors import ConfigError, UnknownName
+
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
+    from fedguard.bench.running.engines.ray import Ray
 
 console = Console()
 
@@ -30,6 +33,36 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core."),
 ]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="local|ray", help="Where the workers are: processes of this machine, or a Ray cluster."
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|HOST[:PORT]",
+        help="With --engine ray: the cluster. Default: one on this machine alone, which ends with the run.",
+    ),
+]
+
+
+def engine_of(name: str, address: str | None) -> Ray | None:
+    """Where the workers are; None for processes of this machine.
+
+    Raises:
+        ConfigError: there is no such engine, or an address that it has no use for.
+    """
+    if name not in ("local", "ray"):
+        raise UnknownName("engine", name, ("local", "ray"), "--engine")
+    if name == "local":
+        if address is not None:
+            raise ConfigError(f"--address: expected one with --engine ray alone; got {address}. Set --engine ray.")
+        return None
+    from fedguard.bench.running.engines.ray import Ray
+
+    return Ray(address)
 
 
 def opened(run: str, store: Path) -> Run:

@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import Jobs, Settings, Store, SuiteFile, console, fail
+from fedguard.commands.options import (
+    Address,
+    EngineName,
+    Jobs,
+    Settings,
+    Store,
+    SuiteFile,
+    console,
+    engine_of,
+    fail,
+)
 
 
 def run(
@@ -25,6 +35,8 @@ def run(
     ] = [],  # noqa: B006
     name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -80,6 +92,7 @@ def run(
             name=name,
             store=store,
             jobs=jobs,
+            engine=engine_of(engine, address),
             memory=memory,
             device=device,
             timeout=timeout,
@@ -131,6 +144,8 @@ def tune(
         bool, typer.Option("--regret", help="Tune on the suite's own data, too, and say what the proxy costs there.")
     ] = False,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
     store: Store = Path("runs"),
@@ -163,6 +178,7 @@ def tune(
             force=force,
             store=store,
             jobs=jobs,
+            engine=engine_of(engine, address),
             settings=settings,
             proxy=proxy or (),
             regret=regret,

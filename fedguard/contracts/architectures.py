@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
+from typing import Protocol as Protocol_
 
 from torch import Tensor
 
@@ -94,6 +95,18 @@ class Listeners(ABC):
         """The update of one node, or the mean of those in a sum, from what was heard in the watched rounds (from the first)."""
 
 
+class Trainer(Protocol_):
+    """Has honest clients train elsewhere than in this process: on machines of their own, each on its own examples."""
+
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
+        """Fill ``rows`` (float32 ``[n, d]``) with what these clients send.
+
+        Args:
+            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
+            rounds: in which each of them is.
+        """
+
+
 @dataclass(frozen=True)
 class Setup:
     """All that an architecture needs to run one cell with one seed.
@@ -107,6 +120,7 @@ class Setup:
         meeting: how updates meet in simulated time; None where all of a round are waited for in rounds of `server`.
         memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
             time; None for no limit.
+        trainer: where honest clients train; None for this process, all at once.
         stopwatch: is told which stage of a round is at work.
     """
 
@@ -127,6 +141,7 @@ class Setup:
     memory: int | None = None
     network: Network | None = None
     meeting: Meeting | None = None
+    trainer: Trainer | None = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)
 
     @cached_property

@@ -44,15 +44,15 @@ class Compute:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
 
 
-def usable(name: str) -> str:
-    """``cpu`` or ``cuda``, if it can be had.
+def usable(name: str, here: bool = True) -> str:
+    """``cpu`` or ``cuda``, if it can be had; where it is not used ``here``, those that do use it will see.
 
     Raises:
         ConfigError: it is neither of them, or there is no CUDA device.
     """
     if name not in ("cpu", "cuda"):
         raise ConfigError(f"--device: expected cpu or cuda; got {name!r}.")
-    if name == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and here and not torch.cuda.is_available():
         lacking = "this machine" if torch.version.cuda else "this torch build"
         raise ConfigError(f"--device: expected a CUDA device; {lacking} has none. Use --device cpu.")
     return name

@@ -143,7 +143,7 @@ def listened(system: Any, seat: tuple[int, ...], rounds: int, **changes: Any):
     made, setup = scene(system, **{**TRAINED, **changes})
     setup = replace(setup, observer=Observer(None, seat=seat))
     watched = [report.watched for report, _ in zip(made.architecture.run(setup), range(rounds), strict=False)]
-    graph = made.architecture._seated(setup)
+    graph = made.architecture.seats(setup)
     listeners = GossipListeners(seat, made.architecture.on_symbols(graph, rounds), bool(made.architecture.masks))
     return listeners, watched, graph, setup
 

@@ -56,6 +56,8 @@ BUDGETS = ("tests/systems/test_most_trainings.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
+RAY_SEATS = ("tests/test_ray_seats.py",)
+CONFORM = ("tests/systems/test_conformance.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
 DLION = ("tests/gossip/test_dlion.py",)
@@ -1505,6 +1507,83 @@ FAULTS = (
         "for _, other in done:\n            _clear(other, pivot, row)",
         "for _, other in done[:0]:\n            _clear(other, pivot, row)",
         *SOLVED,
+    ),
+    _row(
+        "a lost trial that is not started again",
+        "fedguard/bench/running/engines/ray.py",
+        "        self._again.append(job)\n",
+        "",
+        *RAY_SEATS,
+    ),
+    _row(
+        "a trial that loses machines for ever",
+        "fedguard/bench/running/engines/ray.py",
+        "if self._losses[trial] == LOSSES:",
+        "if self._losses[trial] == 10 * LOSSES:",
+        *RAY_SEATS,
+    ),
+    _row(
+        "a record that is taken with a broken seal",
+        "fedguard/bench/running/engines/ray.py",
+        "record = from_text(text)",
+        "record = __import__('json').loads(text)",
+        *RAY_SEATS,
+    ),
+    _row(
+        "a record of another trial that comes home",
+        "fedguard/bench/running/engines/ray.py",
+        'if (record["seed"], record["config"]) != (job["seed"], job["cell"]):',
+        'if record["seed"] != job["seed"]:',
+        *RAY_SEATS,
+    ),
+    _row(
+        "modules beside a plug-in that stay at home",
+        "fedguard/bench/running/engines/seat.py",
+        'modules = [*folder.glob("*.py"), ',
+        'modules = [*folder.glob("mine.py"), ',
+        *RAY_SEATS,
+    ),
+    _row(
+        "files that come home to where they say",
+        "fedguard/bench/running/engines/seat.py",
+        'folder / "artifacts" / Path(name).name',
+        'folder / "artifacts" / name',
+        *RAY_SEATS,
+    ),
+    _row(
+        "a node that sends another chunk than its own",
+        "fedguard/architectures/processes/collective.py",
+        "[Parcel(message.to, held[message.chunk], message.chunk) for message in out]",
+        "[Parcel(message.to, held[message.chunk - 1], message.chunk) for message in out]",
+        *CONFORM,
+    ),
+    _row(
+        "a node that adds what it is to take over",
+        "fedguard/architectures/processes/collective.py",
+        "held[message.chunk] + got if message.adds else got",
+        "held[message.chunk] + got",
+        *CONFORM,
+    ),
+    _row(
+        "a node that hears the liar's own value for its lie",
+        "fedguard/architectures/processes/gossip.py",
+        "found[node] = about[node] + self._spoken(row, node)",
+        "found[node] = values[self._me]",
+        *CONFORM,
+    ),
+    _row(
+        "a replay in the order of the clients",
+        "fedguard/architectures/processes/course.py",
+        "for at, key in enumerate(order, 1)",
+        "for at, key in enumerate(sorted(order), 1)",
+        *CONFORM,
+    ),
+    _row(
+        "a difference that is not there where it is no number",
+        "fedguard/bench/conformance/conform.py",
+        'return share if share < float("inf") else float("inf")',
+        'return share if share < float("inf") else 0.0',
+        *CONFORM,
     ),
     _row(
         "a solution that leaves the reader's own updates in",

@@ -293,7 +293,7 @@ class Gossip(Architecture):
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """So many nodes of the graph; on seats of the trial's own."""
-        graph = self._seated(setup)
+        graph = self.seats(setup)
         seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
         symbols = self.on_symbols(graph, rounds, _by_sum(setup.pipeline))
         return GossipListeners(seat, symbols, bool(self.masks))
@@ -305,13 +305,13 @@ class Gossip(Architecture):
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         sums = MaskedSums(setup, self.encoding()) if self.masks else None
-        nodes = Nodes(setup, self._seated(setup), self.broadcast, sums)
+        nodes = Nodes(setup, self.seats(setup), self.broadcast, sums)
         models = self.models(nodes)
         for round in range(1, setup.training.rounds + 1):
             nodes.begin(round)
             yield nodes.report(round, next(models))
 
-    def _seated(self, setup: Setup) -> Topology:
+    def seats(self, setup: Setup) -> Topology:
         malicious = setup.malicious if setup.attack else frozenset()
         return seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
 

@@ -54,6 +54,8 @@ class Nodes:
     def __init__(self, setup: Setup, topology: Topology, broadcast: bool, masks: MaskedSums | None = None) -> None:
         self._setup, self.topology, self._broadcast = setup, topology, broadcast
         self._n = topology.nodes
+        #: The nodes that are in this process: all of them, unless each is a process of its own.
+        self.here: tuple[int, ...] = tuple(range(self._n))
         malicious = setup.malicious if setup.attack else frozenset()
         self.honest = tuple(node for node in range(self._n) if node not in malicious)
         self.clients = Clients(setup)
@@ -166,7 +168,7 @@ class Nodes:
             batches: each node's examples per step, if not the plan's; it takes as much longer.
         """
         self._trainings += 1
-        training = [node for node in range(self._n) if node not in self._acting]
+        training = [node for node in self.here if node not in self._acting]
         rows = torch.zeros_like(models)
         with self._setup.stopwatch.stage("training"):
             trained = rows[training]
@@ -282,19 +284,29 @@ class Nodes:
         self._exchanges += 1
         if not sent:
             self._send(matrix, parcel if links is None else links)
+        values = self.delivered(values, about, at, matrix, trackers, parcel)
         if self._ear is not None and self._masks is None:
             self._ear.hear(values, matrix)
         said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
             summed = self._summed(values, matrix) if links is None else []
-            mixed[summed] = torch.from_numpy(matrix[summed]).to(values.dtype) @ values
-            for node in sorted(set(range(self._n)) - set(summed)):
-                place = _Place(node, matrix[node], about[node], at[node], trackers, parcel, links)
+            mixed[summed] = self._sums(matrix[summed], values)
+            for node in sorted(set(self.here) - set(summed)):
+                place = Place(node, matrix[node], about[node], at[node], trackers, parcel, links)
                 mixed[node] += self._made(place, values, said)
         alone = sorted(self._alone)
         mixed[alone] = values[alone]
         return mixed
+
+    def delivered(
+        self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
+    ) -> Tensor:
+        """float32 ``[n, d]``: the values as far as they are in this process, once all have been sent."""
+        return values
+
+    def _sums(self, weights: Matrix, values: Tensor) -> Tensor:
+        return torch.from_numpy(weights).to(values.dtype) @ values
 
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
@@ -323,8 +335,13 @@ class Nodes:
                 self._clocks[node] = max(self._clocks[node], began[source] + seconds)
         self._messages += int(heard.sum())
 
-    def _made(self, place: _Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
+    def _made(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of what one node has and hears."""
+        wire = self._heard(place, values, said)
+        return self._aggregated(place, wire) if self._masks is None else self._of_masked(place, wire, self._masks)
+
+    def _heard(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+        """What one node has and hears, measured from where it measures from."""
         node, weights = place.node, place.weights
         assert weights is not None
         heard = {int(other) for other in np.flatnonzero(weights)} | {node}
@@ -342,10 +359,9 @@ class Nodes:
             sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
             self._craft(place, sides, values)
-        wire = Wire(rows, sides.order, frozenset(lying))
-        return self._aggregated(place, wire) if self._masks is None else self._of_masked(place, wire, self._masks)
+        return Wire(rows, sides.order, frozenset(lying))
 
-    def _of_masked(self, place: _Place, wire: Wire, masks: MaskedSums) -> Tensor:
+    def _of_masked(self, place: Place, wire: Wire, masks: MaskedSums) -> Tensor:
         """float32 ``[d]``: the sum by the graph's weights, of which the node sees its own value and the sum of the others."""
         node, weights = place.node, place.weights
         assert weights is not None
@@ -369,7 +385,7 @@ class Nodes:
     ) -> dict[int, Tensor]:
         """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
         honest = list(self.honest)
-        place = _Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
+        place = Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
         heard = self._colluders(place).heard(tuple(sorted(self._acting)), self._round, place.model)
         if not heard:
             return {}
@@ -379,7 +395,7 @@ class Nodes:
         self._craft(place, sides, values)
         return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
 
-    def _craft(self, place: _Place, sides: Sides, values: Tensor) -> None:
+    def _craft(self, place: Place, sides: Sides, values: Tensor) -> None:
         """Fill the malicious rows with what is made for one honest node, or for all."""
         links: dict[str, Any] = {}
         seat = Seat(0, None)  # of any honest node, where all of them hear the same
@@ -407,13 +423,13 @@ class Nodes:
         """float64 ``[h]``: of the second smallest eigenvalue of the Laplacian of the honest nodes' weights for each other."""
         return self.topology.among(self.honest).slowest
 
-    def _colluders(self, place: _Place) -> MaliciousClients:
+    def _colluders(self, place: Place) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
         if place.key not in self._working:
             self._working[place.key] = self.clients.colluders()
         return self._working[place.key]
 
-    def _aggregated(self, place: _Place, wire: Wire) -> Tensor:
+    def _aggregated(self, place: Place, wire: Wire) -> Tensor:
         """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
         setup, node = self._setup, place.node
         told = setup.told_among(len(wire.clients))
@@ -445,7 +461,7 @@ class Nodes:
         self._states[place.key] = found.states
         return found.vector
 
-    def _samples(self, place: _Place, clients: Sequence[int]) -> Tensor:
+    def _samples(self, place: Place, clients: Sequence[int]) -> Tensor:
         """float64 ``[n]``: how many examples each of them claims, or what share of all in this exchange."""
         claims: Sequence[float] = self._setup.claims
         if place.links is not None and place.weights is not None:
@@ -502,7 +518,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class Place:
     """Where something is heard: at one node, or by all (`EVERYBODY`).
 
     Attributes:

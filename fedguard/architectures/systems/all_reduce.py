@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -265,29 +265,48 @@ class SumRun(Collective):
         return self.ends(sent, weights, 1)[0]
 
     def ends(self, sent: Sent, weights: Sequence[int], some: int | None = None) -> Tensor:
-        """float32 ``[n, d]``: the mean as each of the nodes has it, chunk by chunk, as it would be added up.
+        """float32 ``[n, d]``: the mean as each of the nodes has it.
 
         Args:
             some: of the first so many nodes.
         """
-        wire, nodes, schedule = sent.wire, sent.clients, self.schedule(sent.clients)
-        rows = [wire.clients.index(node) for node in nodes]
+        wire, nodes = sent.wire, sent.clients
+        parts = [wire.updates[wire.clients.index(node)] for node in nodes]
+        if self._weighted:
+            parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
+        added, handed = (
+            {nodes.index(node): vector for node, vector in lies.items()} for lies in (wire.added, wire.handed)
+        )
         total = float(sum(weights[node] for node in nodes))
-        means = self.model.new_empty(len(nodes) if some is None else some, len(self.model))
-        for chunk, whole in enumerate(schedule.cuts(self.width)):
-            cut = slice(
-                whole.start, min(whole.stop, means.shape[1])
-            )  # the last coordinate may be the number of examples
-            parts = [wire.updates[row, cut] for row in rows]
-            if self._weighted:
-                parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
-            added, handed = (
-                {nodes.index(node): vector[cut] for node, vector in lies.items()} for lies in (wire.added, wire.handed)
-            )
-            ends = carried(schedule, chunk, parts, added=added, handed=handed)
-            for mean, end in zip(means, ends, strict=False):
-                mean[cut] = end / total
-        return means
+        return self.summed(self.schedule(nodes), parts, added, handed, some) / total
+
+    def cuts(self, schedule: Schedule) -> list[slice]:
+        """Where a vector of the model's length is cut; the last coordinate that is sent may be the number of examples."""
+        return [slice(cut.start, min(cut.stop, len(self.model))) for cut in schedule.cuts(self.width)]
+
+    def summed(
+        self,
+        schedule: Schedule,
+        vectors: Sequence[Tensor],
+        added: Mapping[int, Tensor],
+        handed: Mapping[int, Tensor],
+        some: int | None,
+    ) -> Tensor:
+        """float32 ``[n, d]``: the sum that each node ends with, chunk by chunk, as it would be added up.
+
+        Args:
+            vectors: float32 ``[d]`` of each node.
+            added: by node, what a malicious one adds to the first sum of others that it passes on.
+            handed: by node, what a malicious one hands on in place of a finished sum.
+            some: of the first so many nodes; None for all.
+        """
+        sums = self.model.new_empty(len(vectors) if some is None else some, len(self.model))
+        for chunk, cut in enumerate(self.cuts(schedule)):
+            more, other = ({node: vector[cut] for node, vector in lies.items()} for lies in (added, handed))
+            ends = carried(schedule, chunk, [vector[cut] for vector in vectors], added=more, handed=other)
+            for whole, end in zip(sums, ends, strict=False):
+                whole[cut] = end
+        return sums
 
     def _of_masked(self, sent: Sent, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
         """The same on masked numbers of the ring, and what the masks came to. What keys take is traffic, and no time."""

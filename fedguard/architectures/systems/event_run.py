@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,22 +30,24 @@ if TYPE_CHECKING:
     from fedguard.architectures.systems.event_server import EventServer
 
 
-def course_of(system: EventServer, setup: Setup, world: World) -> Course:
+def course_of(system: EventServer, setup: Setup, world: World, kind: Callable[..., Course] = Course) -> Course:
     """Who trains when, in this world."""
     barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
     chosen = partial(system.chosen, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
-    return Course(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
+    return kind(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
 
 
-def by_rounds(system: EventServer, setup: Setup, world: World) -> Iterator[tuple[Release, int, bool]]:
+def by_rounds(
+    system: EventServer, setup: Setup, world: World, course: Course | None = None
+) -> Iterator[tuple[Release, int, bool]]:
     """The releases of a training, each with its round, and whether it is the last of it.
 
     A round is one aggregate where all start together, else as many as it takes to hold a round's updates.
     """
     fresh = system.barrier(setup.participation).fresh
-    releases = course_of(system, setup, world).releases()
+    releases = (course or course_of(system, setup, world)).releases()
     for round in range(1, setup.training.rounds + 1):
         held, last = 0, False
         while not last:
@@ -102,6 +104,10 @@ class EventRun:
         self._private = setup.protocol.privacy.at_server(setup.federation)
         self._noise = self._private.start() if self._private else None
 
+    def course(self) -> Course:
+        """Who trains when."""
+        return course_of(self._system, self._setup, self._world)
+
     def _in_sessions(self) -> Setup:
         """The set-up, with the federation as sessions of secure aggregation meet it."""
         meeting = self._system.sessions(self._setup.federation)
@@ -122,7 +128,8 @@ class EventRun:
 
     def steps(self) -> Iterator[tuple[RoundReport, bool]]:
         """A report of each aggregate, and whether it is the last of its round. Raises as `reports`."""
-        for number, (release, round, last) in enumerate(by_rounds(self._system, self._setup, self._world), 1):
+        course = by_rounds(self._system, self._setup, self._world, self.course())
+        for number, (release, round, last) in enumerate(course, 1):
             yield self._step(release, number, round, last), last
         if self._unarmed and not self._armed:
             raise _unarmed(self._system)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 import torch
@@ -59,7 +59,7 @@ class Trainings:
         self.drop(done)
         self._lost -= done
 
-    def ended(self, keys: Sequence[Key], apart: Collection[int], rows: Tensor) -> None:
+    def ended(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what these came to. They are forgotten.
 
         Args:
@@ -72,7 +72,7 @@ class Trainings:
             row.copy_(self._updates[key])
         self.drop(keys)
 
-    def _compute(self, wanted: Collection[Key], apart: Collection[int]) -> None:
+    def _compute(self, wanted: Collection[Key], apart: Container[int]) -> None:
         """Train all that have begun: a client's earlier trainings go before its later ones."""
         now = sorted(
             (key for key in self._starts if key not in self._updates and (key in wanted or key[0] not in apart)),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
@@ -24,6 +24,9 @@ from fedguard.bench.running.progress import Listener
 from fedguard.config import Plan
 from fedguard.errors import ConfigError
 
+if TYPE_CHECKING:
+    from fedguard.bench.running.engines.ray import Ray
+
 
 def gate(
     run: Run,
@@ -32,13 +35,14 @@ def gate(
     strict: bool = False,
     jobs: int | None = None,
     listener: Listener | None = None,
+    engine: Ray | None = None,
 ) -> Verdict:
     """Has anything become worse? Judge a run against a baseline; what looks worse is trained again on fresh seeds.
 
     Args:
         baseline: the file.
         strict: what is inconclusive counts as not judged.
-        jobs, listener: of these trainings, as for `fedguard.run`.
+        jobs, listener, engine: of these trainings, as for `fedguard.run`.
 
     Returns:
         the verdict; ``verdict.passed`` and ``verdict.exit_code`` sum it up. It is kept beside the run.
@@ -47,7 +51,7 @@ def gate(
         StoreError: the baseline cannot be read, or the verdict not written.
         ConfigError: the run's suite cannot be laid out.
     """
-    base, work = read(baseline), Work(run, jobs, listener)
+    base, work = read(baseline), Work(run, jobs, listener, engine)
     verdict = judge(
         work.snapshot,
         base,
@@ -69,20 +73,23 @@ def save_baseline(
     reason: str = "",
     jobs: int | None = None,
     listener: Listener | None = None,
+    engine: Ray | None = None,
 ) -> Baseline:
     """Write the baseline that `gate` holds later runs against, after running what it takes: the run's cells on fresh seeds.
 
     Args:
         to: the file; if a baseline is there, its history goes on.
         reason: why; needed where a baseline is there.
-        jobs, listener: as for `fedguard.run`.
+        jobs, listener, engine: as for `fedguard.run`.
 
     Raises:
         ConfigError: the run is not whole, other code made it than is installed, or there is no reason.
         StoreError: the file is something else, or cannot be written.
     """
     before = read(to) if Path(to).exists() else None
-    made = make_baseline(run, reason if before else reason or "saved", before, jobs=jobs, listener=listener)
+    made = make_baseline(
+        run, reason if before else reason or "saved", before, jobs=jobs, listener=listener, engine=engine
+    )
     made.write(Path(to))
     return made
 
@@ -94,6 +101,7 @@ def make_baseline(
     *,
     jobs: int | None = None,
     listener: Listener | None = None,
+    engine: Ray | None = None,
 ) -> Baseline:
     """The baseline of a run; its cells are run on the seeds that confirm, in the run's folder ``confirmation``.
 
@@ -105,7 +113,7 @@ def make_baseline(
     """
     if not reason.strip():
         raise ConfigError("baseline: expected a reason, which the history keeps; got none.")
-    work = Work(run, jobs, listener)
+    work = Work(run, jobs, listener, engine)
     if work.stale:
         raise ConfigError(f"baseline: {work.stale[0]}")
     screening = Baseline.of(work.snapshot, None, reason)  # says what is missing before anything is run
@@ -121,6 +129,7 @@ class Work:
     run: Run
     jobs: int | None = None
     listener: Listener | None = None
+    engine: Ray | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -145,9 +154,8 @@ class Work:
         suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds)})
         wanted = Plan(suite, self.plan.positions, self.plan.corners, self.plan.known).only(cells)
         folder = RunFolder(self.run.folder.path / "confirmation")
-        done = execute(
-            wanted, folder, jobs=self.jobs, listener=self.listener, retry_failed=True, same_code=True, fresh=fresh
-        )
+        where: dict[str, Any] = {"jobs": self.jobs, "engine": self.engine, "listener": self.listener}
+        done = execute(wanted, folder, retry_failed=True, same_code=True, fresh=fresh, **where)
         return Snapshot.of(done, wanted)
 
     def audit(self) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from fedguard.tasks.data import forget, loaded
 
 #: Parts of FedGuard that read results and make none; of bench, its rooms.
 READERS = ("app", "commands", "examples")
-READING_ROOMS = ("results", "flags", "audits", "tuning", "gate", "explain", "terminal")
+READING_ROOMS = ("results", "flags", "audits", "tuning", "gate", "explain", "terminal", "conformance")
 #: Where installed modules lie, beside hundreds that are none of ours.
 _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")}
 

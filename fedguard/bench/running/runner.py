@@ -118,7 +118,7 @@ class Runner:
                 engine.submit(schedule.job(trial, cell))
                 self.listener.started(trial, schedule.cell(trial).label)
                 running.add(trial)
-            assert running or not waiting, f"trials wait for each other: {waiting[:3]}"
+            assert running or not waiting or not engine.free(), f"trials wait for each other: {waiting[:3]}"
             said = engine.wait(timeout=1.0)
             if said is None:
                 self.listener.waiting()
@@ -134,6 +134,9 @@ class Runner:
     def _hear(self, said: Said) -> Trial | None:
         """Take in what a worker said; the trial that this ended, if it did."""
         trial = (said.job["id"], said.job["seed"])
+        if said.message is not None and "lost" in said.message:
+            self.listener.note(f"{self._schedule.cell(trial).label}, seed {trial[1]}: {said.message['lost']}.")
+            return None
         if said.message is not None and "record" not in said.message:
             self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["accuracy"])
             return None

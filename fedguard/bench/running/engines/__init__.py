@@ -15,7 +15,7 @@ class Said:
 
     Attributes:
         job: the job.
-        message: what the worker said; None if it is gone.
+        message: what the worker said; None if it is gone. ``{"lost": why}`` of a job that the engine starts again.
         ended: why it is gone (``the worker process was lost: killed by SIGKILL``, ``timed out after 60 s``).
         log: what is known beside that, such as where it stood.
     """

@@ -41,6 +41,10 @@ class LocalPool:
     def free(self) -> int:
         return sum(worker.job is None for worker in self._workers)
 
+    def ready(self) -> bool:
+        """Whether all have loaded their libraries."""
+        return all(worker.ready for worker in self._workers)
+
     def submit(self, job: Job) -> None:
         worker = next(worker for worker in self._workers if worker.job is None)
         worker.give(job)

@@ -1,0 +1,120 @@
+"""One node of an all-reduce as a process: it follows the schedule, and adds what comes to what it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.collectives.schedule import Schedule
+from fedguard.architectures.malicious import KnownBy, MaliciousClients
+from fedguard.architectures.processes.links import Links, Parcel
+from fedguard.architectures.sides import Sides
+from fedguard.architectures.systems.all_reduce import AllReduce, SumRun
+from fedguard.contracts import Sent, Setup
+
+
+def models(architecture: AllReduce, setup: Setup, links: Links) -> Iterator[Tensor]:
+    """float32 ``[d]``: this node's copy of the model after each round."""
+    return NodeProcess(architecture, setup, links).models()
+
+
+def carried_here(
+    links: Links, schedule: Schedule, chunks: Sequence[Tensor], added: Sequence[Tensor] | None
+) -> list[Tensor]:
+    """What this process ends with, of each chunk; what `carried` does for all nodes at once, seen from one of them.
+
+    Args:
+        chunks: its own vector, cut; left as it is.
+        added: what a malicious one adds to the first sum of others that it passes on, cut.
+    """
+    held, due, holding = list(chunks), dict(enumerate(added or ())), set[int]()
+    for step in schedule.steps:
+        out = [message for message in step if message.source == links.rank]
+        into = [(message, torch.empty_like(held[message.chunk])) for message in step if message.to == links.rank]
+        for chunk in {message.chunk for message in out} & holding & due.keys():
+            held[chunk] = held[chunk] + due.pop(chunk)
+        links.exchange(
+            [Parcel(message.to, held[message.chunk], message.chunk) for message in out],
+            [Parcel(message.source, got, message.chunk) for message, got in into],
+        )
+        for message, got in into:
+            held[message.chunk] = held[message.chunk] + got if message.adds else got
+            holding |= {message.chunk} if message.adds else set()
+    return held
+
+
+class NodeProcess(SumRun):
+    """The sum as one node takes part in it. Others' updates are NaN here, and so is what comes of them.
+
+    A malicious node taps all links, as the threat model grants it, and crafts in its own process.
+    """
+
+    def __init__(self, system: AllReduce, setup: Setup, links: Links) -> None:
+        super().__init__(system, replace(setup, trainer=Own(setup, links)))
+        self._links = links
+        if setup.attack is None or links.rank not in setup.malicious:
+            self.clients.malicious = Elsewhere(self.setup, self.clients.local, _nobody)
+
+    def models(self) -> Iterator[Tensor]:
+        """The model after each round."""
+        for round in range(1, self.setup.training.rounds + 1):
+            nodes = tuple(self.nodes(round))
+            sent = Sent(round, self.model, self._trained(nodes, round), (), (), frozenset(), frozenset())
+            result = self.aggregate(round, sent, self.received(sent))
+            if isinstance(result, Aggregate):
+                self.states = result.states
+                self.model = self._step.moved(self.model, result.vector)
+            yield self.model
+
+    def summed(
+        self,
+        schedule: Schedule,
+        vectors: Sequence[Tensor],
+        added: Mapping[int, Tensor],
+        handed: Mapping[int, Tensor],
+        some: int | None,
+    ) -> Tensor:
+        """float32 ``[1, d]``: what this process ends with."""
+        me, cuts = self._links.rank, self.cuts(schedule)
+        more = [added[me][cut] for cut in cuts] if me in added else None
+        return torch.cat(carried_here(self._links, schedule, [vectors[me][cut] for cut in cuts], more))[None]
+
+
+class Own:
+    """A trainer that trains the client of this process alone, and tells its update to those who tap the links."""
+
+    def __init__(self, setup: Setup, links: Links) -> None:
+        self._clients, self._links = Clients(setup), links
+        self._liars = sorted(setup.malicious) if setup.attack else []
+
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
+        me = self._links.rank
+        rows.fill_(math.nan)
+        sent, received = list[Parcel](), list[Parcel]()
+        if me in clients:
+            place = clients.index(me)
+            self._clients.train_honest(model, rounds[place : place + 1], (me,), rows[place : place + 1])
+            sent = [Parcel(liar, rows[place]) for liar in self._liars]
+        elif me in self._liars:
+            received = [Parcel(client, row) for client, row in zip(clients, rows, strict=True)]
+        self._links.exchange(sent, received)
+
+
+class Elsewhere(MaliciousClients):
+    """Malicious clients in other processes: nothing of theirs is here."""
+
+    def heard(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
+        return malicious
+
+    def craft(self, model: Tensor, round: int, sides: Sides, known_rule: KnownBy, **_: object) -> None:
+        sides.malicious_rows.fill_(math.nan)
+
+
+def _nobody(*_: object) -> None:
+    """Trains nobody."""

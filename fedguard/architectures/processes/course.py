@@ -1,0 +1,134 @@
+"""A server in simulated time that follows reality instead: what arrives when is what arrives; or what once did, in that order.
+
+Time counts arrivals: the k-th comes at second k. Between two of them everything happens at once, as it does for a server that
+is faster than its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from fedguard.architectures.systems.event_run import EventRun, course_of
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.architectures.systems.trainings import Key, Trainings
+from fedguard.contracts import RoundReport, Setup
+from fedguard.simulated.agenda import SECOND, Agenda
+from fedguard.simulated.course import Arrival, Course
+
+
+def real(
+    system: EventServer,
+    setup: Setup,
+    begin: Callable[[Key, Tensor], None],
+    arrived: Callable[[], Key],
+    order: list[Key],
+) -> Iterator[RoundReport]:
+    """A training in which others train.
+
+    Args:
+        setup: with a trainer that has what they came to.
+        begin: lets a client, in its so-manieth training, begin with a model; told at once.
+        arrived: waits for the next that is done, and says which it was.
+        order: is told what arrived, one after the other.
+    """
+
+    def kind(run: Driven) -> Callable[..., Course]:
+        return partial(Real, begin=lambda key: begin(key, run.model), arrived=arrived, order=order)
+
+    return Driven(system, setup, kind).reports()
+
+
+def replayed(system: EventServer, setup: Setup, order: Sequence[Key]) -> Iterator[RoundReport]:
+    """The same in simulation: what arrived when is told by ``order``."""
+    return Driven(system, setup, lambda run: partial(Replayed, order=order)).reports()
+
+
+class Driven(EventRun):
+    """A training whose course comes from elsewhere."""
+
+    def __init__(self, system: EventServer, setup: Setup, kind: Callable[[Driven], Callable[..., Course]]) -> None:
+        super().__init__(system, setup)
+        self._kind = kind
+        self._trainings = AsAsked(self._clients, setup.stopwatch)
+
+    @property
+    def model(self) -> Tensor:
+        """float32 ``[d]``: as it is now."""
+        return self._model
+
+    def course(self) -> Course:
+        return course_of(self._system, self._setup, self._world, self._kind(self))
+
+
+class Real(Course):
+    """What really happens."""
+
+    def __init__(
+        self,
+        *given: Any,
+        begin: Callable[[Key], None],
+        arrived: Callable[[], Key],
+        order: list[Key],
+    ) -> None:
+        super().__init__(*given)
+        self._begin, self._arrived, self._order = begin, arrived, order
+        self._under_way: dict[Key, Arrival] = {}
+        self._agenda = Arrivals(given[4].child("ties"), self._next)
+
+    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
+        key = (training.device, training.turn)
+        self._under_way[key] = training
+        self._begin(key)
+
+    def _next(self) -> bool:
+        if not self._under_way:
+            return False
+        key = self._arrived()
+        self._order.append(key)
+        self._arrive(self._under_way.pop(key))
+        return True
+
+
+class Arrivals(Agenda):
+    """Events that happen at once, and after all of them the next arrival, a second later."""
+
+    def __init__(self, rng: Any, arrival: Callable[[], bool]) -> None:
+        super().__init__(rng)
+        self._arrival = arrival
+
+    def step(self) -> bool:
+        if len(self):
+            return super().step()
+        self._now += SECOND
+        return self._arrival()
+
+
+class Replayed(Course):
+    """What once happened. Trainings that had not arrived when it ended do not arrive."""
+
+    def __init__(self, *given: Any, order: Sequence[Key]) -> None:
+        super().__init__(*given)
+        self._at: Mapping[Key, int] = {key: at for at, key in enumerate(order, 1)}
+
+    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
+        at = self._at.get((training.device, training.turn))
+        if at is not None:
+            super()._ends(training, at - self.now, True)
+
+
+class AsAsked(Trainings):
+    """Trainings that are computed when they are asked for, and no other: the others are still under way."""
+
+    def ended(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
+        super().ended(keys, Everybody(), rows)
+
+
+class Everybody(Container[int]):
+    """All clients."""
+
+    def __contains__(self, client: object) -> bool:
+        return True

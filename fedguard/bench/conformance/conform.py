@@ -1,0 +1,164 @@
+"""Does the simulation say what real processes do? One architecture, without and with an attack, on both sides."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.bench.conformance.actors import Actors
+from fedguard.bench.conformance.engine import OneByOne, Outcome, RealEngine, set_up_of, start_of
+from fedguard.bench.conformance.gloo import Gloo
+from fedguard.config import Cell, Document, plan, read_suite
+from fedguard.errors import ConfigError, NotAllowed, UnknownName
+
+#: The real engines by name: each is a file beside this one.
+ENGINES: Mapping[str, RealEngine] = {"gloo": Gloo(), "ray": Actors()}
+#: The largest difference over the way moved that counts as none, in float32, in which FedGuard trains.
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        accuracy: on the test set, the mean over all nodes.
+        sha256: of all models, the first 16 digits.
+        seconds: of the training.
+    """
+
+    accuracy: float
+    sha256: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """A real training beside the simulated one.
+
+    $max_i |r_i - s_i| / max_i |s_i - w_0|$ over the nodes i, with the real model r, the simulated s and the first w_0, lengths
+    in the Euclidean norm: how far apart they end, over the longest way that a node has gone.
+
+    Attributes:
+        architecture: its spec.
+        label: the cell.
+        difference: that; infinite where one of them is not finite, or nothing has moved.
+        same_bits: whether no bit differs where the simulation trains the clients one by one, as each process does.
+        order: where clients do not wait for each other: what arrived, as (client, its so-manieth training).
+    """
+
+    architecture: str
+    engine: str
+    attack: str
+    label: str
+    simulated: Side
+    real: Side
+    difference: float
+    same_bits: bool
+    order: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= TOLERANCE
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        difference = self.difference if self.difference < float("inf") else None
+        return {**asdict(self), "difference": difference, "tolerance": TOLERANCE, "passed": self.passed}
+
+
+def conform(
+    architectures: Sequence[str],
+    engine: str,
+    *,
+    attack: str = "ipm",
+    defense: str = "mean",
+    nodes: int = 4,
+    rounds: int = 10,
+    seed: int = 0,
+    engines: Mapping[str, RealEngine] = ENGINES,
+) -> list[Conformance]:
+    """Hold architectures on real processes against their simulation, each without an attack and with one.
+
+    Args:
+        architectures: their specs, such as ``d_psgd(graph='ring')``.
+        engine: ``gloo`` or ``ray``.
+        attack: of one malicious client.
+        nodes: clients, or nodes.
+
+    Raises:
+        ConfigError: the engine does not run it, or the cell may not run.
+    """
+    if engine not in engines:
+        raise UnknownName("engine", engine, engines, "--engine")
+    attacks = ("none", attack)
+    specs = [spec for spec in architectures for _ in attacks]
+    cells = [cell_of(spec, one, defense, nodes, rounds) for spec in architectures for one in attacks]
+    for cell in cells:
+        if why := engines[engine].why_not(cell.architecture):
+            raise ConfigError(f"conform: {why}")
+    found = zip(specs, cells, engines[engine].run(cells, seed), strict=True)
+    return [compared(engines[engine], *one, seed) for one in found]
+
+
+def cell_of(architecture: str, attack: str, defense: str, nodes: int, rounds: int) -> Cell:
+    """The cell that both sides train: handwritten digits, unlike from client to client.
+
+    Raises:
+        NotAllowed: it may not run.
+    """
+    document = Document(
+        {
+            "schema": 1,
+            "name": "conform",
+            "task": {"data": "digits", "model": "softmax", "partition": {"kind": "dirichlet", "alpha": 0.5}},
+            "architecture": architecture,
+            "clients": {"total": nodes, "malicious": 1},
+            "training": {"rounds": rounds, "local_steps": 2, "batch_size": 16, "lr": 0.1},
+            "seeds": 1,
+            "matrix": {"attack": [attack], "defense": [defense]},
+        }
+    )
+    ((_, cell),) = plan(document, read_suite(document)).positions
+    if cell.verdict.reasons:
+        raise NotAllowed(f"conform: {cell.label}: {' '.join(cell.verdict.reasons)}")
+    return cell
+
+
+def compared(engine: RealEngine, architecture: str, cell: Cell, real: Outcome, seed: int) -> Conformance:
+    """What a cell really came to, beside its simulation."""
+    setup, began = set_up_of(cell, seed), time.monotonic()
+    simulated, seconds = engine.simulated(cell, setup, real.order), time.monotonic() - began
+    by_one = engine.simulated(cell, replace(setup, trainer=OneByOne(setup)), real.order)
+
+    def side(models: Tensor, seconds: float) -> Side:
+        accuracy = [setup.task.evaluate(model).accuracy for model in models]
+        digest = hashlib.sha256(models.numpy().tobytes()).hexdigest()[:16]
+        return Side(sum(accuracy) / len(accuracy), digest, seconds)
+
+    simulated, by_one = (models.expand_as(real.models).contiguous() for models in (simulated, by_one))
+    return Conformance(
+        architecture=architecture,
+        engine=engine.name,
+        attack=cell.attack.name if cell.attack else "none",
+        label=cell.label,
+        simulated=side(simulated, seconds),
+        real=side(real.models, real.seconds),
+        difference=difference(real.models, simulated, start_of(setup)),
+        same_bits=torch.equal(real.models, by_one),
+        order=real.order,
+    )
+
+
+def difference(real: Tensor, simulated: Tensor, start: Tensor) -> float:
+    """$max_i |r_i - s_i| / max_i |s_i - w_0|$ of float32 ``[n, d]`` both, and ``[d]``, counted in float64."""
+    apart = (real.double() - simulated.double()).norm(dim=1).max()
+    way = (simulated.double() - start.double()).norm(dim=1).max()
+    share = float(apart / way)
+    return share if share < float("inf") else float("inf")  # NaN is none

@@ -1,0 +1,95 @@
+"""What a real engine has to do, and what both sides of a comparison come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.gossip.gossip import Gossip
+from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench
+from fedguard.config import Cell
+from fedguard.contracts import Architecture, Setup
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training comes to.
+
+    Attributes:
+        models: float32 ``[n, d]``: of each node; of one row where all have the same.
+        seconds: of the training, without the start of processes.
+        order: where clients do not wait for each other: what arrived, as (client, its so-manieth training).
+    """
+
+    models: Tensor
+    seconds: float
+    order: tuple[tuple[int, int], ...] | None = None
+
+
+class RealEngine(Protocol):
+    """Runs a cell on processes of its own."""
+
+    name: str
+    #: What of the architectures it runs, in words.
+    runs: str
+
+    def why_not(self, architecture: Architecture) -> str | None:
+        """Why it does not run such an architecture; None if it does."""
+
+    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+        """A real training of each, one after the other on the same processes.
+
+        Raises:
+            ConfigError: it cannot be had here, or a process did not come to the end.
+        """
+
+    def simulated(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
+        """float32 ``[n, d]``: the final models of the same in simulation, in the order in which it really arrived."""
+
+
+class OneByOne:
+    """A trainer that trains clients in this process, one after the other, as each process does with its own.
+
+    The simulation trains all of them in one product, whose sums may differ in the last bit.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._clients = Clients(setup)
+
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
+        starts = model.expand(len(clients), -1)
+        for place, client in enumerate(clients):
+            one = slice(place, place + 1)
+            self._clients.train_honest(starts[place], rounds[one], (client,), rows[one])
+
+
+def set_up_of(cell: Cell, seed: int) -> Setup:
+    """All that the cell's architecture needs."""
+    return set_up(cell, seed, Workbench().task(cell, seed))
+
+
+def start_of(setup: Setup) -> Tensor:
+    """float32 ``[d]``: the model before the first round."""
+    return setup.task.initial_model(setup.rng.child("model"))
+
+
+def simulated(architecture: Architecture, setup: Setup) -> Tensor:
+    """float32 ``[n, d]``: the final models of a simulation."""
+    if isinstance(architecture, Gossip):
+        nodes = Nodes(setup, architecture.seats(setup), architecture.broadcast)
+        after = architecture.models(nodes)
+        final = nodes.start
+        for round in range(1, setup.training.rounds + 1):
+            nodes.begin(round)
+            final = next(after)
+        return final
+    last = start_of(setup)
+    for report in architecture.run(setup):
+        last = report.model
+    return last[None]

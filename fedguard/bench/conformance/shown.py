@@ -1,0 +1,44 @@
+"""Comparisons as a table, on a terminal and in a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from fedguard.bench.conformance.conform import Conformance
+
+COLUMNS = ("architecture", "engine", "attack", "simulated", "real", "difference", "bits", "seconds")
+
+
+def table(found: Sequence[Conformance]) -> Table:
+    """For a terminal."""
+    shown = Table(box=None, header_style="bold")
+    for column in COLUMNS:
+        shown.add_column(column, overflow="fold", min_width=24 if column == "architecture" else None)
+    for row in rows(found):
+        shown.add_row(*row)
+    return shown
+
+
+def as_markdown(found: Sequence[Conformance]) -> str:
+    """For a document."""
+    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *rows(found)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def rows(found: Sequence[Conformance]) -> list[tuple[str, ...]]:
+    """Accuracies in percent, the difference over the way moved, and the seconds of both sides."""
+    return [
+        (
+            one.architecture,
+            one.engine,
+            one.attack,
+            f"{100 * one.simulated.accuracy:.1f} %",
+            f"{100 * one.real.accuracy:.1f} %",
+            f"{one.difference:.0e}" if one.passed else f"{one.difference:.1e}: they differ",
+            "the same" if one.same_bits else "others",
+            f"{one.simulated.seconds:.1f} / {one.real.seconds:.1f}",
+        )
+        for one in found
+    ]

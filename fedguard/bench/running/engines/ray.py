@@ -1,0 +1,314 @@
+"""Workers in a Ray cluster: one actor a core, each of which is a seat (`fedguard.bench.running.engines.seat`).
+
+What comes back is JSON and the files that a trial leaves; the machine that the command was started on alone writes records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedguard.bench.records.record import from_text
+from fedguard.bench.records.schema import Record
+from fedguard.bench.running.code import own_code
+from fedguard.bench.running.engines import Job, Said
+from fedguard.bench.running.engines.local import default_jobs
+from fedguard.bench.running.engines.seat import Luggage, Seat, brought_home, clean_model_of
+from fedguard.config import Plan
+from fedguard.errors import ConfigError, MissingExtra, oneline
+
+#: How often a trial may lose the machine under it before it has failed: to take down each that it comes to is no accident.
+LOSSES = 3
+#: Where a Ray cluster listens whose address has no port.
+PORT = 6379
+#: Seconds in which a cluster has to answer, and in which seats have to be left.
+PATIENCE = 10.0
+#: Bytes of a local cluster's store of objects: records and small models go through it. Ray would take a third of the memory.
+STORE = 256 << 20
+
+
+@dataclass(frozen=True)
+class Ray:
+    """A Ray cluster in which trials run.
+
+    Args:
+        address: ``auto`` for the cluster that this machine is part of, or ``HOST`` or ``HOST:PORT`` of its head; None for
+            one on this machine alone, which ends with the run.
+    """
+
+    address: str | None = None
+
+    @contextlib.contextmanager
+    def connected(self, jobs: int | None) -> Iterator[Cluster]:
+        """The cluster, for as long as this lasts; one that this process is part of already stays.
+
+        Raises:
+            MissingExtra: Ray is not installed.
+            ConfigError: there is no cluster at the address, or it is one of another version.
+        """
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtra("--engine ray", "ray", "ray") from None
+        there = ray.is_initialized()
+        if not there:
+            self._connect(ray, jobs)
+        try:
+            yield Cluster(ray, local=self.address is None and not there)
+        finally:
+            if not there:
+                ray.shutdown()
+
+    def _connect(self, ray: Any, jobs: int | None) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                if self.address is None:
+                    ray.init(
+                        address="local",
+                        num_cpus=jobs or default_jobs(),
+                        include_dashboard=False,
+                        object_store_memory=STORE,
+                        **quiet,
+                    )
+                else:
+                    ray.init(address=_reachable(self.address), **quiet)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"--address {self.address or 'local'}: {_why(error)}") from None
+
+
+def _reachable(address: str) -> str:
+    """``HOST:PORT`` if something answers there; Ray itself would wait for minutes.
+
+    Raises:
+        ConfigError: nothing does, or the address is none.
+    """
+    if address == "auto":
+        return address
+    if "://" in address:
+        raise ConfigError(
+            f"--address: expected auto, HOST or HOST:PORT of a cluster that this machine is part of; got {address!r}. Join it: "
+            "`ray start --address=HOST:6379 --num-cpus=0`, and set --address auto."
+        )
+    host, _, port = address.rpartition(":") if ":" in address else (address, "", str(PORT))
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ConfigError(f"--address: expected auto, HOST or HOST:PORT; got {address!r}.")
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+    except OSError as error:
+        raise ConfigError(
+            f"--address: expected a Ray cluster at {host}:{port}; got no answer ({error.strerror or error}). Start one there: "
+            f"`ray start --head --port={port}`."
+        ) from None
+    return f"{host}:{port}"
+
+
+def _why(error: Exception) -> str:
+    """Why Ray did not come up, in a line."""
+    said = oneline(error)
+    if "ersion mismatch" in said:
+        return f"the cluster runs another version of Ray or Python than this process. Install the same: {said}"
+    if isinstance(error, ConnectionError):
+        return f"expected a Ray cluster; got none: {said}. Start one: `ray start --head`; or leave out --address."
+    return f"Ray did not start: {said}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is part of.
+
+    Args:
+        ray: the package.
+        local: whether it is on this machine alone, so that all files are in their places.
+    """
+
+    ray: Any
+    local: bool
+
+    @property
+    def cores(self) -> int:
+        """Of all its machines."""
+        return int(self.ray.cluster_resources().get("CPU", 0))
+
+    def pool(self, jobs: int, start: Mapping[str, Any], timeout: float | None, plan: Plan) -> RayPool:
+        """So many workers, with what the trials of a plan need.
+
+        Raises:
+            ConfigError: no machine has the room for one.
+        """
+        needed = {"CPU": 1.0}
+        if start["memory"] is not None:
+            needed["memory"] = float(start["memory"])
+        if start["device"] == "cuda":
+            needed["GPU"] = 1.0
+        machines = [one["Resources"] for one in self.ray.nodes() if one["Alive"]]
+        if not any(all(one.get(what, 0) >= much for what, much in needed.items()) for one in machines):
+            wanted = ", ".join(f"{much:g} {what}" for what, much in needed.items())
+            raise ConfigError(
+                f"--engine ray: expected a machine with {wanted} for a worker; none of the {len(machines)} of the cluster has "
+                "as much. Lower --memory, raise --jobs, or add a machine."
+            )
+        parcel = None if self.local else self.ray.put(Luggage.of(plan))
+        seat = self.ray.remote(
+            num_cpus=1,
+            num_gpus=needed.get("GPU", 0),
+            memory=start["memory"] or 0,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=2,
+        )(Seat)
+        return RayPool(self.ray, lambda: seat.remote(dict(start), timeout, parcel), jobs)
+
+
+@dataclass
+class _Seat:
+    """A seat as it looks from here.
+
+    Attributes:
+        actor: the actor; Ray puts it on a machine as soon as one has room.
+        heard: what comes next from it: that it is ready, or what its trial says; None if it has nothing to do.
+        ready: whether it is on a machine, and has loaded its libraries.
+        job: what it has in hand.
+    """
+
+    actor: Any
+    heard: Any = None
+    ready: bool = False
+    job: Job | None = None
+
+
+@dataclass
+class RayPool:
+    """``jobs`` seats, of which those work that a machine has room for.
+
+    A seat whose machine is lost is made anew, on another one as soon as there is room, and what it had in hand runs again.
+
+    Args:
+        ray: the package.
+        seated: makes an actor.
+        jobs: how many.
+    """
+
+    ray: Any
+    seated: Any
+    jobs: int
+    _seats: list[_Seat] = field(default_factory=list)
+    _again: deque[Job] = field(default_factory=deque)
+    _losses: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._seats = [self._seat() for _ in range(self.jobs)]
+
+    def free(self) -> int:
+        return max(0, len(self._idle()) - len(self._again))
+
+    def submit(self, job: Job) -> None:
+        self._give(self._idle()[0], job)
+
+    def wait(self, timeout: float) -> Said | None:
+        for seat in self._idle()[: len(self._again)]:
+            self._give(seat, self._again.popleft())
+        heard = [seat.heard for seat in self._seats if seat.heard is not None]
+        if not heard:  # idle, all of them
+            return None
+        done, _ = self.ray.wait(heard, num_returns=1, timeout=timeout)
+        if not done:
+            return None
+        seat = next(one for one in self._seats if one.heard is done[0])
+        try:
+            return self._take(seat)
+        except self.ray.exceptions.RayTaskError as error:
+            why = error.cause if isinstance(getattr(error, "cause", None), Exception) else error
+            raise ConfigError(
+                f"--engine ray: {oneline(why)}. Install there what is installed here, and what the plug-ins import."
+            ) from None
+        except self.ray.exceptions.RayError as error:
+            return self._lost(seat, error)
+
+    def close(self) -> None:
+        closing = [seat.actor.close.remote() for seat in self._seats if seat.ready]
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            self.ray.wait(closing, num_returns=len(closing), timeout=PATIENCE)
+        for seat in self._seats:
+            with contextlib.suppress(Exception):
+                self.ray.kill(seat.actor)
+
+    def _seat(self) -> _Seat:
+        actor = self.seated()
+        return _Seat(actor, actor.ready.remote())
+
+    def _idle(self) -> list[_Seat]:
+        return [seat for seat in self._seats if seat.ready and seat.job is None]
+
+    def _give(self, seat: _Seat, job: Job) -> None:
+        seat.job = job
+        seat.heard = seat.actor.trial.options(num_returns="streaming").remote(dict(job), clean_model_of(job))
+
+    def _take(self, seat: _Seat) -> Said | None:
+        """What a seat said."""
+        if not seat.ready:
+            self.ray.get(seat.heard)
+            seat.ready, seat.heard = True, None
+            return None
+        job = seat.job
+        assert job is not None
+        said = self.ray.get(next(seat.heard))
+        message, text = said["message"], said["record"]
+        if message is not None and text is None:
+            return Said(job, message)
+        seat.job = seat.heard = None
+        if message is not None:
+            try:
+                message = {**message, "record": opened(text, job)}
+            except ValueError as error:
+                return self._repeat(job, f"its record was altered on its way ({error})")
+        brought_home(said["files"], Path(job["folder"]))
+        return Said(job, message, said["ended"], said["log"])
+
+    def _lost(self, seat: _Seat, error: Exception) -> Said | None:
+        """Make a seat anew whose machine or process is gone, and let its trial run again there or elsewhere."""
+        job = seat.job
+        self._seats[self._seats.index(seat)] = self._seat()
+        with contextlib.suppress(Exception):
+            self.ray.kill(seat.actor)
+        why = f"its machine or its Ray actor was lost ({type(error).__name__})"
+        return None if job is None else self._repeat(job, why, oneline(error))
+
+    def _repeat(self, job: Job, why: str, log: str = "") -> Said:
+        """Let a trial run again whose record did not come; but not for ever."""
+        trial = (job["id"], job["seed"])
+        self._losses[trial] += 1
+        if self._losses[trial] == LOSSES:
+            return Said(job, None, f"{why}, and so it went {LOSSES} times", log)
+        self._again.append(job)
+        return Said(job, {"lost": f"{why}; the trial runs again"})
+
+
+def opened(text: bytes, job: Job) -> Record:
+    """The record under its seal, if it is that of the job.
+
+    Raises:
+        ValueError: it was altered.
+        ConfigError: another FedGuard made it.
+    """
+    record = from_text(text)
+    if (record["seed"], record["config"]) != (job["seed"], job["cell"]):
+        raise ValueError(f"it is that of another trial: {record['label']}, seed {record['seed']}")
+    made = record["environment"]["code"]["fedguard"]
+    if made != own_code():
+        raise ConfigError(
+            f"--engine ray: a machine of the cluster has other code of FedGuard ({made}) than stands here ({own_code()}). "
+            "Install the same on each."
+        )
+    return record

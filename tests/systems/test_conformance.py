@@ -1,0 +1,255 @@
+"""Real processes beside the simulation. Here they are threads that hand each other vectors, which takes no start; a slow test has
+processes and sockets, and `tests/test_ray.py` has actors.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedguard.architectures.gossip.gossip import Gossip
+from fedguard.architectures.processes import collective, course, gossip
+from fedguard.bench.conformance.conform import ENGINES, TOLERANCE, cell_of, conform, difference
+from fedguard.bench.conformance.engine import OneByOne, Outcome, set_up_of, simulated, start_of
+from fedguard.bench.conformance.shown import as_markdown
+from fedguard.errors import ConfigError, NotAllowed
+from tests.forked import fedguard
+
+RINGS = ("all_reduce", "all_reduce(topology='reduce_broadcast')", "all_reduce(topology='hierarchical', group=2)")
+GOSSIP = (
+    "d_psgd", "d_psgd(order='combine_first', graph='complete')", "d2(weight=0.5)", "dsgt", "sgp(graph='directed_ring')", "ako",
+    "wide_area", "detag", "defacto", "lone",
+)  # fmt: skip
+#: The rule needs more rows than a node hears, or the attack models where there are none.
+IMPOSSIBLE = {("lone", "alie"), ("wide_area", "alie"), ("sgp(graph='directed_ring')", "alie")}
+
+
+#: One thread computes at a time, since FedGuard is not made for several: whoever waits for a vector lets go.
+TURN = threading.Lock()
+
+
+class Post:
+    """Links between threads."""
+
+    def __init__(self, rank, nodes, boxes, altered=lambda source, parcel: parcel.vector):
+        self.rank, self.nodes, self.boxes, self.altered = rank, nodes, boxes, altered
+
+    def exchange(self, sent, received):
+        for parcel in sent:
+            self.boxes[self.rank, parcel.other, parcel.tag].put(self.altered(self.rank, parcel).clone())
+        for parcel in received:
+            TURN.release()
+            try:
+                came = self.boxes[parcel.other, self.rank, parcel.tag].get(timeout=20)
+            finally:
+                TURN.acquire()
+            parcel.vector.copy_(came)
+
+
+def trained(cell, altered=lambda source, parcel: parcel.vector, seed=0):
+    """float32 ``[n, d]``: what nodes come to that have nothing in common but what they send."""
+    nodes, boxes = cell.config.clients.total, {}
+    for source in range(nodes):  # made beforehand: threads must not make one of a name twice
+        for to in range(nodes):
+            for tag in range(nodes):
+                boxes[source, to, tag] = queue.Queue()
+    found, setups = {}, [set_up_of(cell, seed) for _ in range(nodes)]  # nothing in common
+    each = gossip.models if isinstance(cell.architecture, Gossip) else collective.models
+
+    def train(rank):
+        try:
+            with TURN:
+                *_, found[rank] = each(cell.architecture, setups[rank], Post(rank, nodes, boxes, altered))
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    failed = [one for one in found.values() if isinstance(one, Exception)]
+    if failed:
+        raise failed[0]
+    return torch.stack([found[rank] for rank in range(nodes)])
+
+
+def apart(cell, real, seed=0):
+    setup = set_up_of(cell, seed)
+    beside = simulated(cell.architecture, setup).expand_as(real)
+    return difference(real, beside, start_of(setup))
+
+
+@pytest.mark.parametrize("attack", ["none", "ipm", "sign_flip"])
+@pytest.mark.parametrize("architecture", RINGS)
+def test_an_all_reduce_of_processes_is_the_simulated_one_to_the_last_bit(architecture, attack):
+    cell = cell_of(architecture, attack, "mean", 4, 3)
+    real, setup = trained(cell), set_up_of(cell, 0)
+    one_by_one = simulated(cell.architecture, replace(setup, trainer=OneByOne(setup)))
+    assert torch.equal(real, one_by_one.expand_as(real))
+    assert apart(cell, real) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "attack, defense", [("none", "mean"), ("ipm", "mean"), ("dissensus", "mean"), ("alie", "median")]
+)
+@pytest.mark.parametrize("architecture", GOSSIP)
+def test_a_gossip_of_processes_is_the_simulated_one(architecture, attack, defense):
+    """What a node was not told is NaN in it: so its model would be, if its algorithm read more than the node can know."""
+    if (architecture, attack) in IMPOSSIBLE:
+        with pytest.raises(NotAllowed):
+            cell_of(architecture, attack, defense, 5, 3)
+        return
+    cell = cell_of(architecture, attack, defense, 5, 3)
+    real = trained(cell)
+    assert bool(real.isfinite().all())
+    assert apart(cell, real) < TOLERANCE
+
+
+def test_who_is_heard_by_all_at_once_tells_all_the_same():
+    cell = cell_of("d_psgd(broadcast=True, graph='complete')", "ipm", "median", 5, 3)
+    assert apart(cell, trained(cell)) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        lambda source, parcel: parcel.vector.roll(1) if source == 1 else parcel.vector,
+        lambda source, parcel: parcel.vector * (1 + 1e-3),
+        lambda source, parcel: torch.zeros_like(parcel.vector) if (source, parcel.other) == (0, 1) else parcel.vector,
+    ],
+    ids=["another's chunk", "a thousandth more", "one link is dead"],
+)
+@pytest.mark.parametrize("architecture", ["all_reduce", "d_psgd"])
+def test_what_is_altered_on_its_way_does_not_conform(architecture, altered):
+    cell = cell_of(architecture, "none", "mean", 4, 3)
+    assert not apart(cell, trained(cell, altered)) <= TOLERANCE
+
+
+def test_without_the_attack_it_does_not_conform():
+    """A real side on which nobody lies is not that of the attack."""
+    honest, attacked = (cell_of("d_psgd", attack, "mean", 4, 3) for attack in ("none", "ipm"))
+    assert not apart(attacked, trained(honest)) <= TOLERANCE
+
+
+class Late:
+    """Clients that are done in some order, each in a moment of its own."""
+
+    def __init__(self, setup, seed):
+        self._setup, self._clients = setup, OneByOne(setup)
+        self._draw = torch.Generator().manual_seed(seed)
+        self._under_way, self._rows = {}, {}
+
+    def begin(self, key, model):
+        row = torch.empty(1, len(model))
+        self._clients.train(model, [key[1]], (key[0],), row)
+        self._rows[key] = row[0]
+        self._under_way[key] = model
+
+    def arrived(self):
+        keys = sorted(self._under_way)
+        key = keys[int(torch.randint(len(keys), (1,), generator=self._draw))]
+        del self._under_way[key]
+        return key
+
+    def train(self, model, rounds, clients, rows):
+        for row, key in zip(rows, zip(clients, rounds, strict=True), strict=True):
+            row.copy_(self._rows.pop(key))
+
+
+@pytest.mark.parametrize("attack", ["none", "ipm"])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "parameter_server", "parameter_server(consistency='eventual')", "parameter_server(consistency='bounded', tau=1)", "fedbuff(buffer=2)",
+        "fedasync",
+    ],
+)  # fmt: skip
+def test_a_server_that_follows_reality_is_replayed_to_the_last_bit(architecture, attack):
+    """In the order in which updates really came; in another order it ends elsewhere, unless all wait for each other."""
+    cell = cell_of(architecture, attack, "mean", 4, 3)
+    setup, finals = set_up_of(cell, 0), []
+    one_by_one = replace(setup, trainer=OneByOne(setup))
+    for seed in (1, 2):
+        late, order = Late(setup, seed), []
+        *_, real = course.real(cell.architecture, replace(setup, trainer=late), late.begin, late.arrived, order)
+        *_, again = course.replayed(cell.architecture, one_by_one, order)
+        assert torch.equal(real.model, again.model)
+        assert len(order) >= 3 * 4
+        finals.append(real.model)
+    together = architecture == "parameter_server"
+    assert torch.equal(*finals) == together
+    if together:  # and then it is the plain simulation
+        assert torch.equal(finals[0][None], simulated(cell.architecture, one_by_one))
+
+
+@pytest.mark.parametrize(
+    "architecture, engine, why",
+    [
+        ("server", "gloo", "gloo runs all_reduce with a sum"),
+        ("d_psgd", "ray", "ray runs server, and servers in simulated time"),
+        ("all_reduce(masks=16)", "gloo", "agreed on in one process. Leave out masks"),
+        ("all_reduce(topology='all_to_all')", "gloo", "has no sum on the way"),
+        ("d_psgd(masks=16, graph='complete')", "gloo", "masks of d_psgd are agreed on in one process"),
+        ("google", "ray", "decides by simulated seconds"),
+        ("server", "carrier_pigeon", "unknown engine 'carrier_pigeon'"),
+    ],
+)
+def test_what_an_engine_does_not_run_is_refused_in_a_line(architecture, engine, why):
+    with pytest.raises(ConfigError) as refused:
+        conform([architecture], engine)
+    assert why in str(refused.value) and "\n" not in str(refused.value)
+
+
+class Wrong:
+    """An engine whose processes come to something else."""
+
+    name = runs = "wrong"
+
+    def why_not(self, architecture):
+        return None
+
+    def run(self, cells, seed):
+        found = [simulated(cell.architecture, set_up_of(cell, seed)) for cell in cells]
+        return [Outcome(one + 0.01, 0.1) for one in found]
+
+    def simulated(self, cell, setup, order):
+        return simulated(cell.architecture, setup)
+
+
+def test_a_difference_is_told():
+    (first, second) = conform(["d_psgd"], "wrong", rounds=2, engines={"wrong": Wrong()})
+    assert not first.passed and not second.passed and not first.same_bits
+    assert "they differ" in as_markdown([first])
+    assert json.loads(json.dumps(first.as_dict()))["passed"] is False
+    assert difference(torch.full((1, 2), torch.nan), torch.ones(1, 2), torch.zeros(2)) == float("inf")
+    assert difference(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(2)) == float("inf")  # nothing has moved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["all_reduce", "d_psgd"])
+def test_the_command_with_processes_over_sockets(architecture, tmp_path):
+    done = fedguard(
+        "conform", architecture, "--engine", "gloo", "--nodes", "3", "--rounds", "3", "--json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    plain, attacked = json.loads(done.stdout)
+    assert (plain["attack"], attacked["attack"]) == ("none", "ipm")
+    assert plain["passed"] and attacked["passed"]
+    assert plain["real"]["sha256"] != attacked["real"]["sha256"]
+    if architecture == "all_reduce":
+        assert plain["same_bits"] and attacked["same_bits"]
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_one_line(tmp_path, monkeypatch):
+    cell = cell_of("all_reduce", "none", "mean", 3, 2)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
+    with pytest.raises(ConfigError, match="--engine gloo: the process of node . ended: ") as raised:
+        ENGINES["gloo"].run([cell], 0)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,337 @@
+"""Ray clusters: the same records as from processes of this machine, whatever becomes of the machines on the way.
+
+All of it needs Ray: `make test-ray`. What needs none stands in `tests/test_ray_seats.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import fedguard as fg
+from fedguard.bench.records.record import reproducible
+from fedguard.bench.running.progress import Listener
+from fedguard.errors import ConfigError
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.processes, pytest.mark.filterwarnings("ignore")]
+ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
+
+SUITE = {
+    "name": "small",
+    "clients": {"total": 10, "malicious": 2},
+    "training": {"rounds": 3, "momentum": 0.9},
+    "seeds": 2,
+    "matrix": {"attack": ["none", "ipm", "model_replacement"], "defense": ["mean", "median", "fltrust"]},
+}
+PLUGIN = """
+import os, time
+from dataclasses import dataclass
+from pathlib import Path
+import numpy as np
+import torch
+from beside import FACTOR
+from fedguard.contracts import PoisonAttack, Sight
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(PoisonAttack):
+    '''Sends a constant.'''
+    name = "mine"
+    needs = (Sight.NOTHING,)
+    what: str = "send"
+    def craft(self, view):
+        if self.what == "raise":
+            raise ValueError("no such luck")
+        if self.what == "die":
+            os.kill(os.getpid(), 9)
+        if self.what == "sleep":
+            time.sleep(0.2)
+        if self.what == "hang":
+            time.sleep(600)
+        return torch.full((view.f, view.dim), FACTOR)
+"""
+
+
+class Ear(Listener):
+    """Keeps what is said, and does something once after so many records."""
+
+    def __init__(self, after: int = 0, act=lambda: None) -> None:
+        self.notes: list[str] = []
+        self.ran: list[tuple[str, int]] = []
+        self.rounds = 0
+        self.jobs = 0
+        self._after, self._act = after, act
+
+    def begin(self, total, stored, refused, jobs):
+        self.jobs = jobs
+
+    def advanced(self, trial, round, rounds, accuracy):
+        self.rounds += 1
+
+    def ended(self, record):
+        self.ran.append((record["cell"], record["seed"]))
+        if len(self.ran) == self._after:
+            self._act()
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def records(run: fg.Run) -> dict:
+    return {trial: reproducible(record) for trial, record in run.records.items()}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One machine with two cores, which this process is part of."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def connected(cluster):
+    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A suite with a plug-in and data beside it, in the working directory."""
+    import numpy as np
+
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    (tmp_path / "beside.py").write_text("FACTOR = 0.25\n")
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 3, 200)
+    np.savez(tmp_path / "points.npz", x=(draw.normal(size=(200, 4)) + y[:, None]).astype(np.float32), y=y)
+    monkeypatch.chdir(tmp_path)
+
+    def write(*attacks: str, **more: str) -> Path:
+        text = f"""schema: 1
+name: {more.get("name", "plugged")}
+plugins: [mine]
+task: {{data: {{name: npz, file: points.npz, value_range: [-5, 8], classes: 3}}, model: softmax}}
+clients: {{total: 6, malicious: 2}}
+training: {{rounds: 4}}
+seeds: 1
+matrix: {{attack: [none, {", ".join(attacks)}], defense: [mean, median]}}
+"""
+        (tmp_path / "suite.yaml").write_text(text)
+        return tmp_path / "suite.yaml"
+
+    return write
+
+
+def test_the_same_records_as_from_processes_of_this_machine(tmp_path, connected):
+    ear = Ear()
+    there = fg.run(SUITE, store=tmp_path / "there", engine=fg.Ray(), listener=ear)
+    here = fg.run(SUITE, store=tmp_path / "here", jobs=2)
+    assert records(there) == records(here)
+    assert len(ear.ran) == len(set(ear.ran)) > 10
+    assert ear.jobs == 2  # as many as the cluster has cores
+    models = {path.name: path.read_bytes() for path in (tmp_path / "here" / "small" / "artifacts").iterdir()}
+    assert models and models == {
+        path.name: path.read_bytes() for path in (tmp_path / "there" / "small" / "artifacts").iterdir()
+    }
+    again = Ear()
+    fg.run(SUITE, store=tmp_path / "there", engine=fg.Ray(), listener=again)
+    assert not again.ran
+
+
+def test_plugins_and_data_travel(plugin, connected, tmp_path):
+    suite = plugin("mine")
+    here = fg.run(suite, store=tmp_path / "here", jobs=2)
+    there = fg.run(suite, store=tmp_path / "there", engine=fg.Ray())
+    assert records(there) == records(here)
+    assert {record["status"] for record in there.records.values()} == {"ok"}
+    made_of = [set(record["environment"]["code"]) for record in there.records.values()]
+    assert {"fedguard", "mine"} in made_of and {"fedguard"} in made_of
+
+
+def test_trouble_in_a_trial_ends_as_it_does_here(plugin, connected, tmp_path):
+    """An error, the death of a process and a hang are failed records with a log, and none of them costs another trial."""
+    suite = plugin("\"mine(what='raise')\"", "\"mine(what='die')\"", "\"mine(what='hang')\"")
+    run = fg.run(suite, store=tmp_path / "there", engine=fg.Ray(), timeout=8)
+    rows = [row for row in run.rows() if row["defense"] == "mean"]
+    assert [row["status"] for row in rows] == ["ok", "failed", "failed", "failed"]
+    raised, died, hung = (row["reason"] for row in rows[1:])
+    assert "no such luck" in raised
+    assert (died, hung) == ("the worker process was lost: killed by SIGKILL", "timed out after 8 s")
+    logs = [path.read_text() for path in (tmp_path / "there" / "plugged" / "logs").iterdir()]
+    assert any("mine.py" in log and "ValueError: no such luck" in log for log in logs)
+    assert any("timed out" in log and "in craft" in log for log in logs)  # where it stood
+
+
+def test_a_machine_is_lost_in_the_middle_of_200_cells(tmp_path):
+    """Its trials in flight run again elsewhere: all records are there, once each, and equal those of one process."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    suite = {
+        **SUITE,
+        "name": "many",
+        "training": {"rounds": 2, "local_steps": 1, "lr": 0.1},
+        "seeds": 1,
+        "matrix": {
+            "attack": ["none", *({"name": "gaussian", "scale": 1 + k} for k in range(24))],
+            "defense": ["mean", "median", "trimmed_mean", "krum", "geometric_median", "centered_clipping", "nnm >> mean", "cge"],
+        },
+    }  # fmt: skip
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        machines = [made.add_node(num_cpus=1) for _ in range(3)]
+        ray.init(address=made.address, log_to_driver=False, configure_logging=False)
+        ear = Ear(40, lambda: made.remove_node(machines[1], allow_graceful=False))
+        there = fg.run(suite, store=tmp_path / "there", engine=fg.Ray(), listener=ear)
+    finally:
+        ray.shutdown()
+        made.shutdown()
+    here = fg.run(suite, store=tmp_path / "here", jobs=1)
+    assert len(there.records) >= 200
+    assert records(there) == records(here)
+    assert len(ear.ran) == len(set(ear.ran)) == len(there.records)
+    assert 1 <= sum("runs again" in note for note in ear.notes) <= 2, ear.notes
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
+    suite = plugin("\"mine(what='sleep')\"", "ipm", "mine")
+    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--engine", "ray", "--jobs", "1", "--store"]
+    process = subprocess.Popen([*command, "there", "--set", "training.rounds=10"], stderr=subprocess.PIPE, text=True)
+    done = tmp_path / "there" / "plugged" / "cells"
+    deadline = time.monotonic() + 120
+    while not list(done.glob("*/*.json")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "trials are stored. Run the same command to go on." in said
+    kept = {path: path.read_bytes() for path in done.glob("*/*.json")}
+    assert kept
+    run = fg.run(suite, store="there", settings=["training.rounds=10"], jobs=1)
+    assert len(run.records) > len(kept)
+    assert all(path.read_bytes() == content for path, content in kept.items())
+
+
+def test_a_worst_case_and_a_tuning(connected, tmp_path):
+    worst = {**SUITE, "name": "worst", "seeds": 1, "matrix": {"attack": ["none", {"name": "worst_case", "attacks": ["ipm", "sign_flip"]}], "defense": ["median"]}}  # fmt: skip
+    there, here = (
+        fg.run(worst, store=tmp_path / where, engine=engine, jobs=2)
+        for where, engine in (("there", fg.Ray()), ("here", None))
+    )
+    assert records(there) == records(here)
+    assert any((record["result"] or {}).get("worst_case") for record in there.records.values())
+    tunings = [
+        fg.tune({**SUITE, "matrix": {"attack": ["none", "ipm", "sign_flip"], "defense": ["median", "trimmed_mean"]}},
+                budget=2, seeds=1, out=tmp_path / f"{where}.yaml", store=tmp_path / where, engine=engine, jobs=2)
+        for where, engine in (("there", fg.Ray()), ("here", None))
+    ]  # fmt: skip
+    assert (tmp_path / "there.yaml").read_text().replace("there.yaml", "here.yaml") == (
+        tmp_path / "here.yaml"
+    ).read_text()
+    assert [one.chosen for one in tunings[0].defenses] == [one.chosen for one in tunings[1].defenses]
+
+
+def test_memory_is_a_request_that_some_machine_must_meet(connected, tmp_path):
+    with pytest.raises(
+        ConfigError, match="expected a machine with 1 CPU, 5.*memory for a worker; none of the 1 of the"
+    ):
+        fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=1, memory="500T")
+    run = fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=2, memory="3G", limit=1)
+    (record,) = [one for one in run.records.values() if one["status"] != "refused"]
+    assert record["cost"]["worker_memory_limit_bytes"] == 3 << 29
+
+
+def test_a_plugin_that_a_worker_cannot_import_is_one_line(plugin, connected, tmp_path):
+    """The package is there for this process alone."""
+    (tmp_path / "only_here").mkdir()
+    (tmp_path / "only_here" / "helper_of_mine.py").write_text("FACTOR = 0.5\n")
+    suite = plugin("mine")
+    (tmp_path / "beside.py").write_text("from helper_of_mine import FACTOR\n")
+    sys.path.append(str(tmp_path / "only_here"))
+    try:
+        with pytest.raises(
+            ConfigError,
+            match=r"--engine ray: no worker starts on .*'mine' cannot be imported.*No module named 'helper_of_mine'",
+        ) as raised:
+            fg.run(suite, store=tmp_path / "there", engine=fg.Ray())
+    finally:
+        sys.path.remove(str(tmp_path / "only_here"))
+        sys.modules.pop("helper_of_mine", None)
+    assert "\n" not in str(raised.value)
+
+
+def test_other_code_at_a_machine_is_one_line(connected, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedguard.bench.running.engines.ray.own_code", lambda: "another")
+    with pytest.raises(ConfigError, match="has other code of FedGuard"):
+        fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=1)
+
+
+def test_another_version_of_ray_is_one_line(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray, "__version__", "2.0.0")
+    with pytest.raises(ConfigError, match="another version of Ray or Python than this process. Install the same"):
+        fg.run(SUITE, store=tmp_path, engine=fg.Ray(cluster.address))
+
+
+def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, monkeypatch):
+    """It comes under a seal, which is looked at before anything is stored."""
+    from fedguard.bench.running.engines import ray as engine
+
+    opened, altered = engine.opened, []
+
+    def open_another(text, job):
+        if not altered:
+            altered.append(text)
+            text = text.replace(b'"final_accuracy": 0.', b'"final_accuracy": 0.1', 1)
+            assert text != altered[0]
+        return opened(text, job)
+
+    monkeypatch.setattr(engine, "opened", open_another)
+    ear = Ear()
+    there = fg.run(SUITE, store=tmp_path / "there", engine=fg.Ray(), jobs=1, limit=2, listener=ear)
+    assert any(
+        "its record was altered on its way (the checksum does not fit); the trial runs again" in one
+        for one in ear.notes
+    )
+    assert records(there) == records(fg.run(SUITE, store=tmp_path / "here", jobs=1, limit=2))
+
+
+@pytest.mark.parametrize("architecture", ["server", "parameter_server(consistency='eventual')"])
+def test_actors_conform(connected, architecture):
+    from fedguard.bench.conformance.conform import conform
+
+    plain, attacked = conform([architecture], "ray", rounds=3)
+    assert plain.passed and plain.same_bits and attacked.passed and attacked.same_bits
+    assert (plain.order is None) == (architecture == "server")
+    assert plain.real.sha256 != attacked.real.sha256
+
+
+def test_a_trial_that_takes_each_machine_down_has_failed(connected, tmp_path, monkeypatch):
+    """It is not started again for ever."""
+    from fedguard.bench.running.engines.ray import RayPool
+
+    give = RayPool._give
+
+    def fatal(self, seat, job):
+        give(self, seat, job)
+        threading.Timer(0.05, ray.kill, [seat.actor]).start()
+
+    monkeypatch.setattr(RayPool, "_give", fatal)
+    run = fg.run(SUITE, store=tmp_path, engine=fg.Ray(), jobs=1, limit=1)
+    (record,) = [one for one in run.records.values() if one["status"] != "refused"]
+    assert (record["status"], record["reason"]) == (
+        "failed",
+        "its machine or its Ray actor was lost (ActorDiedError), and so it went 3 times",
+    )
