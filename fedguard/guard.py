@@ -82,7 +82,7 @@ class Guard:
             raise InputError(f"knowledge: expected some of {', '.join(get_args(Knowledge))}; got {', '.join(unknown)}.")
         known = installed()
         self._pipeline = known.pipeline(defense)
-        self._attack, self._sees = _attack(attack, Sight.parse(knowledge))
+        self._attack, self._sees = attack_at(attack, Sight.parse(knowledge))
         self._grants, self._server_lr, self._rng = Sight.parse(knowledge), server_lr, Rng(seed)
         self._attack_state: State = {}
         self._states: tuple[State, ...] = ()
@@ -287,7 +287,7 @@ class Guard:
         return KnownPipeline(self._pipeline, context, self._states if seen_all else ())
 
 
-def _attack(attack: str | PoisonAttack | None, granted: Sight) -> tuple[PoisonAttack | None, Sight]:
+def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[PoisonAttack | None, Sight]:
     """The attack, and what it sees.
 
     Raises:
