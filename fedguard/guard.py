@@ -88,6 +88,11 @@ class Guard:
         self._states: tuple[State, ...] = ()
         self._warned = False
 
+    @property
+    def attacks(self) -> bool:
+        """Whether anybody does."""
+        return self._attack is not None
+
     def __repr__(self) -> str:
         return (
             f"Guard(attack={self._attack}, defense={self._pipeline}, f={self.f}, told={self.told}, round={self.round})"

@@ -80,9 +80,10 @@ def _setting(run: Run) -> Iterator[RenderableType]:
         yield from (Text(f"\nThreat: {threat}") for threat in threats)
     if records:
         yield Text(f"Kind: {taxonomy.in_words(records)}.")
-    if len(partitions) == 1:
-        distance = estimate([card["dissimilarity"]["label_distance"] for card in cards]).mean
-        gradient = estimate([card["dissimilarity"]["gradient_dissimilarity"] for card in cards]).mean
+    measured = [one for card in cards if (one := card["dissimilarity"]) is not None]
+    if len(partitions) == 1 and measured:
+        distance = estimate([one["label_distance"] for one in measured]).mean
+        gradient = estimate([one["gradient_dissimilarity"] for one in measured]).mean
         yield Text(
             f"Data: {partitions.pop()}; measured label distance {distance:.2f} (0 alike, 1 disjoint), "
             f"gradient dissimilarity {gradient:.2f}."

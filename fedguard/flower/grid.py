@@ -38,7 +38,11 @@ class GuardedGrid(Grid):
 
     Attributes:
         malicious: the malicious nodes; empty before the first training.
-        rounds: trainings so far.
+        nodes: those that were connected then.
+        rounds, updates: trainings so far, and updates in them.
+        hostile_share: the largest share of malicious updates in one.
+        outvoted: trainings with more of them than the rule reckoned with.
+        bytes: of all updates, as float32.
         abandoned: those in which the rule could not run, in words; the model stayed as it was.
     """
 
@@ -46,7 +50,8 @@ class GuardedGrid(Grid):
         self._grid, self._guard, self._defended, self._seed = grid, guard, defended, seed
         self.malicious: frozenset[int] = frozenset()
         self.nodes: tuple[int, ...] = ()
-        self.rounds = 0
+        self.rounds = self.updates = self.outvoted = self.bytes = 0
+        self.hostile_share = 0.0
         self.abandoned: list[str] = []
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -61,7 +66,18 @@ class GuardedGrid(Grid):
         sent = {message.metadata.dst_node_id: message for message in training}
         models = {node: arrays_of(message, "the server's message") for node, message in sent.items()}
         replies = list(self._grid.send_and_receive(asked, timeout=timeout))
-        return self._replaced(models, replies) if training else replies
+        if training:
+            return self._replaced(models, replies)
+        self.evaluated(replies)
+        return replies
+
+    def evaluated(self, replies: Sequence[Message]) -> None:
+        """Told of replies to other messages than of training; here nothing is done with them."""
+
+    @property
+    def dropped(self) -> int:
+        """Updates that were not finite, and reached no rule."""
+        return self._guard.dropped
 
     def _draw(self) -> None:
         """Who is malicious: f of the connected nodes, by the seed."""
@@ -92,8 +108,13 @@ class GuardedGrid(Grid):
         )
         claims = [samples_of(one) for one in good]
         known = None if None in claims else [float(claim or 0) for claim in claims]
-        acting = [row for row, node in enumerate(nodes) if node in self.malicious]
+        acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
+        self._guard.told = min(told_among(len(nodes), self._guard.f, len(self.nodes)), len(nodes))
+        self.updates += len(nodes)
+        self.bytes += 4 * rows.numel()
+        self.hostile_share = max(self.hostile_share, len(acting) / len(nodes))
+        self.outvoted += len(acting) > self._guard.told
         if len(acting) == len(nodes):
             LOG.warning("round %d: every node that answered is malicious; they send honest updates.", self.rounds)
             acting = []
@@ -105,9 +126,9 @@ class GuardedGrid(Grid):
                 one,
                 name,
                 layout.state(start + row, arrays),
-                None if told is None or row_number not in acting else told[row_number],
+                told[number] if told is not None and number in acting else None,
             )
-            for row_number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
+            for number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
         ] + failed
 
     def _aggregated(
@@ -119,7 +140,6 @@ class GuardedGrid(Grid):
         samples: Sequence[float] | None,
     ) -> torch.Tensor:
         """float32 ``[d]``: what the rule makes of the updates; zeros where it cannot run."""
-        self._guard.told = min(told_among(len(nodes), self._guard.f, len(self.nodes)), len(nodes))
         try:
             return self._guard.aggregated(
                 model, rows, layers=layout.sizes, samples=samples, clients=[self.nodes.index(node) for node in nodes]
@@ -164,6 +184,7 @@ def under_attack(
     f: int = 0,
     knowledge: Sequence[str] | None = None,
     seed: int = 0,
+    grid: type[GuardedGrid] = GuardedGrid,
     hear: Callable[[GuardedGrid], None] | None = None,
 ) -> ServerApp:
     """The same server app, with f of its nodes malicious.
@@ -175,7 +196,8 @@ def under_attack(
         f: malicious nodes, drawn by the seed among those that are connected at the first training.
         knowledge: what they see, as a suite's ``threat.knowledge``: by default each other's and the honest updates, the model,
             and the rule where there is a defense.
-        hear: called with the Grid before the app starts.
+        grid: a kind of `GuardedGrid` that does more.
+        hear: called with it before the app starts.
 
     Returns:
         an app that Flower runs as it would have run the first.
@@ -196,8 +218,8 @@ def under_attack(
     guarded = ServerApp()
 
     @guarded.main()
-    def main(grid: Grid, context: Context) -> None:
-        place = GuardedGrid(grid, Guard(**arguments), defended=defense is not None, seed=seed)
+    def main(given: Grid, context: Context) -> None:
+        place = grid(given, Guard(**arguments), defended=defense is not None, seed=seed)
         if hear is not None:
             hear(place)
         app(place, context)

@@ -1,4 +1,4 @@
-"""A Flower app in one process: real server app, strategy, client apps and messages; no SuperLink, and no process per message."""
+"""A Flower app in one process: real server app, strategy, client apps and messages; no process for each message."""
 
 from __future__ import annotations
 

@@ -38,8 +38,10 @@ def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
         name, arrays = arrays_of(reply, "the client's reply")
         layout = Layout.of(sent, "the model that was sent")
         model = layout.vector(sent)
-        config = next(iter(message.content.config_records.values()), {})
-        number = int(config.get("server-round", 1))  # type: ignore[arg-type]
+        told = [
+            record["server-round"] for record in message.content.config_records.values() if "server-round" in record
+        ]
+        number = int(told[0]) if told else 1
         view = PoisonView(
             built.name,
             sees,
@@ -56,7 +58,7 @@ def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
         )
         crafted = torch.as_tensor(built.craft(view))[0]
         claim = samples_of(reply)
-        told = None if claim is None else float(built.claim(max(1, round(claim))))
-        return with_arrays(reply, name, layout.state(model + crafted, arrays), told)
+        claimed = None if claim is None else float(built.claim(max(1, round(claim))))
+        return with_arrays(reply, name, layout.state(model + crafted, arrays), claimed)
 
     return mod
