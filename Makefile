@@ -1,6 +1,7 @@
 # make demo    install into .venv and run the demo suite
 # make test    the quick tests: every law, golden value and contract, in minutes
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
+# make test-flower   what needs Flower, in an environment of its own, build/flower; nothing where no package index offers it
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
 # make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
 # make docs    the documentation site, into build/site
@@ -12,6 +13,7 @@
 # make lint    style, types, and no import of the top-level folders by their bare names
 PYTHON ?= python3
 VENV   ?= .venv
+FLOWERS ?= build/flower
 BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
@@ -24,7 +26,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-flower test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -34,6 +36,20 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "" --hypothesis-profile=deep
+
+test-flower: $(FLOWERS)/.installed
+	@if [ -d $(FLOWERS)/bin ]; then $(FLOWERS)/bin/python -m pytest -m flower tests/test_flower.py; else echo "Flower cannot be installed here: not tested"; fi
+
+# Over the packages of $(VENV), so that torch is not installed twice: those that Flower wants in another version come first.
+$(FLOWERS)/.installed: pyproject.toml $(VENV)/.installed-dev
+	rm -rf $(FLOWERS) $(FLOWERS)-offered; mkdir -p build
+	if $(BIN)/pip download --quiet --no-deps --dest $(FLOWERS)-offered 'flwr>=1.41,<1.43'; then \
+	    $(PYTHON) -m venv $(FLOWERS) && \
+	    $(FLOWERS)/bin/pip install --quiet 'flwr>=1.41,<1.43' && \
+	    $(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	        > $$($(FLOWERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/zz_beneath.pth; \
+	else mkdir -p $(FLOWERS); fi
+	@touch $@
 
 plants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants.quick

@@ -33,7 +33,7 @@ def train(net, data, epochs, lr, batch_size):
             loss = cross_entropy(net(x[part]), y[part])
             loss.backward()
             optimizer.step()
-    return float(loss)
+    return loss.item()
 
 
 @torch.no_grad()
