@@ -1,7 +1,8 @@
 # make demo    install into .venv and run the demo suite
 # make test    the quick tests: every law, golden value and contract, in minutes
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
-# make test-ray   what needs Ray, which goes into build/ray and not into .venv; nothing where the package index does not offer it
+# make test-ray, make test-flower   what needs Ray, and Flower: they go into build/ray and build/flower, and not into .venv;
+#              nothing where the package index does not offer them
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
 # make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
 # make docs    the documentation site, into build/site
@@ -14,6 +15,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 RAY    ?= build/ray
+FLWR   ?= build/flower
 BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
@@ -26,7 +28,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ray test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray test-flower test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -41,6 +43,12 @@ test-ray: $(VENV)/.installed-dev
 	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
 	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/pytest -m ray tests/test_ray.py; \
 	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
+
+# Flower wants older versions of some packages, which come before those of .venv.
+test-flower: $(VENV)/.installed-dev
+	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
+	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -m flower tests/test_flower.py; \
+	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
 
 plants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants.quick

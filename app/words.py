@@ -166,7 +166,8 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
 
 def chance(records: Sequence[Ran]) -> str:
     """The accuracy of a guess, in percent."""
-    return _interval([record["result"]["chance"] for record in records]).partition(" ")[0]
+    known = [chance for record in records if (chance := record["result"]["chance"]) is not None]
+    return _interval(known).partition(" ")[0]
 
 
 def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:

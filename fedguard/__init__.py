@@ -4,6 +4,7 @@
 
     fg.aggregate("nnm >> trimmed_mean", updates, f=4)     # [n, d] -> [d]
     fg.craft("alie", honest, f=4, z=1.5)                   # [h, d] -> [4, d]
+    fg.Guard(attack="alie", defense="median", f=4)         # a training loop of your own, attacked and defended
     print(fg.kappa("krum", n=20, f=4))                     # the worst input that a search finds for a rule
     fg.secure_sum(updates, drop={"masked_input": [3]})     # the real protocol, with a client that drops out
     run = fg.run("examples/quick.yaml")
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from fedguard.bench.results.compare import compare
     from fedguard.bench.results.run import Run
     from fedguard.bench.running.engines.ray import Ray
+    from fedguard.guard import Guard
     from fedguard.privacy.gaussian import epsilon
     from fedguard.reconstruction import reconstruct, score_reconstruction
 
 __all__ = [
+    "Guard",
     "Ray",
     "Run",
     "aggregate",
@@ -54,6 +57,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Guard": "fedguard.guard",
     "Ray": "fedguard.bench.running.engines.ray",
     "Run": "fedguard.bench.results.run",
     "aggregate": "fedguard.arrays",

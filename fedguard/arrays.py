@@ -28,11 +28,13 @@ from fedguard.secagg.simulation import Drop
 from fedguard.secagg.simulation import Settings as SecureSettings
 from fedguard.secagg.sums import SecureSum
 from fedguard.secagg.sums import secure_sum as secure_sum_of
+from fedguard.states import Layout, StateDict, read_state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Sequence[float]]")
+#: Of rows: numbers, or state dicts.
+Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Any]")
 
 
 def aggregate(
@@ -52,7 +54,8 @@ def aggregate(
     Args:
         defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
         updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists. A float32 ``numpy.memmap`` may be larger
-            than the memory: it is read in blocks.
+            than the memory: it is read in blocks. Or n state dicts, or paths of n files of safetensors; ``root`` and ``model``
+            may be such, too.
         f: number of malicious updates to expect.
         root: the server's own update ``[d]``, for rules such as fltrust.
         model: the global model ``[d]`` before the round, for rules such as crfl.
@@ -62,7 +65,7 @@ def aggregate(
         parameters: of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
 
     Returns:
-        ``[d]``, of the same kind as ``updates``.
+        ``[d]``, of the same kind as ``updates``; a state dict of state dicts.
 
     Raises:
         InputError: wrong shape or type, or values that are not finite.
@@ -114,13 +117,14 @@ def craft(
 
     Args:
         attack: ``"alie(z=1.5)"`` or an object; ``parameters`` go with a name alone: ``craft("alie", honest, f=4, z=1.5)``.
-        honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists.
+        honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists; or h state dicts, or paths of files of
+            safetensors.
         f: number of malicious clients.
         rule: the server's rule, for attacks that know it.
         model: the global model ``[d]``, for attacks that know it.
 
     Returns:
-        ``[f, d]``, of the same kind as ``honest``.
+        ``[f, d]``, of the same kind as ``honest``; f state dicts of state dicts.
 
     Raises:
         InputError: wrong shape or type, or values that are not finite.
@@ -254,7 +258,15 @@ def _round(party: str, granted: Sight, rows: Tensor, n: int, f: int, seed: int, 
 
 def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """float32 ``[n, d]``, and the way back to the caller's own kind of array."""
-    if isinstance(values, Tensor):
+    states = _states(values, what)
+    if states:
+        layout = Layout.of(states[0], f"{what}[0]")
+        rows = torch.stack([layout.vector(state, f"{what}[{row}]") for row, state in enumerate(states)])
+
+        def back(result: Tensor) -> Any:
+            one = [layout.state(row, states[0]) for row in result.reshape(-1, result.shape[-1])]
+            return one if result.dim() == 2 else one[0]
+    elif isinstance(values, Tensor):
         rows, back = values, lambda result: result
     elif isinstance(values, np.memmap) and values.dtype == np.float32:
         rows, back = mapped(values), lambda result: result.numpy()
@@ -279,7 +291,22 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     return rows, back
 
 
+def _states(values: Any, what: str) -> list[StateDict]:
+    """The state dicts of a list of them or of files; none where it is something else."""
+    if isinstance(values, (Tensor, np.ndarray, str)) or not isinstance(values, Sequence) or not values:
+        return []
+    found = [read_state(value, f"{what}[{row}]") for row, value in enumerate(values)]
+    states = [state for state in found if state is not None]
+    if states and len(states) != len(found):
+        raise InputError(
+            f"{what}: expected state dicts alone; {what}[{found.index(None)}] is a {type(values[found.index(None)]).__name__}."
+        )
+    return states
+
+
 def _vector(values: Any, length: int, what: str) -> Tensor:
+    if (state := read_state(values, what)) is not None:
+        values = Layout.of(state, what).vector(state, what)
     vector = (
         torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).detach().to(torch.float32)
     )

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedguard.commands import dashboard, explain, gate, run, secagg, setup, show
+from fedguard.commands import dashboard, explain, flower, gate, run, secagg, setup, show
 from fedguard.commands.audit import audit
 from fedguard.commands.compare import compare
 from fedguard.commands.conform import conform
@@ -63,6 +63,7 @@ for _panel, _commands in {
         app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(_command)
 app.add_typer(gate.app, rich_help_panel="Continuous integration")
 app.add_typer(secagg.app, rich_help_panel="Privacy")
+app.add_typer(flower.app, rich_help_panel="A suite")
 
 
 @app.callback(invoke_without_command=True)

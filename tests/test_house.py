@@ -72,14 +72,16 @@ MAY_IMPORT = {
         "bench.records", "bench.results",
     },
     "fedguard.api": {"errors", "registry", "config", "bench"},
-    "fedguard.arrays": {"errors", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg"},
+    "fedguard.arrays": {"errors", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg", "states"},
+    "fedguard.states": {"errors"},
+    "fedguard.guard": {"errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "errors", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands"},
     "fedguard.pytest_plugin": {"errors", "api", "bench"},
     "fedguard.app": {"errors", "bench", "registry", "metrics.figures", "metrics.stats"},
     "fedguard.app.lab": {"errors", "bench", "registry", "app", "api", "arrays", "", "metrics.figures", "metrics.stats"},  # it alone runs something
     "fedguard.app.views.lab": {"errors", "bench", "app", "app.lab"},
-    "fedguard": {"api", "arrays", "app", "bench", "privacy", "reconstruction"},
+    "fedguard": {"api", "arrays", "guard", "app", "bench", "privacy", "reconstruction"},
 }  # fmt: skip
 
 

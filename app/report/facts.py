@@ -91,8 +91,11 @@ def _data(run: Run) -> Iterator[Element]:
 
 
 def _measured(found: Sequence[Ran]) -> Iterator[str]:
-    """Means over seeds, each seed once."""
-    by_seed = {record["seed"]: record["threat_card"]["dissimilarity"] for record in found}
+    """Means over seeds, each seed once; of an app of other people's, nothing is known of the data."""
+    by_seed = {record["seed"]: one for record in found if (one := record["threat_card"]["dissimilarity"]) is not None}
+    if not by_seed:
+        yield from ("not measured",) * 3
+        return
     distances = [one["label_distance"] for one in by_seed.values()]
     gradients = [one["gradient_dissimilarity"] for one in by_seed.values()]
     for values, bounds in ((distances, SHARE), (gradients, None)):

@@ -33,12 +33,12 @@ def overview(run: Run) -> RenderableType:
 
 
 def matrices(run: Run) -> Iterator[Matrix]:
-    """The figures that are shown unasked: the final accuracy, what leaks, and the success of backdoors where there are any."""
-    rows = run.rows()
+    """The figures that are shown unasked and that any trial has; the final accuracy where no trial has run."""
+    held = run.figures or ["final_accuracy"]
     for figure in shown("show"):
-        if figure != "attack_success" and any(FIGURES[figure].fits(row["goal"]) for row in rows):
+        if figure != "attack_success" and figure in held:
             yield run.table(figure)
-    if any(row["attack_success"] is not None for row in rows):
+    if "attack_success" in held:
         backdoors = run.table("attack_success")
         kept = {
             block: {attack: row for attack, row in rows.items() if any(entry.estimate for entry in row.values())}
@@ -80,9 +80,10 @@ def _setting(run: Run) -> Iterator[RenderableType]:
         yield from (Text(f"\nThreat: {threat}") for threat in threats)
     if records:
         yield Text(f"Kind: {taxonomy.in_words(records)}.")
-    if len(partitions) == 1:
-        distance = estimate([card["dissimilarity"]["label_distance"] for card in cards]).mean
-        gradient = estimate([card["dissimilarity"]["gradient_dissimilarity"] for card in cards]).mean
+    measured = [one for card in cards if (one := card["dissimilarity"]) is not None]
+    if len(partitions) == 1 and measured:
+        distance = estimate([one["label_distance"] for one in measured]).mean
+        gradient = estimate([one["gradient_dissimilarity"] for one in measured]).mean
         yield Text(
             f"Data: {partitions.pop()}; measured label distance {distance:.2f} (0 alike, 1 disjoint), "
             f"gradient dissimilarity {gradient:.2f}."
@@ -117,7 +118,8 @@ def references(run: Run) -> Iterator[RenderableType]:
     records = list(run.ran.values())
     if run.swept or not records:
         return
-    said = [f"chance {_points(records[0]['result']['chance'])} %"]
+    chance = records[0]["result"]["chance"]
+    said = [] if chance is None else [f"chance {_points(chance)} %"]
     for value, meaning in (
         (partial(number_at, path=("references", "root_only")), "the root data alone"),
         (silent_mean, "the mean of the honest clients alone"),
@@ -128,7 +130,8 @@ def references(run: Run) -> Iterator[RenderableType]:
         if values:
             figure = FIGURES["final_accuracy"]
             said.append(f"{meaning} {figure.estimated(figure.estimate(values))} %")
-    yield Text(f"To compare with: {', '.join(said)}.")
+    if said:
+        yield Text(f"To compare with: {', '.join(said)}.")
 
 
 def worst_cases(run: Run) -> Iterator[RenderableType]:

@@ -109,7 +109,7 @@ class Trajectory(TypedDict):
     Attributes:
         final_accuracy: mean of the last `FINAL_EVALUATIONS` evaluations.
         best_accuracy: the best one, a diagnostic.
-        worst_class_accuracy: the smallest of the classes' means over the last evaluations.
+        worst_class_accuracy: the smallest of the classes' means over the last evaluations; null where nobody told of classes.
         class_accuracy: by class; null for one without test examples.
         diverged: whether the last loss is not finite.
         curve: over the training.
@@ -124,7 +124,7 @@ class Trajectory(TypedDict):
 
     final_accuracy: Share
     best_accuracy: Share
-    worst_class_accuracy: Share
+    worst_class_accuracy: Share | None
     class_accuracy: list[Share | None]
     diverged: bool
     curve: Curve

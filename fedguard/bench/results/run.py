@@ -169,7 +169,8 @@ class Run:
             return None
         result = record["result"]
         clean = result["final_accuracy"] if row["attack"] == "none" else result["corners"]["clean_defense"]
-        return None if clean is None else (clean, result["chance"])
+        chance = result["chance"]
+        return None if clean is None or chance is None else (clean, chance)
 
     def _why_missing(self, cell: str, seed: int) -> str:
         damaged = self._read[1].get(self.folder.record_path(cell, seed))

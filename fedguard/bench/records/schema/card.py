@@ -167,8 +167,8 @@ class MeasuredCard(ThreatCard):
 
     Attributes:
         worst_hostile_share: the largest share of malicious updates in a round.
-        dissimilarity: how much the clients differ, measured.
+        dissimilarity: how much the clients differ, measured; null where nobody could.
     """
 
     worst_hostile_share: Share
-    dissimilarity: Dissimilarity
+    dissimilarity: Dissimilarity | None

@@ -141,7 +141,7 @@ class Result(Trajectory):
     """What came out; see `fedguard.bench.running.trial`. None is what does not apply.
 
     Attributes:
-        chance: the accuracy of a guess.
+        chance: the accuracy of a guess; null where the labels are not known.
         minority: honest clients with rare classes.
         parties: where they have tasks of their own.
         secure_aggregation: null where nothing was masked.
@@ -155,7 +155,7 @@ class Result(Trajectory):
         evasion: where the suite asks for an attack at test time.
     """
 
-    chance: Share
+    chance: Share | None
     minority: list[Minority]
     parties: NotRequired[Parties]
     secure_aggregation: Sums | None

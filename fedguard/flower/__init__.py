@@ -1,0 +1,13 @@
+"""Flower apps under attack, and defended: https://flower.ai, version 1.41 and later.
+
+from fedguard.flower import under_attack
+
+app = under_attack(app, attack="ipm(tau=5)", f=2)                      # the one line more in a team's own server_app.py
+app = under_attack(app, attack="ipm(tau=5)", defense="median", f=2)    # and whether a rule of the catalogue would help
+"""
+
+from fedguard.flower.grid import GuardedGrid, under_attack
+from fedguard.flower.mod import malicious_mod
+from fedguard.flower.strategy import FedGuardStrategy
+
+__all__ = ["FedGuardStrategy", "GuardedGrid", "malicious_mod", "under_attack"]

@@ -1,0 +1,227 @@
+"""Where attack and rule stand in a Flower app: at the Grid, through which every strategy talks to its nodes.
+
+No strategy is rewritten. With an attack alone, what is evaluated is the team's own aggregation, whatever it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedguard.contracts.architectures import told_among
+from fedguard.errors import InputError, NotAllowed, PreconditionError
+from fedguard.flower.records import arrays_of, is_training, moved, samples_of, with_arrays
+from fedguard.guard import Guard
+from fedguard.rng import Rng
+from fedguard.states import Layout
+
+LOG = logging.getLogger("fedguard.flower")
+
+
+class GuardedGrid(Grid):
+    """A Grid that passes everything on, but what malicious nodes answer when they are asked to train.
+
+    Of the replies to one `send_and_receive` of training messages, those of malicious nodes are what the attack makes of
+    the honest ones, as far as it may see them. With a defense each reply becomes the sent model plus the robust
+    aggregate, so that every strategy that averages, with whatever weights, ends there.
+
+    Args:
+        grid: Flower's own.
+        guard: attack and rule.
+        defended: whether the rule aggregates; if not, the team's own strategy does.
+        seed: of the draw of the malicious nodes, among all that are connected at the first training.
+
+    Attributes:
+        malicious: the malicious nodes; empty before the first training.
+        nodes: those that were connected then.
+        rounds, updates: trainings so far, and updates in them.
+        hostile_share: the largest share of malicious updates in one.
+        outvoted: trainings with more of them than the rule reckoned with.
+        bytes: of all updates, as float32.
+        abandoned: those in which the rule could not run, in words; the model stayed as it was.
+    """
+
+    def __init__(self, grid: Grid, guard: Guard, *, defended: bool, seed: int = 0) -> None:
+        self._grid, self._guard, self._defended, self._seed = grid, guard, defended, seed
+        self.malicious: frozenset[int] = frozenset()
+        self.nodes: tuple[int, ...] = ()
+        self.rounds = self.updates = self.outvoted = self.bytes = 0
+        self.hostile_share = 0.0
+        self.abandoned: list[str] = []
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        asked = list(messages)
+        training = [message for message in asked if is_training(message)]
+        if training and len(training) < len(asked):
+            raise NotAllowed(
+                "send_and_receive: expected messages of training alone, or none; got both. Send them apart."
+            )
+        if training and not self.rounds:
+            self._draw()
+        sent = {message.metadata.dst_node_id: message for message in training}
+        models = {node: arrays_of(message, "the server's message") for node, message in sent.items()}
+        replies = list(self._grid.send_and_receive(asked, timeout=timeout))
+        if training:
+            return self._replaced(models, replies)
+        self.evaluated(replies)
+        return replies
+
+    def evaluated(self, replies: Sequence[Message]) -> None:
+        """Told of replies to other messages than of training; here nothing is done with them."""
+
+    @property
+    def dropped(self) -> int:
+        """Updates that were not finite, and reached no rule."""
+        return self._guard.dropped
+
+    def _draw(self) -> None:
+        """Who is malicious: f of the connected nodes, by the seed."""
+        self.nodes = tuple(sorted(self._grid.get_node_ids()))
+        if self._guard.f >= len(self.nodes) > 0:
+            raise InputError(
+                f"f: expected fewer malicious nodes than there are, {len(self.nodes)}; got {self._guard.f}."
+            )
+        drawn = Rng(self._seed).child("malicious").numpy().permutation(len(self.nodes))[: self._guard.f]
+        self.malicious = frozenset(self.nodes[number] for number in drawn.tolist())
+
+    def _replaced(self, models: dict[int, tuple[str, dict[str, Any]]], replies: list[Message]) -> list[Message]:
+        """The replies as the strategy gets them, those with an error as they came."""
+        self.rounds += 1
+        good = sorted((one for one in replies if one.has_content()), key=lambda one: one.metadata.src_node_id)
+        failed = [one for one in replies if not one.has_content()]
+        if not good:
+            return replies
+        nodes = [one.metadata.src_node_id for one in good]
+        layout = Layout.of(models[nodes[0]][1], "the model that was sent")
+        starts = torch.stack([layout.vector(models[node][1], "the model that was sent") for node in nodes])
+        found = [arrays_of(one, f"the reply of node {node}") for one, node in zip(good, nodes, strict=True)]
+        rows = torch.stack(
+            [
+                moved(layout, start, arrays, f"the reply of node {node}")
+                for start, (_, arrays), node in zip(starts, found, nodes, strict=True)
+            ]
+        )
+        claims = [samples_of(one) for one in good]
+        known = None if None in claims else [float(claim or 0) for claim in claims]
+        acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
+        model = starts[0]
+        self._guard.told = min(told_among(len(nodes), self._guard.f, len(self.nodes)), len(nodes))
+        self.updates += len(nodes)
+        self.bytes += 4 * rows.numel()
+        self.hostile_share = max(self.hostile_share, len(acting) / len(nodes))
+        self.outvoted += len(acting) > self._guard.told
+        if len(acting) == len(nodes):
+            LOG.warning("round %d: every node that answered is malicious; they send honest updates.", self.rounds)
+            acting = []
+        rows, told = self._guard.attacked(model, rows, acting, layers=layout.sizes, samples=known)
+        if self._defended:
+            rows = self._aggregated(model, rows, nodes, layout, told).expand(len(rows), -1)
+        return [
+            with_arrays(
+                one,
+                name,
+                layout.state(start + row, arrays),
+                told[number] if told is not None and number in acting else None,
+            )
+            for number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
+        ] + failed
+
+    def _aggregated(
+        self,
+        model: torch.Tensor,
+        rows: torch.Tensor,
+        nodes: Sequence[int],
+        layout: Layout,
+        samples: Sequence[float] | None,
+    ) -> torch.Tensor:
+        """float32 ``[d]``: what the rule makes of the updates; zeros where it cannot run."""
+        try:
+            return self._guard.aggregated(
+                model, rows, layers=layout.sizes, samples=samples, clients=[self.nodes.index(node) for node in nodes]
+            )
+        except PreconditionError as error:
+            self.abandoned.append(str(error))
+            LOG.warning("round %d: the model stays as it was. %s", self.rounds, error)
+            return torch.zeros_like(model)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        asked = list(messages)
+        if any(map(is_training, asked)):
+            raise NotAllowed(
+                "push_messages: messages of training are attacked where all replies are there. Use send_and_receive."
+            )
+        return self._grid.push_messages(asked)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self._grid.pull_messages(message_ids)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._grid.get_node_ids()
+
+    def set_run(self, run: Any) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+
+def under_attack(
+    app: ServerApp,
+    *,
+    attack: str | None = None,
+    defense: str | None = None,
+    f: int = 0,
+    knowledge: Sequence[str] | None = None,
+    seed: int = 0,
+    grid: type[GuardedGrid] = GuardedGrid,
+    hear: Callable[[GuardedGrid], None] | None = None,
+) -> ServerApp:
+    """The same server app, with f of its nodes malicious.
+
+    Args:
+        app: as Flower runs it.
+        attack: ``"ipm(tau=5)"``; None for none.
+        defense: a rule of the catalogue that aggregates before the app's own strategy; None for that strategy alone.
+        f: malicious nodes, drawn by the seed among those that are connected at the first training.
+        knowledge: what they see, as a suite's ``threat.knowledge``: by default each other's and the honest updates, the model,
+            and the rule where there is a defense.
+        grid: a kind of `GuardedGrid` that does more.
+        hear: called with it before the app starts.
+
+    Returns:
+        an app that Flower runs as it would have run the first.
+
+    Raises:
+        ConfigError, NotAllowed: the attack or the rule is unknown, or has no place here.
+    """
+    granted = knowledge or (("honest_updates", "own_data", "model") + (("rule",) if defense else ()))
+    arguments: dict[str, Any] = {
+        "attack": attack,
+        "defense": defense or "mean",
+        "f": f,
+        "knowledge": granted,
+        "seed": seed,
+    }
+    Guard(**arguments)  # what is wrong with them is said now, and not in the middle of a run
+
+    guarded = ServerApp()
+
+    @guarded.main()
+    def main(given: Grid, context: Context) -> None:
+        place = grid(given, Guard(**arguments), defended=defense is not None, seed=seed)
+        if hear is not None:
+            hear(place)
+        app(place, context)
+
+    return guarded

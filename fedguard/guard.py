@@ -1,0 +1,317 @@
+"""A training loop of your own, attacked and defended where it aggregates.
+
+guard = fg.Guard(attack="ipm(tau=5)", defense="nnm >> trimmed_mean", f=2)
+model = guard.step(model, clients)     # once a round: the global state dict and those of the clients in, the next one out
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import KnownPipeline, aggregate
+from fedguard.config.sections import Knowledge
+from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, State, first_met, needs_in_words
+from fedguard.contracts.returned import returned_tensor
+from fedguard.errors import GuaranteeWarning, InputError, NotAllowed
+from fedguard.kernels import unusable_rows
+from fedguard.registry import installed
+from fedguard.rng import Rng
+from fedguard.states import Layout, read_state
+
+Model = TypeVar("Model")
+
+#: What an attack may override that acts where updates are not yet there, and in whose words.
+ELSEWHERE = {
+    "poison": "the clients' data",
+    "prepare": "what clients settle before they train",
+    "plan": "local training",
+    "silent": "who takes part",
+    "adds": "sums that clients pass on",
+    "accuses": "what nodes say of each other",
+    "claim_rate": "claims of speed",
+    "claim_availability": "claims of availability",
+    "checks_in": "when devices check in",
+    "reports": "whether devices report",
+}
+
+
+class Guard:
+    """The place of a training loop where updates become one, under an attack and with a defense.
+
+    The malicious clients train honestly, and send something else: the attack is asked in each round with what it is granted,
+    and remembers; so does the rule. Attacks on data or local training have no place here: they run in a suite.
+
+    Args:
+        attack: ``"alie(z=1.5)"`` or an object; None for none.
+        defense: ``"nnm >> trimmed_mean"`` or an object.
+        f: how many clients are malicious: the first f of a round, or those that `step` is told.
+        told: how many malicious updates the rule expects; f by default.
+        knowledge: what the malicious clients see, as a suite's ``threat.knowledge`` has it.
+        seed: of whatever attack and rule draw.
+        server_lr: what the aggregate is multiplied by before it is added to the model.
+
+    Attributes:
+        round: rounds so far.
+        dropped: updates that were not finite, and reached no rule.
+
+    Raises:
+        ConfigError: an unknown attack, rule or parameter.
+        NotAllowed: attack or rule need what is not there.
+    """
+
+    def __init__(
+        self,
+        *,
+        attack: str | PoisonAttack | None = None,
+        defense: str | Pipeline = "mean",
+        f: int = 0,
+        told: int | None = None,
+        knowledge: Sequence[str] = get_args(Knowledge),
+        seed: int = 0,
+        server_lr: float = 1.0,
+    ) -> None:
+        self.f, self.told, self.round, self.dropped = f, f if told is None else told, 0, 0
+        if f < 0 or self.told < 0:
+            raise InputError(f"f, told: expected 0 or more malicious clients; got {f} and {self.told}.")
+        if unknown := sorted(set(knowledge) - set(get_args(Knowledge))):
+            raise InputError(f"knowledge: expected some of {', '.join(get_args(Knowledge))}; got {', '.join(unknown)}.")
+        known = installed()
+        self._pipeline = known.pipeline(defense)
+        self._attack, self._sees = attack_at(attack, Sight.parse(knowledge))
+        self._grants, self._server_lr, self._rng = Sight.parse(knowledge), server_lr, Rng(seed)
+        self._attack_state: State = {}
+        self._states: tuple[State, ...] = ()
+        self._warned = False
+
+    @property
+    def attacks(self) -> bool:
+        """Whether anybody does."""
+        return self._attack is not None
+
+    def __repr__(self) -> str:
+        return (
+            f"Guard(attack={self._attack}, defense={self._pipeline}, f={self.f}, told={self.told}, round={self.round})"
+        )
+
+    def step(
+        self,
+        model: Model,
+        clients: Sequence[Any],
+        *,
+        malicious: Sequence[int] | None = None,
+        samples: Sequence[float] | None = None,
+        root: Model | None = None,
+    ) -> Model:
+        """One round: the malicious clients' models are replaced, and the rule makes the next model of all.
+
+        Args:
+            model: before the round: a state dict of tensors or numpy arrays, or a float32 vector ``[d]``. Entries that are no
+                floats stay as they are.
+            clients: the model of each client after its local training, each as ``model``, or the path of a file of safetensors.
+            malicious: which of ``clients`` are; the first f by default.
+            samples: number of examples that each client has, for rules that weigh by it.
+            root: what the server has trained on clean data of its own, as ``model``, for rules such as fltrust.
+
+        Returns:
+            the next model, as ``model``.
+
+        Raises:
+            InputError: models that do not fit each other.
+            PreconditionError: too few updates for the rule, or too many malicious ones.
+            NotAllowed: the rule needs what was not given, such as ``root``.
+        """
+        plain = isinstance(model, Tensor)
+        state = {"model": model} if plain else read_state(model, "model")
+        if state is None:
+            raise InputError(f"model: expected a state dict or a vector; got {type(model).__name__}.")
+        layout = Layout.of(state, "model")
+        before = layout.vector(state, "model")
+
+        def moved(value: Any, what: str) -> Tensor:
+            one = {"model": value} if plain else read_state(value, what)
+            if one is None:
+                raise InputError(f"{what}: expected a state dict; got {type(value).__name__}.")
+            return layout.vector(one, what) - before
+
+        if not len(clients):
+            raise InputError("clients: expected one model or more; got none.")
+        rows = torch.stack([moved(client, f"clients[{number}]") for number, client in enumerate(clients)])
+        direction = None if root is None else moved(root, "root")
+        acting = tuple(range(self.f)) if malicious is None else tuple(malicious)
+        rows, claims = self.attacked(before, rows, acting, layers=layout.sizes, samples=samples)
+        result = self.aggregated(before, rows, layers=layout.sizes, samples=claims, root=direction)
+        after = layout.state(before + self._server_lr * result, state)
+        return after["model"] if plain else after  # type: ignore[return-value]
+
+    def attacked(
+        self,
+        model: Tensor,
+        updates: Tensor,
+        malicious: Sequence[int],
+        *,
+        layers: Sequence[int] = (),
+        samples: Sequence[float] | None = None,
+    ) -> tuple[Tensor, tuple[float, ...] | None]:
+        """What reaches the server in the next round, and the numbers of examples that clients claim.
+
+        Args:
+            model: float32 ``[d]``.
+            updates: float32 ``[n, d]``, as each client's own training gives it.
+            malicious: rows of the malicious clients.
+            layers: sizes of the model's tensors.
+
+        Raises:
+            InputError: numbers of malicious rows that are none, or more than f; nobody honest.
+            ContractError: the attack broke its contract.
+        """
+        self.round += 1
+        n, d = updates.shape
+        rows = tuple(dict.fromkeys(int(row) for row in malicious))
+        if any(not 0 <= row < n for row in rows) or len(rows) > self.f or (rows and len(rows) == n):
+            raise InputError(
+                f"malicious: expected at most f = {self.f} of {n} rows, not all of them, from 0 to {n - 1}; got {list(rows)}."
+            )
+        if self._attack is None or not rows:
+            return updates, None if samples is None else tuple(samples)
+        honest = tuple(row for row in range(n) if row not in rows)
+        bad = set(unusable_rows(updates))
+        honest = tuple(row for row in honest if row not in bad)
+        good = updates[list(honest)]
+        view = PoisonView(
+            self._attack.name,
+            self._sees,
+            round=self.round,
+            n=len(honest) + len(rows),
+            dim=d,
+            malicious=rows,
+            layers=tuple(layers) or (d,),
+            server_lr=self._server_lr,
+            rng=self._rng.child("attack", self.round).apart(),
+            state=self._attack_state,
+            honest=good,
+            honest_clients=honest,
+            own=updates[list(rows)].clone(),
+            model=model.clone(),
+            rule=self._known_rule(model, len(good), layers) if Sight.RULE in self._sees else None,
+        )
+        crafted = returned_tensor(self._attack, "craft", self._attack.craft(view), (len(rows), d))
+        self._attack_state = self._attack.remember(view, crafted)
+        updates = updates.clone()
+        updates[list(rows)] = crafted
+        if samples is None:
+            return updates, None
+        return updates, tuple(
+            float(self._attack.claim(max(1, round(count)))) if row in rows else count
+            for row, count in enumerate(samples)
+        )
+
+    def aggregated(
+        self,
+        model: Tensor,
+        updates: Tensor,
+        *,
+        layers: Sequence[int] = (),
+        samples: Sequence[float] | None = None,
+        root: Tensor | None = None,
+        clients: Sequence[int] | None = None,
+    ) -> Tensor:
+        """float32 ``[d]``: what the rule makes of a round's updates (float32 ``[n, d]``); rows that are not finite are dropped.
+
+        Args:
+            clients: who is behind each row, for rules that remember clients; the row's number by default.
+
+        Raises:
+            PreconditionError: too few updates for the rule, or too many malicious ones.
+            NotAllowed: the rule needs what was not given.
+        """
+        bad = set(unusable_rows(updates))
+        lost = len(bad)
+        self.dropped += lost
+        kept = [row for row in range(len(updates)) if row not in bad]
+        rows = updates[kept] if lost else updates
+        who = list(range(len(updates))) if clients is None else list(clients)
+        told = max(0, min(self.told - lost, len(rows) - 1))
+        self._pipeline.check(len(rows), told)
+        if not self._warned:
+            self._warned = True
+            for line in self._pipeline.unproven(len(rows), told):
+                warnings.warn(line, GuaranteeWarning, stacklevel=3)
+        counts = torch.ones(len(rows)) if samples is None else torch.tensor([samples[row] for row in kept])
+        context = RuleContext(
+            "fedguard.Guard",
+            Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA),
+            f=told,
+            round=self.round,
+            rng=self._rng.child("rule", self.round),
+            state={},
+            layers=tuple(layers) or (rows.shape[1],),
+            shape=(),
+            server_lr=self._server_lr,
+            clients=tuple(who[row] for row in kept),
+            samples=counts.double(),
+            root=root,
+            model=model,
+        )
+        result = aggregate(self._pipeline, rows, context, self._states)
+        self._states = result.states
+        return result.vector
+
+    def _known_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
+        """The malicious clients' copy of the rule: what it draws and the server's clean data are their own guesses."""
+        seen_all = Sight.HONEST_UPDATES in self._grants
+        known = model.clone() if Sight.MODEL in self._grants else torch.zeros_like(model)
+        told, rng, round, server_lr = (
+            self.told,
+            self._rng.child("attack", "rule", self.round).apart(),
+            self.round,
+            self._server_lr,
+        )
+
+        def context(n: int, rows: Tensor) -> RuleContext:
+            return RuleContext(
+                "the malicious clients' copy of the rule",
+                Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
+                f=min(told, n - 1),
+                round=round,
+                rng=rng,
+                state={},
+                layers=tuple(layers) or (rows.shape[1],),
+                shape=(),
+                server_lr=server_lr,
+                clients=tuple(range(n)),
+                samples=torch.ones(n, dtype=torch.float64),
+                root=rows[:benign].mean(0),
+                model=known,
+            )
+
+        return KnownPipeline(self._pipeline, context, self._states if seen_all else ())
+
+
+def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[PoisonAttack | None, Sight]:
+    """The attack, and what it sees.
+
+    Raises:
+        NotAllowed: it acts where a loop that is not ours does not let it, or needs more than it is granted.
+    """
+    if attack is None or attack == "none":
+        return None, Sight.NOTHING
+    built: Any = installed().build("attack", attack) if isinstance(attack, str) else attack
+    if not isinstance(built, PoisonAttack):
+        raise NotAllowed(f"{built.name} does not attack a training's updates. It runs in a suite: fedguard.run.")
+    acts = [
+        what for method, what in ELSEWHERE.items() if getattr(type(built), method) is not getattr(PoisonAttack, method)
+    ]
+    if acts:
+        raise NotAllowed(f"{built.name} acts on {acts[0]}, before updates are there. It runs in a suite: fedguard.run.")
+    sees = first_met(built.needs, granted)
+    if sees is None:
+        raise NotAllowed(
+            f"{built.name} needs {needs_in_words(built.needs)}; the malicious clients see {granted.words()}. "
+            "Grant more in knowledge."
+        )
+    return built, sees

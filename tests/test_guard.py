@@ -1,0 +1,191 @@
+"""A training loop that is not ours, attacked and defended where it aggregates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedguard as fg
+from fedguard.contracts import PoisonAttack, Sight
+from fedguard.errors import ConfigError, InputError, NotAllowed, PreconditionError
+from fedguard.states import Layout
+
+
+def network(seed: int = 0) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)).state_dict()
+
+
+def vector(state: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([value.double().reshape(-1) for value in state.values() if value.is_floating_point()])
+
+
+def clients_of(model: dict[str, torch.Tensor], n: int, seed: int = 1) -> list[dict[str, torch.Tensor]]:
+    torch.manual_seed(seed)
+    return [
+        {
+            name: value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value + 1
+            for name, value in model.items()
+        }
+        for _ in range(n)
+    ]
+
+
+def test_without_attack_the_mean_of_the_models():
+    model = network()
+    clients = clients_of(model, 5)
+    found = fg.Guard().step(model, clients)
+    assert list(found) == list(model)
+    assert torch.allclose(vector(found), torch.stack(list(map(vector, clients))).mean(0), atol=1e-6)
+    assert int(found["1.num_batches_tracked"]) == int(model["1.num_batches_tracked"])
+    assert all(found[name].dtype == model[name].dtype and found[name].shape == model[name].shape for name in model)
+
+
+def test_inner_product_manipulation_and_the_median_are_their_formulae():
+    model = network()
+    clients = clients_of(model, 7)
+    start = vector(model)
+    updates = [vector(client) - start for client in clients]
+    sent = -5 * torch.stack(updates[2:]).mean(0)
+    rows = torch.stack([sent, sent, *updates[2:]])
+    attacked = fg.Guard(attack="ipm(tau=5)", f=2).step(model, clients)
+    assert torch.allclose(vector(attacked), start + rows.mean(0), atol=1e-5)
+    defended = fg.Guard(attack="ipm(tau=5)", defense="median", f=2).step(model, clients)
+    assert torch.allclose(vector(defended), start + rows.median(0).values, atol=1e-5)
+    others = fg.Guard(attack="ipm(tau=5)", f=2).step(model, clients, malicious=(3, 5))
+    good = torch.stack([updates[row] for row in (0, 1, 2, 4, 6)])
+    assert torch.allclose(vector(others), start + (good.sum(0) - 10 * good.mean(0)) / 7, atol=1e-5)
+
+
+def test_an_attack_of_ones_own_update_sees_that():
+    model, seen = torch.zeros(3), torch.arange(15.0).reshape(5, 3) + 1
+    found = fg.Guard(attack="sign_flip", f=1, knowledge=("own_data",)).step(model, list(seen))
+    assert torch.allclose(found, (seen[1:].sum(0) - seen[0]) / 5)
+
+
+def test_rules_and_attacks_remember_from_round_to_round():
+    """Centered clipping starts each round where the last one ended, $v + mean((x - v) min(1, tau / |x - v|))$."""
+    guard = fg.Guard(defense="centered_clipping(tau=1, steps=1)", f=1)
+    model, centre = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    for step in range(3):
+        updates = [model + torch.tensor([3.0 + step, k], dtype=torch.float64) for k in range(4)]
+        away = [update - model - centre for update in updates]
+        centre = centre + sum(one * min(1, 1 / float(one.norm())) for one in away) / 4
+        after = guard.step(model, updates)
+        assert torch.allclose(after, model + centre, atol=1e-5)
+        model = after
+
+    class Counts(PoisonAttack):
+        name, needs = "counts", (Sight.NOTHING,)
+
+        def craft(self, view):
+            return torch.full((view.f, view.dim), float(view.state.get("round", 0)))
+
+        def remember(self, view, crafted):
+            return {"round": view.round}
+
+    guard = fg.Guard(attack=Counts(), f=1)
+    said = [float(guard.step(torch.zeros(2), [torch.zeros(2)] * 2)[0]) for _ in range(3)]
+    assert said == [0, 0.5, 1]
+
+
+def test_who_knows_the_rule_finds_what_it_lets_through():
+    torch.manual_seed(0)
+    model, clients = torch.zeros(30), list(torch.randn(10, 30) * 0.1 + 1)
+    guards = {
+        knows: fg.Guard(attack="opt_ipm", defense="krum", f=3, knowledge=knows)
+        for knows in (("honest_updates", "rule"),)
+    }
+    for guard in guards.values():
+        assert float(guard.step(model, clients).mean()) < 1
+    with pytest.raises(NotAllowed, match="needs"):
+        fg.Guard(attack="opt_ipm", defense="krum", f=3, knowledge=("own_data",))
+
+
+def test_what_is_not_finite_is_dropped_and_lowers_f():
+    model = torch.zeros(2)
+    clients = [torch.tensor([float("nan"), 0]), *torch.tensor([[1.0, 1], [2, 2], [30, 3]])]
+    guard = fg.Guard(defense="trimmed_mean", f=2)
+    assert guard.step(model, clients).tolist() == [2, 2]
+    assert guard.dropped == 1
+
+
+def test_numpy_and_files_of_safetensors(tmp_path):
+    from safetensors.torch import save_file
+
+    model = {name: value for name, value in network().items() if value.is_floating_point()}
+    clients = clients_of(model, 4)
+    for number, client in enumerate(clients):
+        save_file(client, tmp_path / f"{number}.safetensors")
+    files = [tmp_path / f"{number}.safetensors" for number in range(4)]
+    expected = fg.Guard(defense="median", f=1).step(model, clients)
+    from_files = fg.Guard(defense="median", f=1).step(model, files)
+    assert all(torch.equal(from_files[name], expected[name]) for name in model)
+    in_numpy = fg.Guard(defense="median", f=1).step(
+        {name: value.numpy() for name, value in model.items()},
+        [{name: value.numpy() for name, value in client.items()} for client in clients],
+    )
+    assert all(
+        isinstance(in_numpy[name], np.ndarray) and np.array_equal(in_numpy[name], expected[name]) for name in model
+    )
+    together = fg.aggregate("median", files, f=1)
+    assert all(
+        torch.allclose(together[name], torch.stack([one[name] for one in clients]).quantile(0.5, 0)) for name in model
+    )
+    crafted = fg.craft("ipm(tau=2)", clients, f=2)
+    assert len(crafted) == 2
+    assert torch.allclose(
+        crafted[1]["0.weight"], -2 * torch.stack([one["0.weight"] for one in clients]).mean(0), atol=1e-6
+    )
+
+
+def test_claims_of_a_malicious_client_reach_the_rule():
+    model, clients = torch.zeros(1), [torch.tensor([1.0]), torch.tensor([4.0])]
+    honest = fg.Guard(defense="weighted_mean").step(model, clients, samples=[10, 30])
+    assert float(honest) == pytest.approx((10 * 1 + 30 * 4) / 40)
+    lied = fg.Guard(attack="inflated_samples(factor=9)", defense="weighted_mean", f=1).step(
+        model, clients, samples=[10, 30]
+    )
+    assert float(lied) == pytest.approx((90 * -4 + 30 * 4) / 120)  # what is sent reverses the honest mean
+
+
+MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "said"),
+    [
+        (lambda: fg.Guard(attack="label_flip", f=1), NotAllowed, "label_flip acts on the clients' data"),
+        (lambda: fg.Guard(attack="alei", f=1), ConfigError, "unknown attack 'alei'. Did you mean 'alie'"),
+        (lambda: fg.Guard(defense="medain"), ConfigError, "unknown defense 'medain'"),
+        (lambda: fg.Guard(f=-1), InputError, "expected 0 or more malicious clients; got -1"),
+        (lambda: fg.Guard(knowledge=("everything",)), InputError, "knowledge: expected some of honest_updates, own_data"),
+        (lambda: fg.Guard().step(MODEL, []), InputError, "clients: expected one model or more"),
+        (lambda: fg.Guard().step(MODEL, [{"w": torch.zeros(2)}]), InputError, r"clients\[0\]: .*differs in b"),
+        (lambda: fg.Guard().step(MODEL, [{**MODEL, "w": torch.zeros(3)}]), InputError, r"clients\[0\], w: expected floats of shape \[2\]"),
+        (lambda: fg.Guard().step(MODEL, [MODEL, "none.safetensors"]), InputError, r"clients\[1\]: expected a file of safetensors"),
+        (lambda: fg.Guard().step({"n": torch.tensor(1)}, [MODEL]), InputError, "expected entries of floating point"),
+        (lambda: fg.Guard().step(MODEL, [3]), InputError, r"clients\[0\]: expected a state dict; got int"),
+        (lambda: fg.Guard(attack="ipm", f=2).step(MODEL, [MODEL] * 2), InputError, "not all of them"),
+        (lambda: fg.Guard(attack="ipm", f=1).step(MODEL, [MODEL] * 4, malicious=(0, 1)), InputError, "at most f = 1 of 4 rows"),
+        (lambda: fg.Guard(defense="krum", f=2).step(MODEL, [MODEL] * 3), PreconditionError, "krum needs"),
+        (lambda: fg.Guard(defense="fltrust", f=1).step(MODEL, [MODEL] * 4), NotAllowed, "fltrust"),
+        (lambda: fg.aggregate("mean", [MODEL, [1.0]]), InputError, r"updates: expected state dicts alone; updates\[1\] is a list"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(act, error, said):
+    with pytest.raises(error, match=said) as caught:
+        act()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_layout_keeps_every_number_in_its_place():
+    state = {"a": torch.arange(6.0).reshape(2, 3).half(), "n": torch.tensor(3), "b": torch.tensor(7.0).double()}
+    layout = Layout.of(state)
+    assert layout.sizes == (6, 1)
+    assert layout.vector(state).tolist() == [0, 1, 2, 3, 4, 5, 7]
+    back = layout.state(layout.vector(state) + 1, state)
+    assert back["a"].dtype == torch.float16 and back["a"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert back["b"].dtype == torch.float64 and float(back["b"]) == 8 and int(back["n"]) == 3
