@@ -810,7 +810,7 @@ FAULTS = (
     _row(
         "a server that mixes updates and not models",
         "fedguard/architectures/systems/fedasync.py",
-        "return updates + (starts - model)",
+        "return updates + (torch.stack(tuple(starts)) - model)",
         "return updates",
         *ASYNCHRONOUS,
     ),

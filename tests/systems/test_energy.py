@@ -30,7 +30,7 @@ def test_joules_are_watts_times_seconds_and_those_of_each_byte_sent_and_received
     else:
         each = 2.0 * 0.01 * examples + 0.01 * 2 * 6 * BYTES
         assert spent == pytest.approx([each, 2 * each, 3 * each])
-    assert in_time(found)["time"]["joules"] == spent[-1]
+    assert in_time(found)["joules"] == spent[-1]
 
 
 def test_who_is_late_has_spent_in_vain():
