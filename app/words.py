@@ -165,9 +165,9 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
 
 
 def chance(records: Sequence[Ran]) -> str:
-    """The accuracy of a guess, in percent."""
+    """The accuracy of a guess, in a sentence; "" where the labels are not known."""
     known = [chance for record in records if (chance := record["result"]["chance"]) is not None]
-    return _interval(known).partition(" ")[0]
+    return f"A guess has {_interval(known).partition(' ')[0]} %." if known else ""
 
 
 def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:

@@ -188,7 +188,7 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
         st.caption(
             "Final accuracy in %, with and without attack, with the defense and with the plain mean. What is lost where the "
             "malicious clients send nothing is the absence of their data; the rest is the attack's harm. "
-            f"A guess has {words.chance(shown)} %."
+            + words.chance(shown)
         )
         st.dataframe(words.corners(shown), hide_index=True, width="stretch")
     with right:
