@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -28,6 +28,17 @@ def fedguard(*arguments: str, cwd: Path, code: int = 0, **more: str) -> str:
 def block(document: str, title: str) -> str:
     text = (ROOT / "docs" / document).read_text()
     return re.search(rf'^```\w+ title="{title}"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)[1]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("flwr") is not None, reason="Flower is installed: see tests/test_flower.py"
+)
+def test_without_flower_its_command_says_what_to_install(tmp_path):
+    said = fedguard("flower", "check", str(ROOT / "tests" / "flower" / "app"), cwd=tmp_path, code=2)
+    assert said.splitlines() == [
+        "fedguard: flower: expected Flower 1.41 or 1.42; it is not installed. pip install 'fedguard[flower]'"
+    ]
+    assert "--defense" in fedguard("flower", "check", "--help", cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from fedguard.bench.running.environment import environment
 from fedguard.config.cells import RESULTS_VERSION
 from fedguard.config.sections import Knowledge
 from fedguard.contracts import PoisonAttack, Sight
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, StoreError
 from fedguard.flower.inline import FlowerApp
 from fedguard.metrics.flags import raised
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS
@@ -242,13 +242,17 @@ class Check:
 
     def _write_manifest(self, folder: RunFolder) -> None:
         now = time.time()
+        try:
+            created = folder.manifest()["created"]
+        except StoreError:  # the first run into this folder
+            created = now
         manifest = {
             "schema": 1,
             "name": folder.path.name,
             "folder": str(Path(self.app).resolve()),
             "fedguard": version("fedguard"),
             "results_version": RESULTS_VERSION,
-            "created": now,
+            "created": created,
             "started": now,
             "seeds": list(range(self.seeds)),
             "swept": ["attack", "defense"],
