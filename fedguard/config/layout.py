@@ -137,7 +137,7 @@ def _combinations(
 
 def _places(config: CellConfig, where: Mapping[str, Key], document: Document) -> dict[str, str]:
     """Where the specs stand, for messages: in the matrix if they are swept, else at their own key."""
-    names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition")
+    names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition", "evaluation.evasion")
     places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
     swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
     for key in ("algorithm", *config.training.own):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from statistics import mean
 
@@ -60,6 +61,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("ANCHOR_SEEDS") == "1", reason="the suite takes many minutes: make test-slow")
 class TestTheWholeSuite:
     def test_with_clean_examples_an_asynchronous_server_loses_three_points_at_most(self, whole):
         for system in (EVENTUAL, "fedasync", FEDBUFF):
