@@ -187,7 +187,7 @@ def test_a_malicious_mod_sees_its_own_update_alone(app, parts):
 
 
 def test_what_malicious_nodes_report_counts_for_nothing(app, parts):
-    """Nodes that lie about the accuracy, all of them the malicious ones: the curve is the honest ones'."""
+    """The curve is that of the honest nodes alone, by the app's own test on the model that the attack has left."""
     found = run_trial(app=APP, settings=SETTINGS, attack="ipm", defense=None, f=2, nodes=NODES, seed=0, metric=None)
     from digits.task import Net, load_data, test
 

@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError, brief, oneline
+from fedguard.simulated.files import content
 
 #: A graph has so many bytes at most: that of 500 nodes who all hear all has some 5 million.
 MOST_BYTES = 16 << 20
@@ -43,25 +43,13 @@ def digest(file: str) -> str:
 
 
 def _content(file: str) -> bytes:
-    path = Path(file).expanduser()
-    try:
-        if not path.is_file():
-            raise ConfigError(
-                f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."
-            )
-        with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-    except (OSError, RuntimeError) as error:
-        raise ConfigError(f"{file}: cannot be read: {oneline(error)}.") from None
-    if len(content) > MOST_BYTES:
-        raise ConfigError(f"{file}: expected at most {MOST_BYTES:,} bytes; got more. Leave out nodes or links.")
-    return content
+    return content(file, MOST_BYTES, "Leave out nodes or links.")
 
 
 @lru_cache(maxsize=8)
-def _parsed(content: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
+def _parsed(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
     try:
-        rows = csv.reader(content.decode("utf-8-sig").splitlines(), strict=True)
+        rows = csv.reader(held.decode("utf-8-sig").splitlines(), strict=True)
         header = next(rows, [])
         if header not in _HEADERS:
             raise ConfigError(

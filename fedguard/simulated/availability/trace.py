@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isfinite
-from pathlib import Path
 from typing import ClassVar
 
 from fedguard.contracts import Availability, Presence
 from fedguard.errors import ConfigError, brief, oneline
 from fedguard.rng import Rng
+from fedguard.simulated.files import content
 
 #: A trace has so many bytes at most, which is some three million rows.
 MOST_BYTES = 64 << 20
@@ -101,27 +101,16 @@ def _read(file: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
     Raises:
         ConfigError: it cannot be read, or is no trace.
     """
-    path = Path(file).expanduser()
+    held = content(file, MOST_BYTES, "Leave out devices beyond clients.total, or cut it short: it is repeated.")
     try:
-        if not path.is_file():
-            raise ConfigError(
-                f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."
-            )
-        with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ConfigError(
-                f"{file}: expected at most {MOST_BYTES:,} bytes; got more. Leave out devices beyond clients.total, or cut it "
-                "short: it is repeated."
-            )
-        return _parsed(content, file)
-    except (OSError, UnicodeDecodeError, RuntimeError, csv.Error) as error:
+        return _parsed(held, file)
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{file}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
 
 
 @lru_cache(maxsize=4)
-def _parsed(content: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
-    rows = csv.reader(content.decode("utf-8-sig").splitlines(), strict=True)
+def _parsed(held: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
+    rows = csv.reader(held.decode("utf-8-sig").splitlines(), strict=True)
     header = next(rows, [])
     if header != ["device", "start", "end"]:
         raise ConfigError(
@@ -139,7 +128,7 @@ def _parsed(content: bytes, name: str) -> tuple[dict[int, list[tuple[float, floa
         those.append((begin, end))
     if not stretches:
         raise ConfigError(f"{name}: expected a row for each device below the header; got none. Add them.")
-    return stretches, hashlib.sha256(content).hexdigest()[:16]
+    return stretches, hashlib.sha256(held).hexdigest()[:16]
 
 
 def _row(row: Sequence[str], where: str) -> tuple[int, float, float]:
