@@ -6,8 +6,23 @@ app = under_attack(app, attack="ipm(tau=5)", f=2)                      # the one
 app = under_attack(app, attack="ipm(tau=5)", defense="median", f=2)    # and whether a rule of the catalogue would help
 """
 
-from fedguard.flower.grid import GuardedGrid, under_attack
-from fedguard.flower.mod import malicious_mod
-from fedguard.flower.strategy import FedGuardStrategy
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedguard.flower.grid import GuardedGrid, under_attack
+    from fedguard.flower.mod import malicious_mod
+    from fedguard.flower.strategy import FedGuardStrategy
 
 __all__ = ["FedGuardStrategy", "GuardedGrid", "malicious_mod", "under_attack"]
+
+_MODULES = {"GuardedGrid": "grid", "under_attack": "grid", "malicious_mod": "mod", "FedGuardStrategy": "strategy"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is used: a deployed client starts for each message, and needs none of it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'fedguard.flower' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fedguard.flower.{_MODULES[name]}"), name)

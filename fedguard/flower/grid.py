@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedguard.contracts.architectures import told_among
 from fedguard.errors import InputError, NotAllowed, PreconditionError
-from fedguard.flower.records import arrays_of, is_training, moved, samples_of, with_arrays
+from fedguard.flower.records import arrays_of, is_masked, is_training, moved, samples_of, with_arrays
 from fedguard.guard import Guard
 from fedguard.rng import Rng
 from fedguard.states import Layout
@@ -48,6 +48,7 @@ class GuardedGrid(Grid):
 
     def __init__(self, grid: Grid, guard: Guard, *, defended: bool, seed: int = 0) -> None:
         self._grid, self._guard, self._defended, self._seed = grid, guard, defended, seed
+        self._told = guard.told
         self.malicious: frozenset[int] = frozenset()
         self.nodes: tuple[int, ...] = ()
         self.rounds = self.updates = self.outvoted = self.bytes = 0
@@ -57,6 +58,8 @@ class GuardedGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         asked = list(messages)
         training = [message for message in asked if is_training(message)]
+        if training and not self._defended and not self._guard.attacks and all(map(is_masked, training)):
+            return self._grid.send_and_receive(asked, timeout=timeout)  # nobody looks, and nothing is there to be seen
         if training and len(training) < len(asked):
             raise NotAllowed(
                 "send_and_receive: expected messages of training alone, or none; got both. Send them apart."
@@ -74,6 +77,10 @@ class GuardedGrid(Grid):
     def evaluated(self, replies: Sequence[Message]) -> None:
         """Told of replies to other messages than of training; here nothing is done with them."""
 
+    def rank(self, node: int) -> int:
+        """What nodes and rows are sorted by, and the malicious ones drawn: the node's number, which the engine gives."""
+        return node
+
     @property
     def dropped(self) -> int:
         """Updates that were not finite, and reached no rule."""
@@ -81,7 +88,7 @@ class GuardedGrid(Grid):
 
     def _draw(self) -> None:
         """Who is malicious: f of the connected nodes, by the seed."""
-        self.nodes = tuple(sorted(self._grid.get_node_ids()))
+        self.nodes = tuple(sorted(self._grid.get_node_ids(), key=self.rank))
         if self._guard.f >= len(self.nodes) > 0:
             raise InputError(
                 f"f: expected fewer malicious nodes than there are, {len(self.nodes)}; got {self._guard.f}."
@@ -92,7 +99,9 @@ class GuardedGrid(Grid):
     def _replaced(self, models: dict[int, tuple[str, dict[str, Any]]], replies: list[Message]) -> list[Message]:
         """The replies as the strategy gets them, those with an error as they came."""
         self.rounds += 1
-        good = sorted((one for one in replies if one.has_content()), key=lambda one: one.metadata.src_node_id)
+        good = sorted(
+            (one for one in replies if one.has_content()), key=lambda one: self.rank(one.metadata.src_node_id)
+        )
         failed = [one for one in replies if not one.has_content()]
         if not good:
             return replies
@@ -110,7 +119,7 @@ class GuardedGrid(Grid):
         known = None if None in claims else [float(claim or 0) for claim in claims]
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
-        self._guard.told = min(told_among(len(nodes), self._guard.f, len(self.nodes)), len(nodes))
+        self._guard.told = min(told_among(len(nodes), self._told, len(self.nodes)), len(nodes))
         self.updates += len(nodes)
         self.bytes += 4 * rows.numel()
         self.hostile_share = max(self.hostile_share, len(acting) / len(nodes))
@@ -182,6 +191,7 @@ def under_attack(
     attack: str | None = None,
     defense: str | None = None,
     f: int = 0,
+    told: int | None = None,
     knowledge: Sequence[str] | None = None,
     seed: int = 0,
     grid: type[GuardedGrid] = GuardedGrid,
@@ -194,6 +204,7 @@ def under_attack(
         attack: ``"ipm(tau=5)"``; None for none.
         defense: a rule of the catalogue that aggregates before the app's own strategy; None for that strategy alone.
         f: malicious nodes, drawn by the seed among those that are connected at the first training.
+        told: how many the rule expects; f by default.
         knowledge: what they see, as a suite's ``threat.knowledge``: by default each other's and the honest updates, the model,
             and the rule where there is a defense.
         grid: a kind of `GuardedGrid` that does more.
@@ -210,6 +221,7 @@ def under_attack(
         "attack": attack,
         "defense": defense or "mean",
         "f": f,
+        "told": told,
         "knowledge": granted,
         "seed": seed,
     }

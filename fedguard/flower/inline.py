@@ -2,98 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import random
-import sys
-import tomllib
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.config import flatten_dict
 from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedguard.errors import ConfigError
+from fedguard.flower.node import Node, drawing
+from fedguard.rng import Rng
 
 #: What Flower calls the server's node; and a message's error where a client app raised.
 SERVER, RAISED = 1, 2
-
-
-@dataclass(frozen=True)
-class FlowerApp:
-    """An app's folder, as its pyproject.toml describes it.
-
-    Attributes:
-        folder: that holds pyproject.toml.
-        server, client: ``module:attribute``.
-        config: the run's configuration, flat.
-    """
-
-    folder: Path
-    server: str
-    client: str
-    config: dict[str, Any]
-
-    @classmethod
-    def read(cls, folder: str | Path, settings: Mapping[str, Any] | None = None) -> FlowerApp:
-        """Read an app's folder.
-
-        Args:
-            settings: put over the app's own run configuration, by its flat keys.
-
-        Raises:
-            ConfigError: there is no app, or a key that its configuration has not.
-        """
-        path = Path(folder) / "pyproject.toml"
-        try:
-            told = tomllib.loads(path.read_text())
-            app = told["tool"]["flwr"]["app"]
-            server, client = app["components"]["serverapp"], app["components"]["clientapp"]
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path}: expected a Flower app's project file; {error}.") from None
-        except (KeyError, TypeError):
-            raise ConfigError(
-                f"{path}: expected [tool.flwr.app.components] with serverapp and clientapp. Make an app with `flwr new`."
-            ) from None
-        config = dict(flatten_dict(app.get("config")))
-        for key, value in (settings or {}).items():
-            if key not in config:
-                raise ConfigError(
-                    f"{path}: run configuration {key!r}: expected one of {', '.join(sorted(config)) or 'none'}."
-                )
-            config[key] = value
-        return cls(Path(folder).resolve(), server, client, config)
-
-    def load(self) -> tuple[ServerApp, ClientApp]:
-        """Import both of its components.
-
-        Raises:
-            ConfigError: a component cannot be imported, or is something else.
-        """
-        if str(self.folder) not in sys.path:
-            sys.path.insert(0, str(self.folder))
-        found: list[Any] = []
-        for reference, kind in ((self.server, ServerApp), (self.client, ClientApp)):
-            module, _, name = reference.partition(":")
-            try:
-                one = getattr(importlib.import_module(module), name)
-            except Exception as error:  # whatever a user's module raises
-                raise ConfigError(
-                    f"{self.folder}: {reference} cannot be imported: {type(error).__name__}: {error}."
-                ) from error
-            if not isinstance(one, kind):
-                raise ConfigError(f"{self.folder}: {reference}: expected a {kind.__name__}; got {type(one).__name__}.")
-            found.append(one)
-        return found[0], found[1]
 
 
 class InlineGrid(Grid):
@@ -125,6 +50,11 @@ class InlineGrid(Grid):
         }
         self._replies: dict[str, Message] = {}
         self._sent = 0
+
+    @property
+    def partitions(self) -> dict[int, int]:
+        """Node -> ``partition-id``."""
+        return {node: node - SERVER - 1 for node in self._contexts}
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self.pull_messages(list(self.push_messages(messages)))
@@ -161,7 +91,7 @@ class InlineGrid(Grid):
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError("Runs are kept by a SuperLink, which is not here.")
+        return Run.create_empty(run_id=1)
 
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
@@ -180,21 +110,26 @@ def _as_node(number: int) -> Iterator[None]:
         TaskIdentity.node_id = SERVER
 
 
-def run_inline(server: ServerApp, client: ClientApp, *, nodes: int, config: Mapping[str, Any], seed: int) -> InlineGrid:
+def run_inline(
+    server: Callable[[InlineGrid, Context], object],
+    client: ClientApp,
+    *,
+    nodes: int,
+    config: Mapping[str, Any],
+    seed: int,
+) -> InlineGrid:
     """Run an app to its end, in this process.
 
     Args:
+        server: the server app, or whatever is called as one.
         nodes: how many.
-        seed: of Python's, numpy's and torch's own streams, from which apps draw.
+        seed: of the streams of Python, numpy and torch from which the app draws, the server's and each node's.
 
     Returns:
         the Grid, with what client apps raised.
     """
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  the app's own draws come from there
-    torch.manual_seed(seed)
-    grid = InlineGrid(client, nodes, config)
+    grid = InlineGrid(Node(client, seed), nodes, config)
     context = Context(run_id=1, node_id=SERVER, node_config={}, state=RecordDict(), run_config=dict(config))
-    with _as_node(SERVER):
+    with _as_node(SERVER), drawing(Rng(seed).child("server")):
         server(grid, context)
     return grid

@@ -42,17 +42,14 @@ def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
             record["server-round"] for record in message.content.config_records.values() if "server-round" in record
         ]
         number = int(told[0]) if told else 1
-        view = PoisonView(
-            built.name,
+        view = PoisonView.of_round(
+            built,
             sees,
             round=number,
-            n=1,
-            dim=len(model),
             malicious=(0,),
             layers=layout.sizes,
-            server_lr=1.0,
             rng=Rng(seed).child("attack", number, context.node_id).apart(),
-            state={},
+            honest=torch.empty(0, len(model)),
             own=moved(layout, model, arrays, "the client's reply")[None],
             model=model,
         )

@@ -23,7 +23,7 @@ def arrays_of(message: Message, what: str) -> tuple[str, dict[str, Any]]:
     """
     found = message.content.array_records
     if len(found) != 1:
-        masked = any("secagg" in name.lower() for name in message.content.config_records)
+        masked = is_masked(message)
         raise NotAllowed(
             f"{what}: expected one ArrayRecord; got {len(found)}. "
             + (
@@ -35,6 +35,11 @@ def arrays_of(message: Message, what: str) -> tuple[str, dict[str, Any]]:
         )
     name, record = next(iter(found.items()))
     return name, {key: array.numpy() for key, array in record.items()}
+
+
+def is_masked(message: Message) -> bool:
+    """Whether a message belongs to Flower's SecAgg or SecAgg+."""
+    return any("secagg" in name.lower() for name in message.content.config_records)
 
 
 def with_arrays(message: Message, name: str, arrays: Mapping[str, Any], samples: float | None = None) -> Message:

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedguard.errors import InputError
+from fedguard.errors import InputError, NotAllowed
 from fedguard.flower.records import arrays_of, moved, samples_of
 from fedguard.guard import Guard
 from fedguard.states import Layout
@@ -42,6 +42,17 @@ class FedGuardStrategy(FedAvg):
     ) -> Iterable[Message]:
         self._sent = arrays
         return super().configure_train(server_round, arrays, config, grid)
+
+    def initialize_parameters(self, client_manager: Any) -> Any:
+        """What Flower's workflows ask a strategy of its earlier interface for; here they are refused.
+
+        Raises:
+            NotAllowed: always. `SecAggPlusWorkflow` would hand the rule one unmasked sum as if it were an update.
+        """
+        raise NotAllowed(
+            f"FedGuardStrategy({self.guard}): a workflow drives it, such as that of SecAgg+, whose server gets one sum of all "
+            "updates; the rule needs to see each. Use strategy.start(grid=...) without masks, or the workflow with FedAvg."
+        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -1,181 +1,149 @@
-"""One run of an app in a process of its own: JSON comes in, JSON goes out. `python -m fedguard.flower.trial OUT < ASKED`"""
+"""Trials of an app, each in a process of its own: JSON lines come in, JSON lines go out. `python -m fedguard.flower.trial`
+
+    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.watched.Asked`
+    out  {"status": "ok", "found": {...}, "log": text} or {"status": "refused", "reason": text, ...}; "mistake" is what the app
+         lacks, "failed" what it raised
+
+This process loads the libraries once, and is copied (`os.fork`) for each trial: what an app leaves behind in its process is
+gone with it. It leads a group of processes, and all of them end at once when its input closes.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import select
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from flwr.app import Message
-from flwr.serverapp.strategy import Strategy
-from flwr.serverapp.strategy.result import Result
 
 from fedguard.bench.running.environment import peak_memory
-from fedguard.errors import ConfigError, FedGuardError
-from fedguard.flower.grid import GuardedGrid, under_attack
-from fedguard.flower.inline import FlowerApp, run_inline
-from fedguard.flower.records import SAMPLES
+from fedguard.errors import FedGuardError, NotAllowed
+from fedguard.flower.deployment import require_deployable, run_deployed
+from fedguard.flower.inline import run_inline
+from fedguard.flower.simulation import require_ray, run_simulated
+from fedguard.flower.watched import Asked, served
 
-#: Evaluations over rounds: the round, and what was measured there.
-Curve = list[tuple[int, dict[str, float]]]
+#: How much of what a trial printed is told where it failed.
+LONGEST = 20_000
 
 
-def run_trial(
-    *,
-    app: str | Path,
-    settings: Mapping[str, Any] | None,
-    attack: str | None,
-    defense: str | None,
-    f: int,
-    nodes: int,
-    seed: int,
-    metric: str | None,
-    knowledge: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """Run an app once, and tell how its model fared.
-
-    Figures are those that the app itself measures: what its server evaluates, if it does, else what honest nodes report,
-    weighed by their numbers of examples. What malicious nodes report counts for nothing.
-
-    Returns:
-        round, accuracy, loss: lists of one length; metric: what accuracy is; where: who measured it; malicious: partition
-        numbers; rounds, updates, dropped; abandoned: reasons; raised: tracebacks of client apps; seconds, cpu_seconds, memory.
+def rehearse(asked: Asked) -> None:
+    """See whether an app can be imported, and its engine is there.
 
     Raises:
-        ConfigError: no such app, or no figure in what it measures.
+        ConfigError: it cannot, or is not.
+    """
+    asked.read.load()
+    if asked.engine == "deployment":
+        require_deployable(asked.read)
+    if asked.engine == "simulation":
+        require_ray()
+
+
+def run_trial(asked: Asked) -> dict[str, Any]:
+    """Run an app once, on the engine that is asked for, and tell how its model fared; see `fedguard.flower.watched.served`.
+
+    Returns:
+        what `served` tells, with seconds, cpu_seconds (of this process and those it started) and memory.
+
+    Raises:
+        ConfigError: no such app, no figure in what it measures, or the engine is not there.
         NotAllowed: attack or rule have no place there.
     """
     torch.set_num_threads(1)
-    began, cpu = time.perf_counter(), time.process_time()
-    read = FlowerApp.read(app, settings)
-    server, client = read.load()
-    place: list[_Watching] = []
-    with _results() as results:
-        guarded = under_attack(
-            server,
-            attack=attack,
-            defense=defense,
-            f=f,
-            seed=seed,
-            knowledge=knowledge,
-            grid=_Watching,
-            hear=place.append,
-        )  # type: ignore[arg-type]
-        grid = run_inline(guarded, client, nodes=nodes, config=read.config, seed=seed)
-    seen = place[0]
-    if not seen.rounds:
-        raise ConfigError(f"{read.folder}: expected an app that trains; it sent no message of training.")
-    central: Curve = [
-        (number, {key: float(value) for key, value in record.items() if isinstance(value, int | float)})
-        for result in results
-        for number, record in sorted(result.evaluate_metrics_serverapp.items())
-        if number > 0
-    ]
-    curve, where = (central, "the app's server") if central else (seen.curve, "the honest nodes")
-    name, loss = _metric(curve, metric, read.folder)
-    return {
-        "metric": name,
-        "where": where,
-        "round": [number for number, _ in curve],
-        "accuracy": [_share(found[name], name, read.folder) for _, found in curve],
-        "loss": [found.get(loss) if loss else None for _, found in curve],
-        "malicious": sorted(node - 2 for node in seen.malicious),
-        "rounds": seen.rounds,
-        "updates": seen.updates,
-        "hostile_share": seen.hostile_share,
-        "outvoted": seen.outvoted,
-        "dropped": seen.dropped,
-        "abandoned": seen.abandoned,
-        "raised": grid.raised,
-        "bytes": seen.bytes,
-        "seconds": time.perf_counter() - began,
-        "cpu_seconds": time.process_time() - cpu,
-        "memory": peak_memory(),
-    }
+    began, spent = time.perf_counter(), _cpu()
+    told = ENGINES[asked.engine](asked)
+    return {**told, "seconds": time.perf_counter() - began, "cpu_seconds": _cpu() - spent, "memory": peak_memory()}
 
 
-class _Watching(GuardedGrid):
-    """Listens to what honest nodes say when they are asked to evaluate."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.curve: Curve = []
-
-    def evaluated(self, replies: Sequence[Message]) -> None:
-        sums: dict[str, float] = {}
-        total = 0.0
-        for reply in replies:
-            if not reply.has_content() or reply.metadata.src_node_id in self.malicious:
-                continue
-            for record in reply.content.metric_records.values():
-                said = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-                weight = said.pop(SAMPLES, 1.0)
-                total += weight
-                for key, value in said.items():
-                    sums[key] = sums.get(key, 0.0) + weight * value
-        if total > 0 and sums:
-            self.curve.append((self.rounds, {key: value / total for key, value in sums.items()}))
-
-
-@contextmanager
-def _results() -> Iterator[list[Result]]:
-    """What strategies return to the app that started them, which alone has it."""
-    found: list[Result] = []
-    start = Strategy.start
-
-    def started(self: Strategy, *arguments: Any, **named: Any) -> Result:
-        result = start(self, *arguments, **named)
-        found.append(result)
-        return result
-
-    Strategy.start = started  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        Strategy.start = start  # type: ignore[method-assign]
-
-
-def _metric(curve: Curve, wanted: str | None, folder: Path) -> tuple[str, str | None]:
-    """The names of the accuracy and of the loss.
-
-    Raises:
-        ConfigError: none, or several, that might be meant.
-    """
-    names = sorted({name for _, found in curve for name in found})
-    if not names:
-        raise ConfigError(
-            f"{folder}: expected an app that evaluates; neither its nodes nor its server measured anything. Give its client "
-            "app an evaluate function, or its strategy an evaluate_fn."
-        )
-    fitting = (
-        [name for name in names if name == wanted] if wanted else [name for name in names if "acc" in name.lower()]
+def _inline(asked: Asked) -> dict[str, Any]:
+    read, told = asked.read, list[dict[str, Any]]()
+    grid = run_inline(
+        lambda grid, context: told.append(served(asked, read, grid, context, grid.partitions)),
+        read.client_app(),
+        nodes=asked.nodes,
+        config=read.config,
+        seed=asked.seed,
     )
-    if len(fitting) != 1:
-        got = wanted or " and ".join(fitting) or "none"
-        raise ConfigError(f"{folder}: --metric: expected one of {', '.join(names)}; got {got}.")
-    losses = [name for name in names if "loss" in name.lower()]
-    return fitting[0], losses[0] if len(losses) == 1 else None
+    return {**told[0], "raised": grid.raised}
 
 
-def _share(value: float, name: str, folder: Path) -> float:
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{folder}: {name}: expected an accuracy in [0, 1]; got {value:.4g}.")
-    return value
+#: Where a trial may run.
+ENGINES: dict[str, Callable[[Asked], dict[str, Any]]] = {
+    "inline": _inline,
+    "simulation": run_simulated,
+    "deployment": run_deployed,
+}
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a trial, whatever becomes of it."""
+    rehearsal = asked.pop("rehearsal", False)
+    try:
+        if rehearsal:
+            rehearse(Asked(**asked))
+            return {"status": "ok", "found": None}
+        found = run_trial(Asked(**asked))
+    except NotAllowed as error:
+        return {"status": "refused", "reason": str(error)}
+    except FedGuardError as error:
+        return {"status": "mistake", "reason": str(error)}
+    except Exception as error:  # whatever a user's app raises
+        traceback.print_exc()
+        return {"status": "failed", "reason": f"the app raised: {type(error).__name__}: {error}"}
+    if found["raised"]:
+        sys.stderr.write("\n".join(found["raised"]))
+        return {"status": "failed", "reason": f"the app raised: {found['raised'][0].strip().splitlines()[-1]}"}
+    return {"status": "ok", "found": found}
 
 
 def main() -> None:
-    """Run what stands on standard input."""
-    out = Path(sys.argv[1])
-    try:
-        told = {"status": "ok", "found": run_trial(**json.load(sys.stdin))}
-    except FedGuardError as error:
-        told = {"status": "refused" if type(error).__name__ == "NotAllowed" else "mistake", "reason": str(error)}
-    out.write_text(json.dumps(told))
+    """Serve trials, one after another, until standard input closes."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    while line := sys.stdin.buffer.raw.readline():  # type: ignore[union-attr]  # unbuffered, for select
+        out.write(json.dumps(_apart(json.loads(line))) + "\n")
+    os.killpg(0, signal.SIGKILL)
+
+
+def _apart(asked: dict[str, Any]) -> dict[str, Any]:
+    """A trial in a copy of this process; all that it has started ends with this one's group."""
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as told:
+        alive, held = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(alive)
+            for stream in (1, 2):
+                os.dup2(said.fileno(), stream)
+            told.write(json.dumps(answer(asked)).encode())
+            told.flush()
+            os._exit(0)
+        os.close(held)
+        if sys.stdin.buffer in select.select([sys.stdin.buffer, alive], [], [])[0]:
+            os.killpg(0, signal.SIGKILL)  # nobody waits for it any more
+        os.close(alive)
+        _, status = os.waitpid(child, 0)
+        told.seek(0)
+        said.seek(0)
+        log = said.read().decode(errors="replace")[-LONGEST:]
+        if text := told.read():
+            return {**json.loads(text), "log": log}
+    code = os.waitstatus_to_exitcode(status)
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return {"status": "failed", "reason": f"the app ended its process: {how}", "log": log}
+
+
+def _cpu() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 if __name__ == "__main__":

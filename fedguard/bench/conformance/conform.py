@@ -14,11 +14,12 @@ from torch import Tensor
 from fedguard.bench.conformance.actors import Actors
 from fedguard.bench.conformance.engine import OneByOne, Outcome, RealEngine, set_up_of, start_of
 from fedguard.bench.conformance.gloo import Gloo
+from fedguard.bench.conformance.messages import Messages
 from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.errors import ConfigError, NotAllowed, UnknownName
 
 #: The real engines by name: each is a file beside this one.
-ENGINES: Mapping[str, RealEngine] = {"gloo": Gloo(), "ray": Actors()}
+ENGINES: Mapping[str, RealEngine] = {"gloo": Gloo(), "ray": Actors(), "flower": Messages()}
 #: The largest difference over the way moved that counts as none, in float32, in which FedGuard trains.
 TOLERANCE = 1e-5
 
@@ -88,7 +89,7 @@ def conform(
 
     Args:
         architectures: their specs, such as ``d_psgd(graph='ring')``.
-        engine: ``gloo`` or ``ray``.
+        engine: ``gloo``, ``ray`` or ``flower``.
         attack: of one malicious client.
         nodes: clients, or nodes.
 

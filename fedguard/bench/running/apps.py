@@ -1,0 +1,220 @@
+"""Trials of an app of other people: it runs in processes of its own, which say in JSON what it came to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from statistics import fmean
+from typing import Any
+
+from fedguard.bench.records.record import identified
+from fedguard.bench.records.schema import Record
+from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.code import code_of
+from fedguard.bench.running.environment import environment
+from fedguard.config import Cell
+from fedguard.metrics.flags import raised
+from fedguard.metrics.trajectory import FINAL_EVALUATIONS
+
+#: The program that runs them; it needs Flower.
+PROGRAM = "fedguard.flower.trial"
+#: Versions of Flower that it was tried with.
+SUPPORTED = (["1", "41"], ["1", "42"])
+#: What is said of a trial; where it came to nothing ``refused``, ``failed``, or ``mistake``: the app lacks something.
+Told = dict[str, Any]
+
+
+class Apps:
+    """The process in whose copies the trials of apps run, started with the first; see `fedguard.flower.trial`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def told(self, cell: Cell, seed: int) -> Told:
+        """Run a trial, and take what is said of it."""
+        return self._said(_asked(cell, seed))
+
+    def why_not(self, cell: Cell) -> str | None:
+        """Why an app cannot run on its engine, before it does; None if it seems to."""
+        told = self._said({**_asked(cell, 0), "rehearsal": True})
+        return None if told["status"] == "ok" else str(told["reason"])
+
+    def _said(self, asked: Mapping[str, Any]) -> Told:
+        if why := without_flower():
+            return {"status": "mistake", "reason": why, "log": ""}
+        if self._process is None:
+            self._process = _started()
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+        if line := process.stdout.readline():
+            return dict(json.loads(line))
+        self.close()
+        why = f"the process in which apps run ended before it said anything (python -m {PROGRAM})"
+        return {"status": "failed", "reason": why, "log": ""}
+
+    def close(self) -> None:
+        """End the process, and all that its trials have started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(BrokenPipeError):
+                self._process.communicate()  # waits for it, and closes the pipes
+            self._process = None
+
+
+def without_flower() -> str | None:
+    """Why no app can run here: Flower is not there, or another version; None if it is."""
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        found = None
+    if found is not None and found.split(".")[:2] in SUPPORTED:
+        return None
+    expected, got = (
+        " or ".join(".".join(one) for one in SUPPORTED),
+        "it is not installed" if found is None else f"got {found}",
+    )
+    return f"app: expected Flower {expected}; {got}. pip install 'fedguard[flower]'"
+
+
+def _started() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # a group of its own, which it ends when this process is gone
+        env={**os.environ, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"},
+    )
+
+
+def _asked(cell: Cell, seed: int) -> dict[str, Any]:
+    app = cell.config.app
+    assert app is not None
+    return {
+        "app": app.folder,
+        "settings": app.set,
+        "attack": str(cell.attack) if cell.attack else None,
+        "defense": None if cell.own else str(cell.pipeline),
+        # So that the same nodes are honest with and without attack.
+        "f": cell.malicious if cell.attack else cell.told,
+        "told": cell.told,
+        "nodes": cell.config.clients.total,
+        "seed": seed,
+        "metric": app.metric,
+        "knowledge": [name for name in cell.config.threat.knowledge if name != "rule" or not cell.own],
+        "engine": app.engine,
+    }
+
+
+def run_app(cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Apps) -> tuple[Record, str]:
+    """One trial of an app, and what it printed where it failed; of a deployment always.
+
+    Args:
+        corners: final accuracies of the cells that it is compared with, same seed, as far as known.
+    """
+    assert cell.config.app is not None
+    started = time.time()
+    told = apps.told(cell, seed)
+    made = {**environment("cpu"), "code": code_of(cell), "data": None, "started": started}
+    if told["status"] != "ok":
+        status = "refused" if told["status"] == "refused" else "failed"
+        body = {
+            "status": status,
+            "reason": told["reason"],
+            "threat_card": threat_card(cell),
+            "result": None,
+            "cost": None,
+        }
+        return identified(cell, seed, {**body, "flags": [], "environment": made}), told["log"]
+    found = told["found"]
+    card = {**threat_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
+    result = {**_result(found), **_compared(cell, found, corners)}
+    body = {
+        "status": "ok",
+        "reason": None,
+        "threat_card": card,
+        "result": result,
+        "cost": {
+            "seconds": found["seconds"],
+            "cpu_seconds": found["cpu_seconds"],
+            "worker_peak_memory_bytes": found["memory"],
+            "update_bytes_sent": found["bytes"],
+            "protocol_bytes_sent": 0,
+            "protocol_bytes_received": 0,
+        },
+        "flags": raised(result, card),
+        "environment": made,
+    }
+    return identified(cell, seed, body), told["log"] if cell.config.app.engine == "deployment" else ""
+
+
+def _final(found: Mapping[str, Any]) -> float:
+    return fmean(found["accuracy"][-FINAL_EVALUATIONS:])
+
+
+def _compared(cell: Cell, found: Mapping[str, Any], corners: Mapping[str, float | None]) -> dict[str, Any]:
+    """The four corners; what the defense costs without attack, and what the attack does under it."""
+    here = ("attack" if cell.attack else "clean") + ("_mean" if cell.own else "_defense")
+    names = ("clean_mean", "clean_defense", "attack_mean", "attack_defense")
+    final = _final(found)
+    four = {**{name: corners.get(name) for name in names}, here: final}
+    if cell.own:  # the app's own strategy is what defenses are held against, and its own defense
+        four |= {name.replace("_mean", "_defense"): four[name] for name in ("clean_mean", "attack_mean")}
+    clean, mean = four["clean_defense"], four["clean_mean"]
+    return {
+        "corners": four,
+        "accuracy_drop": clean - final if cell.attack and clean is not None else None,
+        "robustness_tax": mean - clean if clean is not None and mean is not None else None,
+    }
+
+
+def _result(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record says of an app's run; null is what an app does not tell."""
+    accuracy = found["accuracy"]
+    return {
+        "final_accuracy": _final(found),
+        "best_accuracy": max(accuracy),
+        "worst_class_accuracy": None,
+        "class_accuracy": [],
+        "diverged": False,
+        "curve": {
+            "round": found["round"],
+            "accuracy": accuracy,
+            "backdoor": [None] * len(accuracy),
+            "loss": [one if one is not None and abs(one) < 1e300 else None for one in found["loss"]],
+        },
+        "rounds": {
+            "total": found["rounds"],
+            "updates": found["updates"],
+            "not_finite": found["dropped"],
+            "abandoned": len(found["abandoned"]),
+            "why_abandoned": next(iter(found["abandoned"]), None),
+            "worst_hostile_share": found["hostile_share"],
+            "outvoted": found["outvoted"],
+            "silent": found["lost"],
+        },
+        "aggregate": {"kappa": None, "cosine": None, "hostile_length": None},
+        "filter": None,
+        "attack_notes": {},
+        "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]},
+        "chance": None,
+        "minority": [],
+        "secure_aggregation": None,
+        "privacy": None,
+        "references": {},
+        "inference": None,
+        "attack_success": None,
+        "attack_success_raw": None,
+        "attack_success_clean": None,
+        "durability": None,
+    }

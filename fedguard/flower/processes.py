@@ -1,0 +1,193 @@
+"""Flower's own programs as processes of this machine: a SuperLink, SuperNodes, and `flwr`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import flwr
+
+from fedguard.errors import ConfigError
+
+#: Seconds in which a process has to be there, and those in which it has to go when it is told to.
+START, STOP = 120.0, 5.0
+#: Flower's programs, by the module and the function that they start with.
+PROGRAMS = {
+    "superlink": "flwr.superlink.cli.flower_superlink:flower_superlink",
+    "supernode": "flwr.supernode.cli.flower_supernode:flower_supernode",
+    "flwr": "flwr.cli.app:app",
+}
+
+_T = TypeVar("_T")
+
+
+class Processes:
+    """Programs of Flower, whose output goes to files of a folder; all of them end with the block.
+
+    Flower's own configuration lies in that folder, too, and nothing is looked up on the network. A program that a SuperLink or
+    a SuperNode starts watches its parent, and goes with it.
+
+    Args:
+        folder: for the output and for Flower's configuration.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        told = os.environ.get("PYTHONPATH", "")
+        ours = {
+            "FLWR_HOME": str(folder),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "OMP_NUM_THREADS": "1",
+            "NO_COLOR": "1",
+            "PATH": os.pathsep.join([*_scripts(), os.environ.get("PATH", "")]),
+            # They start elsewhere.
+            "PYTHONPATH": os.pathsep.join(str(Path(one).absolute()) for one in told.split(os.pathsep) if one),
+        }
+        self._environment = {**os.environ, **ours}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for name, process in reversed(self._running.items()):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP)
+            process.kill()
+            process.wait()
+            sys.stdout.write(f"--- {name}\n{self._log(name).read_text(errors='replace')}\n")
+        sys.stdout.flush()
+        for left in self._left():  # what a SuperLink or a SuperNode has started that died before it could end it
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+
+    def _left(self) -> Iterator[int]:
+        """Processes with this folder for Flower's own, where the system shows them."""
+        mark = f"FLWR_HOME={self._folder}".encode() + b"\0"
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (process / "environ").read_bytes():
+                    yield int(process.name)
+
+    def superlink(self, port: int) -> None:
+        """Start a SuperLink, and wait until it answers.
+
+        Raises:
+            ConfigError: it does not, such as where the port is taken.
+        """
+        self._start("superlink", "superlink", ["--insecure", "--host", "127.0.0.1", "--port", str(port)])
+        self._until("superlink", f"an answer at port {port}", lambda: _answers(port) or None)
+
+    def supernode(self, number: int, nodes: int, port: int) -> None:
+        """Start the SuperNode with part ``number`` of ``nodes``, which connects to the SuperLink at a port."""
+        config = f"partition-id={number} num-partitions={nodes}"
+        link = ["--insecure", "--superlink", f"127.0.0.1:{port}", "--port", str(free_port()), "--node-config", config]
+        self._start("supernode", f"supernode-{number}", link)
+
+    def node_id(self, number: int) -> int:
+        """What the SuperLink calls a SuperNode, as that says; waits until it does.
+
+        Raises:
+            ConfigError: it has ended, or never says.
+        """
+        name = f"supernode-{number}"
+
+        def told() -> int | None:
+            found = re.search(r"SuperNode ID: (\d+)", self._log(name).read_text(errors="replace"))
+            return int(found[1]) if found else None
+
+        return self._until(name, "its connection to the SuperLink", told)
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """What `flwr` says, in JSON.
+
+        Raises:
+            ConfigError: it refuses.
+        """
+        command = [*self._command("flwr"), *arguments, "--format", "json"]
+        said = subprocess.run(command, capture_output=True, env=self._environment, check=False, timeout=START)
+        with suppress(json.JSONDecodeError):
+            told = json.loads(said.stdout)
+            if told.get("success"):
+                return dict(told)
+            raise ConfigError(f"flwr {arguments[0]}: {' '.join(str(told.get('error-message', told)).split())}")
+        raise ConfigError(f"flwr {arguments[0]}: {_last((said.stdout + said.stderr).decode(errors='replace'))}")
+
+    def check(self, name: str) -> None:
+        """Raises ConfigError if a process has ended; others that have are let go, so that their children see it and end."""
+        for process in self._running.values():
+            process.poll()
+        if self._running[name].poll() is not None:
+            raise ConfigError(f"the {name} ended: {self.said(name)}")
+
+    def said(self, name: str) -> str:
+        """The last line of what a process printed."""
+        return _last(self._log(name).read_text(errors="replace"))
+
+    def _start(self, program: str, name: str, arguments: Sequence[str]) -> None:
+        with self._log(name).open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                [*self._command(program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                env=self._environment,
+            )
+
+    def _until(self, name: str, what: str, found: Callable[[], _T | None]) -> _T:
+        began = time.monotonic()
+        while (one := found()) is None:
+            self.check(name)
+            if time.monotonic() - began > START:
+                raise ConfigError(f"the {name} started, but {what} did not come in {START:.0f} s: {self.said(name)}")
+            time.sleep(0.1)
+        return one
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    @staticmethod
+    def _command(program: str) -> list[str]:
+        module, _, function = PROGRAMS[program].partition(":")
+        start = f"import sys; sys.argv[0] = {program!r}; from {module} import {function} as main; sys.exit(main())"
+        return [sys.executable, "-P", "-c", start]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _scripts() -> list[str]:
+    """Where the programs are that Flower's programs start: beside Python, or beside a Flower with a folder of its own."""
+    return [str(Path(sys.executable).parent), str(Path(flwr.__file__).parent.parent / "bin")]
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
+
+
+def _last(text: str) -> str:
+    """The last line that tells of an error, or else the last that says anything; without colours."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\bERROR\b|Error: ", line)]
+    return next(reversed(errors or lines), "nothing said")

@@ -1,0 +1,48 @@
+"""The two sides of a deployed app, in the processes of SuperLink and SuperNodes; each message starts one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedguard.errors import FedGuardError, NotAllowed
+from fedguard.flower.app import FlowerApp, Loaded
+from fedguard.flower.node import Node
+
+#: What is asked, and what was told, as files of a deployment's own folder.
+ASKED, TOLD = "asked.json", "told.json"
+
+
+def server_side(folder: Path, home: Path) -> ServerApp:
+    """What a SuperLink runs: the app's server, watched. It writes a file at its end, whatever becomes of it."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        from fedguard.flower.watched import Asked, served
+
+        told = json.loads((home / ASKED).read_text())
+        asked, read = Asked(**told["asked"]), FlowerApp(folder, **told["parts"])
+        try:
+            answer: dict[str, Any] = {"found": served(asked, read, grid, context, dict(told["nodes"]))}
+        except FedGuardError as error:
+            answer = {"refused": isinstance(error, NotAllowed), "reason": str(error)}
+        except Exception as error:
+            answer = {"refused": False, "reason": f"the app's server raised: {type(error).__name__}: {error}"}
+            raise
+        finally:
+            (home / f"{TOLD}.new").write_text(json.dumps(answer))
+            (home / f"{TOLD}.new").replace(home / TOLD)
+
+    return app
+
+
+def client_side(folder: Path, home: Path) -> ClientApp:
+    """What a SuperNode runs: the app's client, as a node."""
+    told = json.loads((home / ASKED).read_text())
+    return Node(Loaded(FlowerApp(folder, **told["parts"])), told["asked"]["seed"])

@@ -1,0 +1,58 @@
+"""An app in Flower's own simulation: its nodes are actors of Ray, in processes of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib.metadata import requires
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedguard.errors import ConfigError
+from fedguard.flower.app import Loaded
+from fedguard.flower.node import Node
+from fedguard.flower.watched import Asked, served
+
+
+def require_ray() -> None:
+    """Raises ConfigError if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        pin = next((one.split(";")[0].strip() for one in requires("flwr") or () if one.startswith("ray")), "ray")
+        raise ConfigError(f"engine: simulation needs {pin}, and Ray is not installed. pip install 'flwr[simulation]'")
+
+
+def run_simulated(asked: Asked) -> dict[str, Any]:
+    """Run a trial in Flower's simulation, with a core for each actor.
+
+    Raises:
+        ConfigError: Ray is not installed, or what `served` raises.
+    """
+    require_ray()
+    from flwr.simulation import run_simulation
+
+    read, told = asked.read, list[dict[str, Any]]()
+    failed: list[Exception] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            told.append(served(asked, read, grid, context))
+        except Exception as error:
+            failed.append(error)
+
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    run_simulation(
+        app,
+        Node(Loaded(read), asked.seed),
+        num_supernodes=asked.nodes,
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": min(asked.nodes, os.cpu_count() or 1), "include_dashboard": False},
+        },
+    )
+    if failed:
+        raise failed[0]
+    return told[0]
