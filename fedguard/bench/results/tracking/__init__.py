@@ -1,0 +1,26 @@
+"""A run in what others keep their experiments in: a file for each tracker, over `trials.tracked`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedguard.bench.results.run import Run
+from fedguard.bench.results.tracking import mlflow, tensorboard, wandb
+from fedguard.bench.results.tracking.trials import Tracker, Written, tracked
+
+#: What a run can be written to, by the option of `fedguard export`.
+TRACKERS: Mapping[str, Tracker] = {
+    "mlflow": mlflow.write,
+    "tensorboard": tensorboard.write,
+    "wandb": wandb.write,
+}
+
+
+def track(run: Run, tracker: str, target: str) -> Written:
+    """Write the trials and cells of a run to a tracker; what it has already stays as it is.
+
+    Raises:
+        MissingExtra: the tracker's package is not installed.
+        StoreError: the target cannot be written or reached.
+    """
+    return TRACKERS[tracker](run.name, tracked(run), target)

@@ -1,0 +1,29 @@
+"""Trackers that write a folder for each trial: its name, and a seal that says what lies in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fedguard.bench.results.tracking.trials import Tracked
+
+#: Lies in a folder once all else does: the digest of the trial.
+SEAL = "fedguard.sha256"
+
+
+def folder_of(run: str, trial: Tracked) -> Path:
+    """``RUN/CELL/mean`` or ``RUN/CELL/seed-N``, the cell in words and by its id."""
+    label = re.sub(r"[^\w.,()=+-]+", "-", trial.label)[:100]
+    return Path(run) / f"{label}-{trial.cell}" / ("mean" if trial.seed is None else f"seed-{trial.seed}")
+
+
+def is_there(folder: Path, trial: Tracked) -> bool:
+    """Whether an earlier export wrote all of just this."""
+    try:
+        return (folder / SEAL).read_text() == trial.digest
+    except OSError:
+        return False
+
+
+def seal(folder: Path, trial: Tracked) -> None:
+    (folder / SEAL).write_text(trial.digest)
