@@ -182,14 +182,12 @@ def _rules() -> list[Goal]:
 
 
 def _asynchronous() -> list[Goal]:
-    each = "Each update is an aggregate, with checks and a report, and the shortest of these trainings take less than that."
     return [
         Goal(
             what=f"{architecture.partition('(')[0]}, {model}, {steps} steps",
             goal=0.5,
             file="asynchronous",
             row={"architecture": architecture, "model": model, "steps": steps},
-            why="" if "fedbuff" in architecture else each,
         )
         for architecture in ("parameter_server(consistency='eventual')", "fedasync", "fedbuff(buffer=10)")
         for model, steps in (("softmax", 10), ("mlp", 10), ("mlp", 50))

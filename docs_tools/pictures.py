@@ -7,6 +7,7 @@ python -m docs_tools.pictures google        one of them
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ import pandas as pd
 import vl_convert
 
 import fedguard as fg
+from docs_tools import exponents
 from fedguard.app.charts.colours import COLOURS
 from fedguard.contracts import Network, Slow, Speeds
 from fedguard.rng import Rng
@@ -340,7 +342,7 @@ def _alike(points: Points) -> alt.TopLevelMixin:
         x=alt.X("data:N", title=None, sort=list(_ALIKE.values()), axis=alt.Axis(labelAngle=0)),
         y=alt.Y("accuracy:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100])),
         color=alt.Color("system:N", sort=None, scale=alt.Scale(range=COLOURS)),
-        strokeDash=alt.StrokeDash("system:N", sort=None, legend=None),
+        strokeDash=alt.StrokeDash("system:N", sort=None),
     )  # fmt: skip
     return _panels(chart.properties(height=_HEIGHT), "of")
 
@@ -356,6 +358,31 @@ def _orders(points: Points) -> alt.TopLevelMixin:
         for count in points["count"].unique()
     ]
     return alt.HConcatChart(hconcat=panels)
+
+
+def _slopes(points: Points) -> alt.TopLevelMixin:
+    """Means over seeds on logarithmic axes, each line with its fitted exponent at its end."""
+    log = alt.Scale(type="log", nice=False)
+    there = points[points["number"] < math.inf]
+    means = there.groupby(["slower", "count", "system", "nodes", "weight"], as_index=False, sort=False)
+    found = means[["1 / gap", "number"]].mean()
+    fits = exponents.exponents(points)
+    ends = found.loc[found.groupby(["slower", "count", "system"])["1 / gap"].idxmax()]
+    texts = ends.merge(fits, on=["slower", "count", "system"])
+    texts["fitted"] = [f"{one:.2f} ±{half:.2f}" for one, half in zip(texts["exponent"], texts["half"], strict=True)]
+    colour = alt.Color("system:N", sort=None, scale=alt.Scale(range=COLOURS))
+    rows = []
+    for way in found["slower"].unique():
+        panels = []
+        for count in found["count"].unique():
+            x = alt.X("1 / gap:Q", scale=log, title=f"1 / gap, {way}")
+            y = alt.Y("number:Q", scale=log, title=count)
+            here, last = (one[(one["slower"] == way) & (one["count"] == count)] for one in (found, texts))
+            lines = alt.Chart(here).mark_line(point=True).encode(x=x, y=y, color=colour)
+            labels = alt.Chart(last).mark_text(align="left", dx=6).encode(x=x, y=y, color=colour, text="fitted:N")
+            panels.append((lines + labels).properties(width=_WIDTH * 2 // 3, height=_HEIGHT))
+        rows.append(alt.HConcatChart(hconcat=panels))
+    return alt.VConcatChart(vconcat=rows)
 
 
 #: How each picture is measured and drawn.
@@ -377,6 +404,7 @@ PICTURES: dict[str, tuple[Callable[..., Points], Callable[[Points], alt.TopLevel
     ),
     "homogeneity": (homogeneity, _alike),
     "orderings": (orderings, _orders),
+    "exponents": (lambda store: exponents.measured(), _slopes),
     "fate": (
         fate,
         lambda points: _lines(points, "chance to be silent", "summed", "masks", "% of the rounds with a sum"),

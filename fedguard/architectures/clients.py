@@ -94,6 +94,7 @@ class Clients:
         rows: Tensor,
         shares: Mapping[int, float] | None = None,
         batches: Mapping[int, int] | None = None,
+        faster: float = 1.0,
     ) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what honest clients send.
 
@@ -102,8 +103,10 @@ class Clients:
             round: in which all are, or each of them.
             shares: of its work that a client does, of those that do not do all.
             batches: its examples in a step, of those that do not take the plan's.
+            faster: what the plan's step size is multiplied by.
         """
         setup, plan = self._setup, replace(self._setup.local_plan, shares=shares or None, batches=batches)
+        plan = replace(plan, lr=plan.lr * faster)
         task, rounds = setup.task, _each(round, len(honest))
         if setup.trainer is not None:
             setup.trainer.train(model, rounds, honest, rows)

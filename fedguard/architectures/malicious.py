@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,12 +119,10 @@ class MaliciousClients:
             self._train(task, model, round, sides.malicious, plan, sides.malicious_rows)
             self._local.note(sides.malicious, sides.malicious_rows)
         rule = known_rule(sides.honest, sides.malicious)
-        view = PoisonView(
-            attack.name,
+        view = PoisonView.of_round(
+            attack,
             setup.attack_sees,
             round=round,
-            n=len(sides.malicious) + len(sides.honest),
-            dim=len(model),
             malicious=sides.malicious,
             layers=setup.task.layers,
             server_lr=setup.training.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
@@ -198,7 +197,20 @@ def _poisoned(
             altered = returned(attack, "poison", altered, Examples)
             if altered is not examples:
                 replaced[client] = altered
-    return setup.task.with_examples(replaced) if replaced else setup.task
+    task = setup.task.with_examples(replaced) if replaced else setup.task
+    kind = type(attack)
+    rewards = (
+        dict.fromkeys(malicious, partial(_lied, attack, "rewards")) if kind.rewards is not PoisonAttack.rewards else {}
+    )
+    claims = kind.behaviour is not PoisonAttack.behaviour
+    behaviour = dict.fromkeys(malicious, partial(_lied, attack, "behaviour")) if claims else {}
+    return task.with_lies(rewards, behaviour) if rewards or behaviour else task
+
+
+def _lied(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
+    """What a malicious actor says in place of its rewards, or of the logarithms of its probabilities."""
+    with _untouched(attack, told):
+        return returned_tensor(attack, method, getattr(attack, method)(told), told.shape)
 
 
 def _tensors(pool: tuple[Examples, ...]) -> list[Tensor]:

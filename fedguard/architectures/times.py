@@ -22,6 +22,7 @@ def world(setup: Setup, model: Tensor) -> World:
         model.element_size() * len(model),
         setup.rng.child("network"),
         setup.malicious if setup.attack else frozenset(),
+        setup.training.algorithm.bytes_sent(setup.task) if model.element_size() == 4 else None,
     )
 
 

@@ -7,7 +7,9 @@
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
     attacks.py         PoisonAttack, Ensemble and their views
     inference.py       InferenceAttack, its view and what it claims
-    tasks.py           Examples, Dataset, Data, Preparation, Partition, Model, Trigger, Task
+    tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
+    acting.py          Acting: a task whose model acts, Policy, Rollout
+    environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, Sent, Received: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
     federated.py       FederatedAlgorithm and what of it runs: what clients train and keep, and what the server does with it
@@ -26,6 +28,7 @@
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
+from fedguard.contracts.acting import Acting, Policy, Rollout
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
@@ -48,6 +51,7 @@ from fedguard.contracts.attacks import (
 )
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Always, Availability, Presence
+from fedguard.contracts.environments import Box, Choices, Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
 from fedguard.contracts.gram import Gram
@@ -120,6 +124,7 @@ from fedguard.contracts.tasks import (
     Partition,
     Preparation,
     Reduction,
+    Source,
     Task,
     Trigger,
 )
@@ -138,12 +143,15 @@ __all__ = [
     "ROWS",
     "SINGLE_UPDATES",
     "STAGES",
+    "Acting",
     "AggregationRule",
     "Algorithm",
     "Always",
     "Architecture",
     "Availability",
+    "Box",
     "Check",
+    "Choices",
     "ClientContext",
     "ClientTransform",
     "Combination",
@@ -154,6 +162,7 @@ __all__ = [
     "Defense",
     "Dropout",
     "Ensemble",
+    "Environment",
     "Epsilon",
     "Evaluation",
     "EvasionAttack",
@@ -199,6 +208,7 @@ __all__ = [
     "PlainReceiver",
     "PoisonAttack",
     "PoisonView",
+    "Policy",
     "PositiveFloat",
     "PositiveInt",
     "Preparation",
@@ -213,6 +223,7 @@ __all__ = [
     "Receiver",
     "Reconstruction",
     "Reduction",
+    "Rollout",
     "RoundReport",
     "RuleContext",
     "RunningAlgorithm",
@@ -227,11 +238,13 @@ __all__ = [
     "Sight",
     "Slow",
     "Solved",
+    "Source",
     "Span",
     "Speeds",
     "Spent",
     "State",
     "Stay",
+    "Step",
     "Stopwatch",
     "Subject",
     "SumNoise",

@@ -6,9 +6,9 @@ An attack returns data or vectors. It never scores itself: the core applies the 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
@@ -123,6 +123,47 @@ class PoisonView(View):
         "agree on last; e has length 1",
     )
 
+    @classmethod
+    def of_round(
+        cls,
+        attack: PoisonAttack,
+        sees: Sight,
+        *,
+        malicious: Sequence[int],
+        honest: Tensor,
+        rng: Rng,
+        honest_clients: Sequence[int] | None = None,
+        round: int = 1,
+        layers: Sequence[int] = (),
+        server_lr: float = 1.0,
+        state: State | None = None,
+        **values: Any,
+    ) -> PoisonView:
+        """What an attack sees of a round, of all that the round has: what ``sees`` does not grant is dropped.
+
+        Args:
+            honest: float32 ``[h, d]``, perhaps of no rows.
+            honest_clients: the client behind each row; 0 ... h - 1 by default.
+            layers: one layer of d by default.
+            values: own, model, rule, and without a server receiver, mixing and slowest.
+        """
+        h, d = honest.shape
+        return cls(
+            attack.name,
+            sees,
+            round=round,
+            n=h + len(malicious),
+            dim=d,
+            malicious=tuple(malicious),
+            layers=tuple(layers) or (d,),
+            server_lr=server_lr,
+            rng=rng,
+            state={} if state is None else state,
+            honest=honest,
+            honest_clients=tuple(range(h)) if honest_clients is None else tuple(honest_clients),
+            **values,
+        )
+
     @property
     def f(self) -> int:
         """Number of malicious clients in this round."""
@@ -137,9 +178,10 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`), on their local training (`plan`), on what they send (`craft`), pass on
-    (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`, `reports`, ...) and of others (`accuses`), and on whether
-    they send at all (`silent`), or on several of these; what is not overridden is honest. A complete attack::
+    It acts on the malicious clients' data (`poison`) or rewards (`rewards`), on their local training (`plan`), on what they
+    send (`craft`), pass on (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`, `reports`, ...) and of others
+    (`accuses`), and on whether they send at all (`silent`), or on several of these; what is not overridden is honest. A
+    complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -167,6 +209,14 @@ class PoisonAttack(Algorithm):
     def poison(self, examples: Examples, view: DataView) -> Examples:
         """What a malicious client trains on instead of its own examples."""
         return examples
+
+    def rewards(self, rewards: Tensor) -> Tensor:
+        """What a malicious actor learns from instead of its rewards, float32 of any shape, that of what is returned too."""
+        return rewards
+
+    def behaviour(self, logs: Tensor) -> Tensor:
+        """Which logarithms of the probabilities of its actions a malicious actor tells the learner; float32 of any shape."""
+        return logs
 
     def silent(self, view: DataView) -> bool:
         """Whether nothing of this malicious client reaches the server in this round; asked of each before anybody trains.

@@ -46,6 +46,13 @@ class RunningAlgorithm:
         """
         task.local_updates(model, clients, plan, rng, rows)
 
+    def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
+        """Set rows (float32 ``[n, d]``) to what a server makes of what arrived, at its model of now; as it stands, no more.
+
+        Args:
+            keys: the client behind each row, and which of its trainings it is.
+        """
+
     def trim(self, rows: Tensor) -> None:
         """Set what nobody sends of an update to 0, in place."""
 
@@ -79,6 +86,10 @@ class FederatedAlgorithm(Algorithm):
     only_updates: ClassVar[bool] = False
     #: Whether clients and server keep account of each update that is sent, and so count on its arriving as it is.
     keeps_account: ClassVar[bool] = False
+    #: Whether clients are actors in an environment, and learn from what they meet with there instead of examples.
+    acts: ClassVar[bool] = False
+    #: Whether actors send trajectories, from which the server works out gradients at its own model.
+    corrects: ClassVar[bool] = False
     #: What a client keeps from one round to the next.
     keeps: ClassVar[str] = "nothing"
     #: What is told to whom beside the models and updates.
@@ -144,6 +155,10 @@ class FederatedAlgorithm(Algorithm):
             ConfigError: it cannot be run on this task.
         """
         return 0
+
+    def bytes_sent(self, task: Task) -> int:
+        """What a client sends after one training, in bytes."""
+        return 4 * task.dim
 
     def start(self, setup: Setup) -> RunningAlgorithm:
         """The algorithm before the first round of a training.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedguard.contracts.protocol import Protocol, SessionSize
     from fedguard.contracts.reports import RoundReport
     from fedguard.contracts.rules import Pipeline
-    from fedguard.contracts.tasks import Data, Model
+    from fedguard.contracts.tasks import Model, Source
     from fedguard.contracts.training import Training
 
 #: What a server carries from round to round.
@@ -80,7 +80,7 @@ class Combination(Federation):
 
     pipeline: Pipeline
     model: Model
-    data: Data
+    data: Source
     copied: bool
     rule_sees: Sight = Sight.NOTHING
     adversary: PoisonAttack | Ensemble | None = None

@@ -92,12 +92,21 @@ class Preparation:
         return f"{self.what}, {words[self.origin]}"
 
 
-class Data(Algorithm):
-    """A source of a `Dataset`."""
+class Source(Algorithm):
+    """From what clients learn: examples that they hold, or what they meet with as they act."""
 
     kind: ClassVar[str] = "data"
     #: Whether it reads what is the user's own, and may change from one run to the next.
     outside: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def preparation(self) -> Preparation:
+        """From where it knows what it prepares examples by."""
+
+
+class Data(Source):
+    """A source of a `Dataset`."""
 
     @property
     def preparation(self) -> Preparation:
@@ -243,11 +252,14 @@ class Evaluation:
         loss: the mean of the model's loss, in nats where it is cross-entropy; may be inf or nan for a destroyed model.
         accuracy: share of examples classified right, in [0, 1].
         class_accuracy: the same for each class; nan for a class without test examples.
+        returns: of a model that acts, the return of each test episode; then there are no examples, and loss and accuracy are
+            nan.
     """
 
     loss: float
     accuracy: float
     class_accuracy: tuple[float, ...]
+    returns: tuple[float, ...] = ()
 
 
 class Task(ABC):
@@ -296,6 +308,19 @@ class Task(ABC):
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The mean loss of logits ``[B, C]`` with labels int64 ``[B]``, by which the clients train."""
         return cross_entropy(logits, y)
+
+    def with_lies(
+        self,
+        rewards: Mapping[int, Callable[[Tensor], Tensor]],
+        behaviour: Mapping[int, Callable[[Tensor], Tensor]] | None = None,
+    ) -> Task:
+        """The same task where some actors change what they are rewarded with, or what they say of how likely they acted so.
+
+        Args:
+            rewards: by client, float32 of any shape -> the same shape.
+            behaviour: the same of the logarithms of probabilities.
+        """
+        return self
 
     @abstractmethod
     def predictor(self) -> Callable[[Tensor, Tensor], Tensor]:

@@ -139,7 +139,7 @@ class ToTarget(Figure):
 
     def of(self, record: Mapping[str, Any]) -> float | None:
         curve = record["result"]["curve"] if record["result"] else {}
-        if not curve.get(self.over):
+        if not curve.get(self.over) or "accuracy" not in curve:
             return None
         below = [number for number, accuracy in enumerate(curve["accuracy"]) if accuracy < self.target]
         first = below[-1] + 1 if below else 0
@@ -199,6 +199,31 @@ FIGURES = Table({
     "best_accuracy": Figure(
         title="best accuracy of any round (a diagnostic, not a result)", path=("result", "best_accuracy"), more_is_better=True,
         margin=0.02, aliases=("best_acc", "max_accuracy", "max_acc", "peak_accuracy", "best_test_accuracy"),
+    ),
+    "final_return": Figure(
+        title="final return of an episode", path=("result", "returns", "final"), more_is_better=True, unit="", bounds=None,
+        shown=("show", "report", "lab"), aliases=("return", "mean_return", "episode_return", "reward"),
+    ),
+    "normalised_return": Figure(
+        title="final return between guessing (0) and perfect (100)", path=("result", "returns", "normalised"),
+        more_is_better=True, bounds=None, margin=0.05, watched=True, shown=("lab",),
+    ),
+    "best_return": Figure(
+        title="best return of any round (a diagnostic, not a result)", path=("result", "returns", "best"), more_is_better=True,
+        unit="", bounds=None,
+    ),
+    "return_drop": Figure(
+        title="return lost under the attack", path=("result", "returns", "drop"), unit="", bounds=None, shown=("lab",),
+    ),
+    "return_absence": Figure(
+        title="return lost as the malicious actors are absent", path=("result", "returns", "absence"), unit="", bounds=None,
+    ),
+    "return_harm": Figure(
+        title="return lost to what the malicious actors send", path=("result", "returns", "harm"), unit="", bounds=None,
+        shown=("lab",),
+    ),
+    "return_tax": Figure(
+        title="return that the defense costs where nobody attacks", path=("result", "returns", "tax"), unit="", bounds=None,
     ),
     "worst_class_accuracy": Figure(
         title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,

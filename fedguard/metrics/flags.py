@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from fedguard.metrics.returns import in_shares
+
 Part = Mapping[str, Any]
 
 
@@ -60,8 +62,14 @@ def percent(share: float) -> str:
 
 def weak_task(result: Part, card: Part) -> str | None:
     clean, chance = known(result, "corners.clean_mean"), known(result, "chance")
-    if clean >= min(2 * chance, (1 + chance) / 2):  # of two classes, twice chance is more than there is
+    half = (1 + chance) / 2
+    if clean >= (min(2 * chance, half) if chance else half):  # of two classes, twice chance is more than there is
         return None
+    if not chance:  # of returns, of which guessing has 0
+        return (
+            f"the mean without attack comes to {percent(clean)} of the way from guessing to a perfect return, less than half: "
+            "train longer, or take a task that can be learned."
+        )
     return (
         f"the mean without attack reaches {percent(clean)}, less than twice chance ({percent(chance)}) and less than half way "
         "from there to 100 %: train longer, or take a task that can be learned."
@@ -311,7 +319,7 @@ def target_inputs_counted(result: Part, card: Part) -> str | None:
 
 def below_chance(result: Part, card: Part) -> str | None:
     final, chance = known(result, "final_accuracy"), known(result, "chance")
-    if final >= chance / 2:
+    if final >= chance / 2 or "returns" in result:  # actors have no labels, and may well do worse than at random
         return None
     return (
         f"{percent(final)} is less than half of chance ({percent(chance)}): the labels were permuted rather than the model "
@@ -365,7 +373,7 @@ FLAGS: tuple[Flag, ...] = (
 
 def raised(result: Part, card: Part) -> list[dict[str, Any]]:
     """The flags that a record raises, as ``{"flag": name, "number": in the protocol, "said": one line}``."""
-    found = []
+    found, result = [], in_shares(result)
     for flag in FLAGS:
         try:
             said = flag.judge(result, card)

@@ -13,25 +13,30 @@ from fedguard.metrics.filtering import Filter, filtering
 from fedguard.metrics.moments import Axes, SimulatedTime, axes, in_time
 from fedguard.metrics.nodes import Nodes, by_node
 from fedguard.metrics.quantities import Count, Number, Share
+from fedguard.metrics.returns import mean_return
 
 if TYPE_CHECKING:
-    from fedguard.contracts import RoundReport
+    from fedguard.contracts import Evaluation, RoundReport
 
 #: Evaluations whose mean is the final accuracy.
 FINAL_EVALUATIONS = 5
 
 
 class Curve(Axes):
-    """What was evaluated, in order: lists of one length. None is a loss that is not finite, and the success of no backdoor.
+    """What was evaluated, in order: lists of one length.
+
+    None is a loss that is not finite or of no examples, and the success of no backdoor.
 
     Attributes:
         round: the rounds that were evaluated, from 1.
         accuracy, backdoor: of the test examples, and of those with the trigger.
+        returns: in place of accuracies, the mean over the test episodes, where actors act.
         loss: in nats.
     """
 
     round: list[Count]
-    accuracy: list[Share]
+    accuracy: NotRequired[list[Share]]
+    returns: NotRequired[list[Number]]
     backdoor: list[Share | None]
     loss: list[float | None]
 
@@ -107,7 +112,7 @@ class Trajectory(TypedDict):
     """What a record says of a training from the reports of its rounds.
 
     Attributes:
-        final_accuracy: mean of the last `FINAL_EVALUATIONS` evaluations.
+        final_accuracy: mean of the last `FINAL_EVALUATIONS` evaluations; absent where actors act, who have returns.
         best_accuracy: the best one, a diagnostic.
         worst_class_accuracy: the smallest of the classes' means over the last evaluations; null where nobody told of classes.
         class_accuracy: by class; null for one without test examples.
@@ -122,8 +127,8 @@ class Trajectory(TypedDict):
         attack_effect: null for an attack without siblings.
     """
 
-    final_accuracy: Share
-    best_accuracy: Share
+    final_accuracy: NotRequired[Share]
+    best_accuracy: NotRequired[Share]
     worst_class_accuracy: Share | None
     class_accuracy: list[Share | None]
     diverged: bool
@@ -149,18 +154,10 @@ def summarise(reports: Sequence[RoundReport]) -> Trajectory:
         for client in report.banned
     ]
     found: Trajectory = {
-        "final_accuracy": _mean([evaluation.accuracy for evaluation in last]),
-        "best_accuracy": max(evaluation.accuracy for _, evaluation in evaluated),
-        "worst_class_accuracy": min(value for value in by_class if not math.isnan(value)),
+        "worst_class_accuracy": min((value for value in by_class if not math.isnan(value)), default=None),
         "class_accuracy": [None if math.isnan(value) else value for value in by_class],
         "diverged": not math.isfinite(last[-1].loss),
-        "curve": {
-            "round": [round for round, _ in evaluated],
-            "accuracy": [evaluation.accuracy for _, evaluation in evaluated],
-            "backdoor": [report.backdoor for report in reports if report.evaluation is not None],
-            "loss": [evaluation.loss if math.isfinite(evaluation.loss) else None for _, evaluation in evaluated],
-            **axes(reports),
-        },
+        "curve": _curve(reports, evaluated),
         "rounds": {
             "total": len(reports),
             "updates": sum(report.received for report in reports),
@@ -184,12 +181,29 @@ def summarise(reports: Sequence[RoundReport]) -> Trajectory:
         "attack_notes": dict(reports[-1].notes),
         "attack_effect": effect(reports),
     }
+    if not last[-1].returns:
+        found["final_accuracy"] = _mean([evaluation.accuracy for evaluation in last])
+        found["best_accuracy"] = max(evaluation.accuracy for _, evaluation in evaluated)
     if bans:
         found["rounds"]["bans"] = bans
     if (time := in_time(reports)) is not None:
         found["time"] = time
     if (nodes := by_node(reports, FINAL_EVALUATIONS)) is not None:
         found["nodes"] = nodes
+    return found
+
+
+def _curve(reports: Sequence[RoundReport], evaluated: Sequence[tuple[int, Evaluation]]) -> Curve:
+    found: Curve = {
+        "round": [round for round, _ in evaluated],
+        "backdoor": [report.backdoor for report in reports if report.evaluation is not None],
+        "loss": [one.loss if math.isfinite(one.loss) and not one.returns else None for _, one in evaluated],
+        **axes(reports),  # type: ignore[typeddict-item]  # of accuracies and returns there is one
+    }
+    if evaluated[-1][1].returns:
+        found["returns"] = [mean_return(evaluation) for _, evaluation in evaluated]
+    else:
+        found["accuracy"] = [evaluation.accuracy for _, evaluation in evaluated]
     return found
 
 

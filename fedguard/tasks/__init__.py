@@ -4,6 +4,9 @@ data/            data sets, one file each
 partitions/      ways to deal the examples out to clients
 models/          families of networks
 classification.py  the task that joins the three
+environments/    where actors act, one file each
+playing.py       the task of actors in an environment
+policies.py      what an actor does, given the outputs of its network
 cohort.py        trains all clients of a round at once
 device.py        where it computes: on the processor or on a CUDA device
 engines/         the ways cohort.py does so: dense.py for MLPs, module.py for any other network
@@ -23,6 +26,11 @@ DATA = {
     "leaf": "fedguard.tasks.data.leaf:LEAF",
     "text": "fedguard.tasks.data.text:Text",
     "function": "fedguard.tasks.data.function:Function",
+    "cartpole": "fedguard.tasks.environments.cartpole:CartPole",
+    "masked_cartpole": "fedguard.tasks.environments.masked_cartpole:MaskedCartPole",
+    "pendulum": "fedguard.tasks.environments.pendulum:Pendulum",
+    "gymnasium": "fedguard.tasks.environments.gymnasium:Gymnasium",
+    "environment": "fedguard.tasks.environments.own:OwnEnvironment",
 }
 
 PARTITIONS = {
@@ -42,6 +50,7 @@ MODELS = {
     "softmax": "fedguard.tasks.models.softmax:Softmax",
     "svm": "fedguard.tasks.models.svm:SVM",
     "mlp": "fedguard.tasks.models.mlp:MLP",
+    "towers": "fedguard.tasks.models.towers:Towers",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",
     "resnet20": "fedguard.tasks.models.resnet20:ResNet20",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import fedguard as fg
 from fedguard.architectures.gossip.dlion import DLion
 from fedguard.architectures.gossip.parcels import block
+from fedguard.contracts import LocalPlan
+from fedguard.metrics.stats import AtLeast
 from tests.gossip.test_ako import Exact
 from tests.gossip.test_gossip_formulae import DIM, EXACT, NODES, ROUNDS, STEP, d_psgd, ours, server
 from tests.systems.scenes import cell, models, off, reports, scene
@@ -28,12 +32,15 @@ class Unlike(Exact):
         self.rates, self.batch_size = np.array(rates, dtype=np.float64), LARGE
         self.links = np.broadcast_to(np.asarray(room, dtype=np.float64), (NODES, NODES))
 
-    def gradient(self, turn, node, x, batch=LARGE):
-        return -STEP * (x - self.goals[node] + self.noise[turn, node] * LARGE / batch)
+    #: Examples of each node.
+    samples = np.array([60.0, 90, 120, 150] * 2)
 
-    def updates(self, models, batches=None):
+    def gradient(self, turn, node, x, batch=LARGE, faster=1.0):
+        return -STEP * faster * (x - self.goals[node] + self.noise[turn, node] * LARGE / batch)
+
+    def updates(self, models, batches=None, faster=1.0):
         taken = batches or [LARGE] * NODES
-        rows = [self.gradient(self.taken, node, models[node].numpy(), taken[node]) for node in range(NODES)]
+        rows = [self.gradient(self.taken, node, models[node].numpy(), taken[node], faster) for node in range(NODES)]
         self.taken += 1
         return torch.from_numpy(np.stack(rows))
 
@@ -68,13 +75,29 @@ def loss(nodes: Unlike, i: int, x: np.ndarray) -> float:
     return float(((x - nodes.goals[i]) ** 2).sum() / 2)
 
 
-def paper(nodes: Unlike, *, by_capability=True, top=None, transfer=0, step=0.75, checked=False) -> np.ndarray:
+def paper(
+    nodes: Unlike,
+    *,
+    by_capability=True,
+    growth=0.0,
+    most=0.1,
+    rate="constant",
+    top=None,
+    transfer=0,
+    step=0.75,
+    checked=False,
+) -> np.ndarray:
     x, found = [row.copy() for row in nodes.start.numpy()], []
     capable = nodes.rates if by_capability else np.ones(NODES)
-    batch = [max(1, round(NODES * LARGE * capable[j] / sum(capable))) for j in range(NODES)]
-    computing = max(batch[j] / nodes.rates[j] for j in range(NODES))
     for turn in range(ROUNDS):
-        u = [nodes.gradient(turn, j, x[j], batch[j]) for j in range(NODES)]
+        grown = 1.0
+        for _ in range(turn):
+            grown = grown + growth * grown
+        grown = max(1.0, min(grown, most * sum(nodes.samples) / (NODES * LARGE)))
+        batch = [max(1, round(grown * NODES * LARGE * capable[j] / sum(capable))) for j in range(NODES)]
+        computing = max(batch[j] / nodes.rates[j] for j in range(NODES))
+        faster = {"constant": 1, "linear": grown, "sqrt": grown**0.5}[rate]
+        u = [nodes.gradient(turn, j, x[j], batch[j], faster) for j in range(NODES)]
         moved = []
         for i in range(NODES):
             total = x[i].copy()
@@ -109,6 +132,10 @@ WORDS: list[dict[str, Any]] = [
     {"transfer": 2, "step": 0.5},
     {"transfer": 1, "step": 1.0},
     {"transfer": 2, "checked": True},
+    {"growth": 0.1, "most": 1.0},
+    {"growth": 0.3, "most": 0.5, "rate": "linear"},
+    {"growth": 0.3, "most": 0.2, "rate": "linear"},
+    {"growth": 0.2, "most": 0.9, "rate": "sqrt", "by_capability": False},
 ]
 
 
@@ -126,6 +153,9 @@ def test_each_technique_makes_a_difference():
         {"top": 1.0, "transfer": 2},
         {},
         {"transfer": 2, "checked": True},
+        {"transfer": 2, "growth": 0.3, "most": 0.9},
+        {"transfer": 2, "growth": 0.3, "most": 0.9, "rate": "linear"},
+        {"transfer": 2, "growth": 0.3, "most": 0.9, "rate": "sqrt"},
     ):
         assert np.abs(paper(Unlike(RATES, ROOM), **words) - usual).max() > STEP / 100
 
@@ -168,13 +198,13 @@ SLOW = {"compute": {"seconds": 0.01, "spread": 1.0}, "link": {"up": 2000}}
 def test_all_are_done_at_once_and_train_on_what_was_dealt():
     """Batches in proportion to the rates, but for rounding, and each its examples: a plain step on so many."""
     system, found, setup = nodes_of("dlion", network=SLOW)
-    batches = system._batches(found)
-    exact = 6 * 16 * found.rates / found.rates.sum()
+    batches = system._batches(found, 6 * 16.0)
+    exact = 6 * 16 * found.said.rates / found.said.rates.sum()
     assert len(set(batches)) > 3 and all(abs(b - e) <= 0.5 or b == 1 for b, e in zip(batches, exact, strict=True))
     rows = found.updates(found.start, batches)
-    seconds = [2 * b / rate for b, rate in zip(batches, found.rates, strict=True)]
-    assert found._clocks == pytest.approx(seconds)
-    even = [2 * 16 / rate for rate in found.rates]
+    seconds = [2 * b / rate for b, rate in zip(batches, found.said.rates, strict=True)]
+    assert found.traffic._clocks == pytest.approx(seconds)
+    even = [2 * 16 / rate for rate in found.said.rates]
     assert max(seconds) < 0.7 * max(even)
     for node, batch in enumerate(batches):
         plan = setup.training.plan()
@@ -186,6 +216,29 @@ def test_all_are_done_at_once_and_train_on_what_was_dealt():
             torch.empty(1, setup.task.dim),
         )
         assert torch.allclose(rows[node], row, atol=1e-6)
+
+
+def test_a_total_that_grows_is_dealt_out_and_step_sizes_follow_it():
+    """Real nodes in their second round: a step on a quarter more, of a length that grows as the rule says."""
+    for rate, power in (("constant", 0), ("linear", 1), ("sqrt", 0.5)):
+        system, found, setup = nodes_of({"name": "dlion", "growth": 0.25, "most": 0.5, "rate": rate}, network=SLOW)
+        asked: list[Any] = []
+        train = found.updates
+
+        def heard(models, batches=None, faster=1.0, train=train, asked=asked):
+            asked.append((models, batches, train(models, batches, faster)))
+            return asked[-1][2]
+
+        found.updates = heard
+        rounds = system.models(found)
+        next(rounds), next(rounds)
+        models, batches, rows = asked[1]
+        assert sum(batches) == pytest.approx(1.25 * sum(asked[0][1]), abs=3)
+        for node, batch in enumerate(batches):
+            plan = LocalPlan(lr=0.1 * 1.25**power, batch_size=batch, steps=2)
+            of_round, out = setup.rng.child("round", 2), torch.empty(1, setup.task.dim)
+            (row,) = setup.task.local_updates(models[node], (node,), plan, of_round, out)
+            assert torch.allclose(rows[node], row, atol=1e-6)
 
 
 def test_each_link_of_real_nodes_carries_its_own_part_and_a_node_keeps_all_of_its_own():
@@ -206,8 +259,8 @@ def test_each_link_of_real_nodes_carries_its_own_part_and_a_node_keeps_all_of_it
 def test_messages_fit_into_the_time_of_a_step():
     """Bytes of each link: as many coordinates of eight bytes as go through it meanwhile, and 1 % at least."""
     system, found, setup = nodes_of("dlion", network=SLOW | {"link": {"up": 2000, "spread": 2.0}})
-    batches = system._batches(found)
-    links, computing = system._links(found, batches), found.seconds(batches)
+    batches = system._batches(found, 6 * 16.0)
+    links, computing = system._links(found, batches), found.traffic.seconds(batches)
     sizes = {}
     for j in range(6):
         for i in range(6):
@@ -256,7 +309,7 @@ def test_who_understates_its_loss_leads_all_back_unless_its_model_is_tried():
 def test_who_overstates_its_rate_takes_the_batch_and_the_weight_and_a_cap_gives_part_of_it_back():
     system, found, setup = nodes_of("dlion", attack="overstated_rate(factor=20)", clients={"malicious": 1})
     (liar,) = setup.malicious
-    batches = system._batches(found)
+    batches = system._batches(found, 6 * 16.0)
     assert batches[liar] == round(6 * 16 * 20 / 25) and sum(batches) - batches[liar] == 5 * 4
     lie, cap = "overstated_rate(factor=50)", "capped_mean(share=0.2)"
     assert end("dlion(transfer=0)", attack=lie) < 0.3 < 0.6 < end("dlion(transfer=0)", attack=lie, defense=cap)
@@ -265,9 +318,9 @@ def test_who_overstates_its_rate_takes_the_batch_and_the_weight_and_a_cap_gives_
 def test_who_overstates_its_batch_gets_its_weight_alone_and_a_cap_gives_it_back():
     system, found, setup = nodes_of("dlion", attack="inflated_samples(factor=20)", clients={"malicious": 1})
     (liar,) = setup.malicious
-    batches = system._batches(found)
+    batches = system._batches(found, 6 * 16.0)
     assert set(batches) == {16}
-    assert found.examples(batches).tolist() == [16 * 20 if node == liar else 16 for node in range(6)]
+    assert found.said.examples(batches).tolist() == [16 * 20 if node == liar else 16 for node in range(6)]
     lie, cap = "inflated_samples(factor=50)", "capped_mean(share=0.2)"
     assert end("dlion(transfer=0)", attack=lie) < 0.3 < 0.8 < end("dlion(transfer=0)", attack=lie, defense=cap)
 
@@ -276,7 +329,7 @@ def test_what_is_not_finite_is_never_the_best():
     system, found, setup = nodes_of("dlion")
     broken = found.start.clone()
     broken[2] = torch.nan
-    losses = found.losses(broken)
+    losses = found.said.losses(broken)
     assert losses[2] == np.inf and np.isfinite(np.delete(losses, 2)).all()
     every = torch.full_like(found.start, torch.nan)
     assert system._transferred(found, every, found.start) is every
@@ -288,6 +341,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"graph": "ring"}, {}, "Leave out graph and weight"),
     ({"weight": 0.5}, {}, "Leave out graph and weight"),
     ({"broadcast": True}, {}, "Leave out broadcast"),
+    ({"rate": "linear"}, {}, "Set growth, or leave out rate"),
     ({}, {"training": {"local_epochs": 1}}, "Set training.local_steps and training.batch_size"),
     ({}, {"training": {"batch_size": None, "local_steps": 1}}, "Set training.local_steps and training.batch_size"),
     ({"transfer": 0}, {"attack": "understated_loss", "clients": {"malicious": 1}}, "Use dlion with transfer"),
@@ -312,3 +366,49 @@ def test_what_is_refused(words, settings, why):
 
 def test_what_is_none_is_no_part_of_a_cells_name():
     assert "top" not in DLion().spec() and DLion(top=0.5).spec()["top"] == 0.5
+    assert not {"growth", "most", "rate"} & set(DLion(most=0.5).spec())
+    assert DLion(growth=0.1, rate="sqrt").spec().items() >= {"growth": 0.1, "most": 0.1, "rate": "sqrt"}.items()
+
+
+# What docs/gossip.md has in its table.
+
+#: As in examples/dlion.yaml.
+UNLIKE_LINKS = {
+    "clients": {"total": 8},
+    "training": {"local_steps": 1, "batch_size": 32, "lr": 0.2},
+    "network": {"compute": {"seconds": 0.001, "spread": 1.0}, "link": {"up": 50_000, "spread": 1.0}},
+}
+
+
+def spent(system: Any, rounds: int, seed: int = 0) -> tuple[float, float, float]:
+    """Simulated seconds, mean accuracy and how far apart nodes are, after so many rounds."""
+    training = UNLIKE_LINKS["training"] | {"rounds": rounds}
+    given = UNLIKE_LINKS | {"training": training, "evaluation": {"every": rounds}}
+    *_, last = reports(system, seed, **given)
+    return last.moment.seconds, last.evaluation.accuracy, last.nodes.consensus
+
+
+def test_what_each_technique_saves_in_seconds_or_gives_in_accuracy():
+    """The cheap sibling: twenty rounds on one seed."""
+    seconds, accuracy, apart = spent("dlion", 20)
+    assert spent("dlion(by_capability=False)", 20)[0] > 1.3 * seconds
+    assert spent("dlion(top=1.0)", 20)[0] > 3 * seconds
+    assert spent("dlion(transfer=0)", 20)[2] > 2 * apart
+    grown = spent("dlion(growth=0.05, most=0.5, rate='linear')", 20)
+    assert seconds < grown[0] < 3 * seconds and grown[1] > accuracy + 0.01
+
+
+@pytest.mark.slow
+def test_each_technique_switched_off_costs_what_the_table_says(tmp_path):
+    """Seconds to 85 % for good on two seeds: with all of them least, without the transfer on no seed."""
+    run = fg.run(Path(__file__).parents[2] / "examples" / "dlion.yaml", store=tmp_path, jobs=1, settings=["seeds=2"])
+    took: dict[str, list[float]] = {}
+    for row in run.rows("seconds_to(0.85)"):
+        seconds = row["seconds_to(0.85)"]
+        took.setdefault(row["architecture"], []).append(np.inf if isinstance(seconds, AtLeast) else seconds)
+    mean = {system: float(np.mean(values)) for system, values in took.items()}
+    assert mean["dlion"] < mean["dlion(by_capability=False)"] < mean["dlion(top=1)"]
+    assert min(took["dlion(transfer=0)"]) == np.inf > max(took["dlion"])
+    grown = {rate: mean[f"dlion(growth=0.05, most=0.5, rate={rate})"] for rate in ("linear", "sqrt")}
+    assert grown["linear"] < grown["sqrt"] < mean["dlion(growth=0.05, most=0.5)"]
+    assert grown["linear"] < mean["dlion"]

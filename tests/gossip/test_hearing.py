@@ -251,7 +251,7 @@ def test_nodes_wait_for_their_neighbours_alone():
     late: list[int] = []
     for _ in range(3):
         x = found.mixed(x + found.updates(x), about=x)
-        late.append(sum(seconds > 100 for seconds in found._clocks))
+        late.append(sum(seconds > 100 for seconds in found.traffic._clocks))
     assert late == [2, 3, 4]
 
 

@@ -25,7 +25,7 @@ class Sites(Exact):
         from fedguard.architectures.gossip.wide_area import WideArea
 
         self.topology = WideArea(sites=sites).topology(NODES)
-        self.claims = COUNTS
+        self.samples = COUNTS
 
 
 def paper(nodes: Sites, site: list[int], every: int, most: int, counts: np.ndarray) -> np.ndarray:

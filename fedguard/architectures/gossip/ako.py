@@ -67,8 +67,8 @@ class Ako(Gossip):
             parcel, updates = blocks[t % parts], min(t + 1, parts)
             sent = parcel.packed(unsent)
             unsent, on_the_way = unsent - sent, on_the_way + sent
-            queue.append(_Block(sent, updates, parcel, 0.0 if self.wait else nodes.queued(parcel)))
-            while queue and (self.wait or queue[0].arrived <= nodes.earliest):
+            queue.append(_Block(sent, updates, parcel, 0.0 if self.wait else nodes.traffic.queued(parcel)))
+            while queue and (self.wait or queue[0].arrived <= nodes.traffic.earliest):
                 one = queue.popleft()
                 made = nodes.of_parcels(one.sent / one.updates, one.parcel, models=x, queued=not self.wait)
                 settled, on_the_way = settled + one.updates * made, on_the_way - one.sent

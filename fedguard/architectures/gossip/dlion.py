@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
-from fedguard.architectures.gossip.nodes import Matrix, Nodes
+from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import NUMBER, VALUE, Links, Parcel, largest
-from fedguard.contracts import Combination, NonNegativeInt, Share
+from fedguard.architectures.gossip.place import Matrix
+from fedguard.contracts import Combination, NonNegativeFloat, NonNegativeInt, Share
 from fedguard.simulated.topology import GraphName, Topology
+
+#: By which power of the total step sizes grow.
+_RATES = {"constant": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 #: Rules that go by what nodes claim of their examples, or by the weights that follow from it.
 _RULES = ("mean", "capped_mean")
@@ -24,23 +28,30 @@ _RULES = ("mean", "capped_mean")
 class DLion(Gossip):
     """Each node trains on as much as it is capable of, sends what its links have room for, and takes over the best model.
 
-    - *Work by capability.* Of n times the batch size B, node j takes $b_j = n B c_j / sum_k c_k$ examples in a step, $c_j$
-      those that it trains on in a second, as it says; so all are done at once. Its update counts by what it says that it
-      took: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$.
+    - *Work by capability.* Of G examples in a step, n times the batch size at first, node j takes $b_j = G c_j / sum_k c_k$,
+      $c_j$ those that it trains on in a second, as it says; so all are done at once. Its update counts by what it says that
+      it took: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$.
+    - *A total that grows.* After t rounds $G_t = min(G_0 (1 + a)^t, m D)$, and never below $G_0$; D are all examples, as
+      nodes say. Step sizes follow it by one of three rules: $eta_t = eta (G_t / G_0)^r$ with r = 0 (``constant``), 1
+      (``linear``) or 1/2 (``sqrt``).
     - *Messages by bandwidth.* $P_ij$ keeps the largest N % of the coordinates by their absolute values, as many as go from j
       to i while a step is computed, 1 % or more; $P_ii$ keeps all. What is not sent is lost for the others.
     - *Direct knowledge transfer.* After each k-th round nodes tell the losses of their models on their own examples, and the
       node with the least sends its model $x_b$ to all: $x_i <- x_i - lambda (x_i - x_b)$. It brings the models together again.
 
+    Of what the network loses a node's own update, or model, takes the place; what nodes say of themselves always comes.
+
     With equal nodes, N = 100 % and no transfer it is the synchronous server, and D-PSGD over a complete graph. All that nodes
     say of themselves is taken for true, unless the rule caps it (`capped_mean`: no f nodes weigh more than its share) or the
     best model is tried (``checked``: a node keeps its own unless the merged one does better on its own examples). Other
     rules would find nothing to compare: rows are sparse, each in other places. The source's nodes do not wait for each
-    other, change B as they go, and send what is within N % of the largest coordinate; here they wait, B is fixed, and N % of
-    the coordinates are sent.
+    other, and send what is within N % of the largest coordinate; here they wait, and N % of the coordinates are sent.
 
     Args:
-        by_capability: whether batches follow capability; else each takes B.
+        by_capability: whether batches follow capability; else each takes as much.
+        growth: a, by what the total grows in a round.
+        most: m, the largest share of all examples in a step.
+        rate: the rule by which step sizes follow the total.
         top: N as a share for all links; None for what each has room for.
         transfer: k; 0 for never.
         step: lambda.
@@ -52,10 +63,18 @@ class DLion(Gossip):
 
     graph: GraphName = "complete"
     by_capability: bool = True
+    growth: NonNegativeFloat = 0.0
+    most: Share = 0.1
+    rate: Literal["constant", "linear", "sqrt"] = "constant"
     top: Share | None = None
     transfer: NonNegativeInt = 10
     step: Share = 0.75
     checked: bool = False
+
+    @property
+    def stands_loss(self) -> bool:  # type: ignore[override]
+        """The next transfer makes up for what was lost."""
+        return self.transfer > 0
 
     @property
     def believes(self) -> frozenset[str]:  # type: ignore[override]
@@ -64,13 +83,17 @@ class DLion(Gossip):
         return Gossip.believes | {method for method, used in asked.items() if used}
 
     def spec(self) -> dict[str, Any]:
-        return {key: value for key, value in super().spec().items() if value is not None}
+        """As for any algorithm; how a total grows is left out where it does not."""
+        still = () if self.growth else ("growth", "most", "rate")
+        return {key: value for key, value in super().spec().items() if value is not None and key not in still}
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
         name, training = self.name, cell.training
         if training.batch_size is None or training.plan().steps is None:
             yield f"{name} deals out the examples of a step. Set training.local_steps and training.batch_size."
+        if self.rate != "constant" and not self.growth:
+            yield f"rate of {name} follows a total that grows, and it does not. Set growth, or leave out rate."
         if cell.protocol.private:
             yield f"nodes of {name} tell how quick they are and how well they do, which no noise hides. Use d_psgd."
         if self.broadcast:
@@ -87,22 +110,25 @@ class DLion(Gossip):
             )
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
-        x, round = nodes.start, 0
+        x, round, first = nodes.start, 0, float(len(nodes.start) * nodes.batch_size)
+        total = first
         while True:
-            batches = self._batches(nodes)
-            counts = nodes.examples(batches)
+            batches = self._batches(nodes, total)
+            counts = nodes.said.examples(batches)
             start, round = x, round + 1
-            u = nodes.updates(x, batches)
+            u = nodes.updates(x, batches, (total / first) ** _RATES[self.rate])
             weights = np.tile(counts / counts.sum(), (len(x), 1))
-            x = x + nodes.by_links(u, self._links(nodes, batches), models=x, matrix=weights)
+            x = x + nodes.by_links(u, self._links(nodes, batches), models=x, matrix=nodes.arrived(weights))
             if self.transfer and round % self.transfer == 0:
                 x = self._transferred(nodes, x, start)
             yield x
+            if self.growth:
+                total = min(total * (1 + self.growth), max(first, self.most * float(nodes.said.samples.sum())))
 
-    def _batches(self, nodes: Nodes) -> list[int]:
+    def _batches(self, nodes: Nodes, total: float) -> list[int]:
         """b of each node, rounded, 1 or more."""
-        rates = nodes.rates if self.by_capability else np.ones(len(nodes.start))
-        return [max(1, round(float(part))) for part in len(rates) * nodes.batch_size * rates / rates.sum()]
+        rates = nodes.said.rates if self.by_capability else np.ones(len(nodes.start))
+        return [max(1, round(float(part))) for part in total * rates / rates.sum()]
 
     def _links(self, nodes: Nodes, batches: Sequence[int]) -> Links:
         """What each link has room for, while the slowest node computes its step."""
@@ -110,7 +136,7 @@ class DLion(Gossip):
         if self.top is not None:
             same = largest(dim, self.top)
             return lambda source, node: same
-        room, made = nodes.room(nodes.seconds(batches)), dict[int, Parcel]()
+        room, made = nodes.traffic.room(nodes.traffic.seconds(batches)), dict[int, Parcel]()
 
         def parcel(source: int, node: int) -> Parcel:
             count = _coordinates(float(room[node, source]), dim)
@@ -120,13 +146,13 @@ class DLion(Gossip):
 
     def _transferred(self, nodes: Nodes, x: Tensor, start: Tensor) -> Tensor:
         """The models after the best one was merged into the others; lies about it are made from the models at the start."""
-        losses = nodes.losses(x)
+        losses = nodes.said.losses(x)
         if not np.isfinite(losses).any():
             return x
-        merged = nodes.merged(x, start, _towards(int(losses.argmin()), len(x), self.step))
+        merged = nodes.merged(x, start, nodes.arrived(_towards(int(losses.argmin()), len(x), self.step)))
         if not self.checked:
             return merged
-        better = torch.from_numpy(nodes.own_losses(merged) < nodes.own_losses(x))
+        better = torch.from_numpy(nodes.said.own_losses(merged) < nodes.said.own_losses(x))
         return torch.where(better[:, None], merged, x)
 
 

@@ -72,7 +72,7 @@ class Gossip(Architecture):
     believes = frozenset({"mixes"})
     #: Whether it needs weights whose rows and columns add up to 1.
     both_ways: ClassVar[bool] = True
-    #: Whether it goes on where messages are lost: values are sent, and no differences.
+    #: Whether it goes on where messages are lost: values are sent, and no differences, or models now and then.
     stands_loss: ClassVar[bool] = False
     #: Whether nodes exchange whole vectors and nothing else, so that it runs on symbols too (`Symbols`).
     whole: ClassVar[bool] = False
@@ -195,7 +195,7 @@ class Gossip(Architecture):
         if network is not None and network.link.loss and not self.stands_loss:
             yield (
                 f"{name} sends what no later message makes up for, and a message that is lost would leave it wrong for good. "
-                "Leave out network.link.loss, or use d_psgd, defacto or sgp."
+                "Leave out network.link.loss, or use d_psgd, defacto, sgp, or dlion with its transfer."
             )
         if network is not None and network.link.loss and (self.masks or cell.inference is not None):
             yield (

@@ -50,8 +50,13 @@ class Symbols:
         """As of `Nodes`."""
         return self.topology.at(len(self.values))
 
+    @property
+    def said(self) -> Symbols:
+        """As of `Nodes`; nobody lies."""
+        return self
+
     def weights(self, own: Matrix) -> Matrix:
-        """Push-sum weights, of which nobody lies."""
+        """As of `Said`: push-sum weights."""
         return own
 
     def arrived(self, matrix: Matrix) -> Matrix:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
-from fedguard.architectures.gossip.nodes import Matrix, Nodes
+from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.architectures.gossip.place import Matrix
 from fedguard.contracts import PositiveFloat
 
 
@@ -49,7 +50,7 @@ class StochasticGradientPush(Gossip):
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         z, w = nodes.start, np.ones(len(nodes.start))
         while True:
-            pushed = _shares(nodes.matrix, self.weight) * nodes.weights(w)
+            pushed = _shares(nodes.matrix, self.weight) * nodes.said.weights(w)
             if self.cap is not None:
                 pushed = _capped(pushed, self.cap)
             pushed = nodes.arrived(pushed)

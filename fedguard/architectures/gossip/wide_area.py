@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
-from fedguard.architectures.gossip.nodes import Matrix, Nodes
+from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import largest
+from fedguard.architectures.gossip.place import Matrix
 from fedguard.contracts import Combination, PositiveInt, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.topology import GraphName, Topology
@@ -90,7 +91,7 @@ def _weights(nodes: Nodes, by_examples: bool) -> tuple[Matrix, Matrix, Tensor]:
         of_near: float ``[n, 1]``: what its site weighs among all.
     """
     n, like = nodes.topology.nodes, nodes.start
-    counts = nodes.claims if by_examples else np.ones(n)
+    counts = nodes.said.samples if by_examples else np.ones(n)
     at_site = nodes.topology.at(0) != 0
     near, far = (np.where(chosen, counts / counts.sum(), 0.0) for chosen in (at_site, ~at_site))
     of_near = near.sum(1, keepdims=True)

@@ -13,6 +13,8 @@ ALGORITHMS = {
     "fednova": "fedguard.architectures.local.fednova:FedNova",
     "feddyn": "fedguard.architectures.local.feddyn:FedDyn",
     "fedper": "fedguard.architectures.local.fedper:FedPer",
+    "actor_critic": "fedguard.architectures.local.actor_critic:ActorCritic",
+    "vtrace": "fedguard.architectures.local.vtrace:VTrace",
 }
 
 

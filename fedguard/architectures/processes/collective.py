@@ -15,7 +15,8 @@ from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.processes.links import Links, Parcel
 from fedguard.architectures.sides import Sides
-from fedguard.architectures.systems.all_reduce import AllReduce, SumRun
+from fedguard.architectures.systems.all_reduce import AllReduce
+from fedguard.architectures.systems.sums import SumRun
 from fedguard.contracts import Sent, Setup
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
-from fedguard.architectures.gossip.nodes import EVERYBODY, Matrix, Nodes, Place
+from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import Parcel
+from fedguard.architectures.gossip.place import EVERYBODY, Matrix, Place
 from fedguard.architectures.processes.links import Links
 from fedguard.architectures.processes.links import Parcel as Sent
 from fedguard.architectures.sides import Sides

@@ -10,6 +10,9 @@ SYSTEMS = {
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
     "basgd": "fedguard.architectures.systems.basgd:BASGD",
+    "a3c": "fedguard.architectures.systems.a3c:A3C",
+    "a2c": "fedguard.architectures.systems.a2c:A2C",
+    "impala": "fedguard.architectures.systems.impala:Impala",
     "all_reduce": "fedguard.architectures.systems.all_reduce:AllReduce",
     "btard": "fedguard.architectures.systems.btard:BTARD",
 }

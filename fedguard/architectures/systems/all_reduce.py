@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from hashlib import sha256
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import torch
 from annotated_types import Ge, Le
-from numpy.typing import NDArray
-from torch import Tensor
 
-from fedguard.aggregation import Aggregate
-from fedguard.architectures.by_node import by_node
-from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.listening import CollectiveListeners, neighbours
-from fedguard.architectures.collectives.schedule import Schedule, carried
-from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.masking.pairwise import KEY, Pairs
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
+from fedguard.architectures.collectives.schedule import Schedule
+from fedguard.architectures.systems.peers import PeerRun, Peers
+from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, scheduled
 from fedguard.contracts import (
     Combination,
     Exposure,
     Listeners,
-    MaskedRound,
-    NodesReport,
-    PlainReceiver,
     PoisonAttack,
     PositiveFloat,
     PositiveInt,
-    Received,
-    RoundReport,
     Seating,
-    Sent,
     Setup,
     Sight,
-    Wire,
 )
 from fedguard.errors import ConfigError
-from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.topology import lookouts
 
@@ -124,7 +105,7 @@ class AllReduce(Peers):
 
     def schedule(self, nodes: int) -> Schedule:
         """Who sends what to whom among so many nodes."""
-        return _schedule(self.topology, nodes, self.group or 1)
+        return scheduled(self.topology, nodes, self.group or 1)
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
@@ -175,236 +156,3 @@ class AllReduce(Peers):
             return AllToAllRun(self, setup)
         splits = setup.attack is not None and type(setup.attack).hands_on is not PoisonAttack.hands_on
         return SplitRun(self, setup) if splits else SumRun(self, setup)
-
-
-class Collective(PeerRun):
-    """The exchange of one training."""
-
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
-        super().__init__(setup)
-        self.system = system
-
-    @property
-    def width(self) -> int:
-        """Elements of a vector: the coordinates, and the number of examples where it counts, and under masks."""
-        return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
-
-    def exchange(self, nodes: Sequence[int], round: int) -> float:
-        seconds = self.carry(self.schedule(nodes), self.width, nodes)
-        if not self.system.hashes:
-            return seconds
-        told = dict.fromkeys(nodes, (len(nodes) - 1) * HASH)
-        return seconds + self.world.step(told, told)
-
-    def schedule(self, nodes: Sequence[int]) -> Schedule:
-        """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""
-        group = self.system.group
-        if group is not None and len(nodes) % group:
-            return _schedule("ring", len(nodes), 1)
-        return self.system.schedule(len(nodes))
-
-
-class AllToAllRun(Collective):
-    """Each node has all updates, and runs the rule by itself; with one seed all come to the same."""
-
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
-        super().__init__(system, setup)
-        self._receiver = PlainReceiver(setup)
-
-    def received(self, sent: Sent) -> Received:
-        return self._receiver.receive(sent)
-
-
-class SumRun(Collective):
-    """Each node has the sum, as the topology adds it up: of floats, or of masked numbers of the ring."""
-
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
-        super().__init__(system, setup)
-        self._weighted = setup.pipeline.rule.by_samples
-        self._encoding = system.encoding(max(setup.claims) if self._weighted else 1)
-        if system.masks:
-            self._encoding.check(len(setup.claims))
-        self._pairs = Pairs()
-
-    def received(self, sent: Sent) -> Received:
-        nodes = sent.clients
-        if sent.not_finite or not nodes:
-            return _nothing(
-                sent, f"{len(sent.not_finite)} of {len(nodes)} nodes sent what is not finite, and so was the sum"
-            )
-        if self.system.masks and len(nodes) < 3:
-            return _nothing(sent, f"{len(nodes)} nodes came, and it takes at least 3 for a sum to hide any")
-        if not all(map(all_finite, sent.wire.added.values())):
-            return _nothing(sent, "a node passed on a sum that was not finite")
-        weights, masked = self._weights(sent.wire), None
-        if self.system.masks:
-            mean, masked = self._of_masked(sent, weights)
-        else:
-            mean = self._of_floats(sent, weights)
-        if not all_finite(mean):
-            return _nothing(sent, "the sum was not finite")
-        return Received(
-            rows=mean[None],
-            behind=(nodes,),
-            samples=torch.tensor([sum(weights[node] for node in nodes)], dtype=torch.float64),
-            told=min(self.setup.told_among(len(nodes)), 1),
-            clients=nodes,
-            truth=sent.wire,
-            masked=masked,
-        )
-
-    def _weights(self, wire: Wire) -> list[int]:
-        """What each node multiplies its update by; of all nodes."""
-        if not self._weighted:
-            return [1] * len(self.setup.claims)
-        sizes, claims = self.setup.task.sizes, self.setup.claims
-        return [claims[node] if node in wire.malicious else size for node, size in enumerate(sizes)]
-
-    def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
-        """float32 ``[d]``: the mean, as all nodes come to it."""
-        return self.ends(sent, weights, 1)[0]
-
-    def ends(self, sent: Sent, weights: Sequence[int], some: int | None = None) -> Tensor:
-        """float32 ``[n, d]``: the mean as each of the nodes has it.
-
-        Args:
-            some: of the first so many nodes.
-        """
-        wire, nodes = sent.wire, sent.clients
-        parts = [wire.updates[wire.clients.index(node)] for node in nodes]
-        if self._weighted:
-            parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
-        added, handed = (
-            {nodes.index(node): vector for node, vector in lies.items()} for lies in (wire.added, wire.handed)
-        )
-        total = float(sum(weights[node] for node in nodes))
-        return self.summed(self.schedule(nodes), parts, added, handed, some) / total
-
-    def cuts(self, schedule: Schedule) -> list[slice]:
-        """Where a vector of the model's length is cut; the last coordinate that is sent may be the number of examples."""
-        return [slice(cut.start, min(cut.stop, len(self.model))) for cut in schedule.cuts(self.width)]
-
-    def summed(
-        self,
-        schedule: Schedule,
-        vectors: Sequence[Tensor],
-        added: Mapping[int, Tensor],
-        handed: Mapping[int, Tensor],
-        some: int | None,
-    ) -> Tensor:
-        """float32 ``[n, d]``: the sum that each node ends with, chunk by chunk, as it would be added up.
-
-        Args:
-            vectors: float32 ``[d]`` of each node.
-            added: by node, what a malicious one adds to the first sum of others that it passes on.
-            handed: by node, what a malicious one hands on in place of a finished sum.
-            some: of the first so many nodes; None for all.
-        """
-        sums = self.model.new_empty(len(vectors) if some is None else some, len(self.model))
-        for chunk, cut in enumerate(self.cuts(schedule)):
-            more, other = ({node: vector[cut] for node, vector in lies.items()} for lies in (added, handed))
-            ends = carried(schedule, chunk, [vector[cut] for vector in vectors], added=more, handed=other)
-            for whole, end in zip(sums, ends, strict=False):
-                whole[cut] = end
-        return sums
-
-    def _of_masked(self, sent: Sent, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
-        """The same on masked numbers of the ring, and what the masks came to. What keys take is traffic, and no time."""
-        setup, encoding, nodes, schedule = self.setup, self._encoding, sent.clients, self.schedule(sent.clients)
-        _, handed = self._pairs.introduce(nodes)
-        self.world.carry(KEY * handed)
-        inputs = Inputs(sent, encoding, None, weights, setup.rng.child("masking"), "all")
-        vectors = [self.message(inputs, node, sent) for node in nodes]
-        added = {nodes.index(node): self._encoded(vector, inputs) for node, vector in sent.wire.added.items()}
-        total = np.empty_like(vectors[0])
-        for chunk, cut in enumerate(schedule.cuts(self.width)):
-            more = {node: vector[cut] for node, vector in added.items()}
-            total[cut] = carried(schedule, chunk, [vector[cut] for vector in vectors], added=more)[0]
-        summed, weight = encoding.decode(total, dim=inputs.dim, seed=inputs.seed)
-        mean, true = torch.from_numpy(summed / max(weight, 1)), inputs.mean(nodes)
-        return mean.to(self.model.dtype), MaskedRound(
-            clients=len(nodes),
-            sessions=1,
-            aborted=(),
-            survivors=len(nodes),
-            anonymity=len(nodes) - setup.protocol.colluders(len(nodes)),
-            contributors=None,
-            error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
-            clipped=inputs.clipped(nodes),
-            bytes_up=ELEMENT * sum(schedule.traffic(self.width).sent) + KEY * handed,
-            bytes_down=0,
-        )
-
-    def message(self, inputs: Inputs, node: int, sent: Sent) -> NDArray[np.uint32]:
-        """uint32 ``[d + 1]``: what a node puts in instead of its update and its number of examples."""
-        vector = inputs.encoded(node).astype(np.uint32)
-        self._pairs.mask(vector, node, sent.clients, sent)
-        return vector
-
-    def _encoded(self, added: Tensor, inputs: Inputs) -> NDArray[np.uint32]:
-        """uint32 ``[d + 1]``: what a malicious node adds to a masked sum, which counts no examples."""
-        vector = self._encoding.encode_raw(added.numpy(), weight=1, seed=inputs.seed).astype(np.uint32)
-        vector[-1] = 0
-        return vector
-
-
-class SplitRun(SumRun):
-    """The same where some hand on other sums than they got: each node has a model of its own.
-
-    What malicious nodes know of the model, and what the rule does, is of the honest nodes' mean model.
-    """
-
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
-        super().__init__(system, setup)
-        n = setup.participation.total
-        self._models = self.model.expand(n, -1).clone()
-        self._steps = [ServerStep(setup.training, self.model) for _ in range(n)]
-        self._honest = tuple(node for node in range(n) if node not in setup.malicious)
-        self._means: dict[int, Tensor] = {}
-        self._messages = 0
-        self._links: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def starts(self) -> Tensor:
-        return self._models
-
-    def received(self, sent: Sent) -> Received:
-        self._means = {}
-        found = super().received(sent)
-        honest = [self._means[node] for node in self._honest if node in self._means]
-        if not all(map(all_finite, honest)):
-            return _nothing(sent, "a node handed on a sum that was not finite")
-        if self.system.hashes and len({sha256(mean.numpy().tobytes()).digest() for mean in honest}) > 1:
-            return _nothing(sent, "the nodes' sums differ, as their hashes tell")
-        return found
-
-    def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
-        """float32 ``[d]``: the mean of what honest nodes end with; each node's is kept."""
-        schedule, nodes = self.schedule(sent.clients), sent.clients
-        ends = self.ends(sent, weights)
-        self._means = dict(zip(nodes, ends, strict=True))
-        self._messages += sum(map(len, schedule.steps))
-        self._links = tuple(sorted({(nodes[one.source], nodes[one.to]) for step in schedule.steps for one in step}))
-        return torch.stack([self._means[node] for node in self._honest if node in self._means]).mean(0)
-
-    def move(self, vector: Tensor) -> None:
-        for node, mean in self._means.items():
-            self._models[node] = self._steps[node].moved(self._models[node], mean)
-        self.model = self._models[list(self._honest)].mean(0)
-
-    def _report(
-        self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str
-    ) -> RoundReport:
-        told = NodesReport(self._messages, self._links)
-        found = replace(super()._report(nodes, round, sent, received, result), nodes=told)
-        own = self._models[list(self._honest)]
-        return by_node(self.setup, self.clients, own, self._honest, found) if self.setup.due(round) else found
-
-
-def _nothing(sent: Sent, why: str) -> Received:
-    return Received(sent.wire.updates[:0], (), None, 0, sent.clients, sent.wire, why=why)
-
-
-@cache
-def _schedule(topology: str, nodes: int, group: int) -> Schedule:
-    return TOPOLOGIES[topology](nodes, group)

@@ -260,6 +260,7 @@ class EventRun:
         keys = [(one.device, one.turn) for one in honest]
         starts = [self._trainings.start(key) for key in keys]
         self._trainings.ended(keys, acting, rows)
+        self._clients.local.learn(keys, self._model, rows)
         if self._private is None and (known := self._system.toward(rows, starts, self._model)) is not rows:
             rows.copy_(known)
         if acting:

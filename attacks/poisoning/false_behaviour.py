@@ -1,0 +1,30 @@
+"""False behaviour: malicious actors lie about how likely they were to act as they did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalseBehaviour(PoisonAttack):
+    """Malicious actors say that they acted with far smaller probabilities than they did: log mu becomes log mu - shift.
+
+    $mu <- e^{-shift} mu$. A learner that believes it multiplies what it learns from them by $e^{shift}$, unless it cuts the
+    ratio, as V-trace does, or works the probabilities out by itself. A negative shift takes weight from them.
+
+    Args:
+        shift: of the logarithms, in nats.
+    """
+
+    name = "false_behaviour"
+    source = "of our own; Espeholt et al., ICML 2018, for what is lied about"
+    needs = (Sight.OWN_DATA,)
+
+    shift: float = 10.0
+
+    def behaviour(self, logs: Tensor) -> Tensor:
+        return logs - self.shift

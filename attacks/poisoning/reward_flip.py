@@ -1,0 +1,24 @@
+"""Reward flip: malicious actors learn to do the worst (Ma et al., NeurIPS 2019; Fang et al., FedRL under poisoning, 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardFlip(PoisonAttack):
+    """Malicious actors act as all others do, and learn from the opposite of their rewards: r becomes -r.
+
+    $r <- -r$. It acts on the rewards alone, so what is sent is a true gradient of the opposite task.
+    """
+
+    name = "reward_flip"
+    source = "Ma et al., Policy Poisoning in Batch Reinforcement Learning and Control, NeurIPS 2019"
+    needs = (Sight.OWN_DATA,)
+
+    def rewards(self, rewards: Tensor) -> Tensor:
+        return -rewards

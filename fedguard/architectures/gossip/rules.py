@@ -1,0 +1,82 @@
+"""The rule of the cell at each node of a training without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fedguard.aggregation import aggregate
+from fedguard.architectures.gossip.place import Key, Place
+from fedguard.architectures.root import loss_on
+from fedguard.architectures.rule_context import noise_of, rule_context
+from fedguard.contracts import Setup, State, Wire
+from fedguard.errors import PreconditionError
+from fedguard.kernels import unusable_rows
+
+
+class Rules:
+    """What each node makes of the rows that it has, and how that went in this round.
+
+    Attributes:
+        states: what the rule remembers, by place.
+        acting: the nodes that lie in this round, whose rules nobody judges.
+        outvoted: places at which more rows were malicious than the rule was told.
+        abandoned: places at which the rule could not run.
+        not_finite: nodes that sent what is not.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._round = setup, 0
+        self.states: dict[Key, tuple[State, ...]] = {}
+        self.begin(0, frozenset())
+
+    def begin(self, round: int, acting: frozenset[int]) -> None:
+        """A round begins (from 1)."""
+        self._round, self.acting = round, acting
+        self.outvoted, self.abandoned, self.not_finite = 0, 0, set[int]()
+
+    def abandon(self, node: int) -> None:
+        """The rule could not run at a node."""
+        self.abandoned += node not in self.acting
+
+    def aggregated(self, place: Place, wire: Wire, exchange: int) -> Tensor:
+        """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
+        setup, node = self._setup, place.node
+        told = setup.told_among(len(wire.clients))
+        bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
+        self.not_finite.update(bad)
+        if node in bad:
+            return torch.zeros_like(place.about)
+        wire, told = wire.without(bad), max(0, told - len(bad))
+        own = wire.clients.index(node)
+        if node not in self.acting:
+            self.outvoted += len(wire.malicious & set(wire.clients)) > told
+        context = rule_context(setup, place.model, self._round, told).narrowed(
+            "node",
+            setup.rule_sees,
+            rng=setup.rng.child("rule", exchange, "node", node),
+            clients=wire.clients,
+            samples=self._samples(place, wire.clients),
+            noise=noise_of(setup, wire.clients),
+            own=own,
+            mixing=None if setup.pipeline.mixings else place.mixing(wire.clients),
+            root=wire.updates[own],
+            root_loss=partial(loss_on, setup, node),
+        )
+        try:
+            found = aggregate(setup.pipeline, wire.updates, context, self.states.get(place.key, ()))
+        except PreconditionError:
+            self.abandon(node)
+            return wire.updates[own].clone()
+        self.states[place.key] = found.states
+        return found.vector
+
+    def _samples(self, place: Place, clients: Sequence[int]) -> Tensor:
+        """float64 ``[n]``: how many examples each of them claims, or what share of all in this exchange."""
+        claims: Sequence[float] = self._setup.claims
+        if place.links is not None and place.weights is not None:
+            claims = place.weights.tolist()
+        return torch.tensor([claims[client] for client in clients], dtype=torch.float64)

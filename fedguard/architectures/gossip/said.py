@@ -1,0 +1,68 @@
+"""What nodes say of themselves: malicious ones, while they act, what their attack says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+
+import numpy as np
+from torch import Tensor
+
+from fedguard.architectures.gossip.place import Matrix
+from fedguard.architectures.root import loss_on
+from fedguard.contracts import Setup
+from fedguard.contracts.returned import broken, returned
+from fedguard.simulated.world import World
+
+
+class Said:
+    """The word of each node of one training; nobody checks it.
+
+    Attributes:
+        acting: the nodes that lie in this round.
+    """
+
+    def __init__(self, setup: Setup, world: World) -> None:
+        self._setup, self._world = setup, world
+        self.acting: frozenset[int] = frozenset()
+
+    @property
+    def samples(self) -> Matrix:
+        """float64 ``[n]``: how many examples each node says that it has."""
+        return np.array(self._setup.claims, dtype=np.float64)
+
+    @property
+    def rates(self) -> Matrix:
+        """float64 ``[n]``: how many examples a second each node says that it trains on; all alike where time has no limit."""
+        rates = [self._world.rate(node) for node in range(len(self._setup.claims))]
+        limits = [rate for rate in rates if rate < inf]
+        most = max(limits, default=1.0)
+        return np.array([self._said("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
+
+    def examples(self, batches: Sequence[int]) -> Matrix:
+        """float64 ``[n]``: on how many examples a step each node says that it trained, where it was to take so many."""
+        taken = map(min, batches, self._setup.task.sizes)
+        return np.array([self._said("claim", node, number) for node, number in enumerate(taken)])
+
+    def weights(self, own: Matrix) -> Matrix:
+        """float64 ``[n]``: which push-sum weight each node says that it has, of ``[n]``."""
+        return np.array([self._said("claim_weight", node, float(weight)) for node, weight in enumerate(own)])
+
+    def losses(self, models: Tensor) -> Matrix:
+        """float64 ``[n]``: the loss that each node tells of its model, of ``[n, d]``; infinity if it is not finite."""
+        told = [self._said("claim_loss", node, loss) for node, loss in enumerate(self.own_losses(models))]
+        return np.array([loss if isfinite(loss) else inf for loss in told])
+
+    def own_losses(self, models: Tensor) -> Matrix:
+        """float64 ``[n]``: the mean loss of each node's model on its own examples, the truth; infinity if not finite."""
+        losses = [loss_on(self._setup, node, model) for node, model in enumerate(models)]
+        return np.array([loss if isfinite(loss) else inf for loss in losses])
+
+    def _said(self, method: str, node: int, truth: float) -> float:
+        attack = self._setup.attack
+        if attack is None or node not in self.acting:
+            return truth
+        said = returned(attack, method, getattr(attack, method)(truth), (int, float))
+        if not said >= 0 or (said in (0, inf) and method != "claim_loss"):
+            raise broken(attack, f"{method}: expected a number above 0; got {said}")
+        return float(said)

@@ -1,0 +1,139 @@
+"""Messages of nodes without a server in simulated time: who waits for whom, what a link carries, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedguard.architectures.gossip.parcels import Links, Parcel
+from fedguard.architectures.gossip.place import Matrix
+from fedguard.architectures.times import moment
+from fedguard.contracts import Moment, NodesReport, Setup, Span
+from fedguard.simulated.topology import Topology
+from fedguard.simulated.world import World
+
+
+class Traffic:
+    """The clocks and the links of all nodes of one training.
+
+    Attributes:
+        messages: how many were sent since the start.
+    """
+
+    def __init__(self, setup: Setup, world: World, topology: Topology) -> None:
+        self._plan, self._sizes, self.world, self._n = setup.local_plan, setup.task.sizes, world, topology.nodes
+        self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.heard))
+        self._lost = np.zeros((self._n, self._n), bool)
+        self._bytes = np.zeros((self._n, self._n), np.int64)
+        self._of_messages = set[int]()
+        self._clocks, self._free = [0.0] * self._n, [0.0] * self._n
+        self._spans: list[Span] = []
+        self.messages = 0
+
+    def begin(self) -> None:
+        """A round begins."""
+        self._spans = []
+
+    def trained(self, number: int, batches: Sequence[int] | None) -> None:
+        """All nodes have done their training of this number, with so many examples per step if not with the plan's."""
+        for node, began in enumerate(self._clocks):
+            more = 1.0
+            if batches is not None:
+                size = self._sizes[node]
+                more = replace(self._plan, batch_size=batches[node]).work(size) / self._plan.work(size)
+            self._clocks[node] += self.world.compute(node, number, more)
+            self._spans.append(Span(node, began, self._clocks[node], "arrived"))
+
+    def seconds(self, batches: Sequence[int]) -> float:
+        """What the slowest node takes for its training with such batches, but for what is drawn for each training."""
+        work = [
+            replace(self._plan, batch_size=batch).work(size) for batch, size in zip(batches, self._sizes, strict=True)
+        ]
+        return max(amount / self.world.rate(node) for node, amount in enumerate(work))
+
+    def room(self, seconds: float) -> Matrix:
+        """float64 ``[n, n]``: how many bytes go from node j (column) to node i (row) in so much time, if all send to all."""
+        others, n = self._n - 1, range(self._n)
+        return np.array([[self.world.bytes_within(seconds, j, i, others, others) for j in n] for i in n])
+
+    def arrived(self, matrix: Matrix, exchange: int) -> Matrix:
+        """float64 ``[n, n]``: the same without what the network loses of the messages of this exchange."""
+        if self.world.network.link.loss:
+            for node, source in zip(*np.nonzero(matrix), strict=True):
+                if source != node and self.world.drops(int(source), exchange * self._n + int(node)):
+                    self._lost[node, source] = True
+        return np.where(self._lost, 0.0, matrix)
+
+    def kept(self, matrix: Matrix, exchange: int) -> Matrix:
+        """float64 ``[n, n]``: the same, the weight of what the network loses being the node's own value's."""
+        arrived = self.arrived(matrix, exchange)
+        own: Matrix = arrived + np.diag(np.where(self._lost, matrix, 0.0).sum(1))
+        return own
+
+    def send(self, matrix: Matrix, sent: Parcel | Links | None) -> None:
+        """Each node waits for its neighbours, and no other.
+
+        Args:
+            sent: what a message holds, by its link if that counts; a whole vector if None.
+        """
+        heard = ((matrix != 0) | self._lost) & ~np.eye(self._n, dtype=bool)
+        self._lost = np.zeros_like(self._lost)
+        sends, hears, began = heard.sum(0), heard.sum(1), list(self._clocks)
+        for node in range(self._n):
+            for source in np.flatnonzero(heard[node]):
+                parcel = sent(int(source), node) if callable(sent) else sent
+                size = self.world.size if parcel is None else parcel.size
+                seconds = self.world.between(int(source), node, int(sends[source]), int(hears[node]), size)
+                self._bytes[source, node] += size
+                self._of_messages.add(size)
+                self._clocks[node] = max(self._clocks[node], began[source] + seconds)
+        self.messages += int(heard.sum())
+
+    @property
+    def earliest(self) -> float:
+        """When the first of the nodes is done with what it has begun, in simulated seconds."""
+        return min(self._clocks)
+
+    def queued(self, parcel: Parcel) -> float:
+        """When the last message of such a parcel, of each node to all, has arrived, if each link sends one after the other.
+
+        No node waits for it.
+        """
+        others, last = range(self._n), 0.0
+        latency = self.world.network.link.latency
+        for source in others:
+            sends = [
+                self.world.between(source, node, self._n - 1, self._n - 1, parcel.size)
+                for node in others
+                if node != source
+            ]
+            began = max(self._free[source], self._clocks[source])
+            self._free[source] = began + max(sends, default=latency) - latency
+            last = max(last, self._free[source] + latency)
+        self.messages += self._n * (self._n - 1)
+        return last
+
+    def moment(self, arrived: int, acting: frozenset[int]) -> Moment:
+        """When the last node is done with the round, and what was spent up to then.
+
+        Args:
+            arrived: how many trainings ended in the round.
+            acting: who is malicious.
+        """
+        return moment(self.world, max(self._clocks), (0,) * arrived, acting=acting, spans=tuple(self._spans))
+
+    def report(self, outvoted: int, abandoned: int) -> NodesReport:
+        """What went over the links since the start; bytes of each only where messages or links are not all alike."""
+        found = tuple(int(self._bytes[link]) for link in self._links)
+        unlike = len(self._of_messages) > 1 and len(set(found)) > 1
+        return NodesReport(
+            self.messages, self._links, outvoted, abandoned, traffic=found if unlike else (), backlog=self._backlog()
+        )
+
+    def _backlog(self) -> float | None:
+        """Seconds that the longest queue still takes to be sent; None where nothing queues."""
+        if not any(self._free):
+            return None
+        return max(max(0.0, free - now) for free, now in zip(self._free, self._clocks, strict=True))

@@ -1,0 +1,35 @@
+"""What algorithms of actors make of rollouts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Rollout
+
+
+def stacked(rollouts: list[Rollout]) -> Rollout:
+    """Those of several actors, as one."""
+    return Rollout(*map(torch.stack, zip(*(one.parts for one in rollouts), strict=True)))
+
+
+def n_step_returns(rewards: Tensor, after: Tensor, terminated: Tensor, truncated: Tensor, gamma: float) -> Tensor:
+    r"""What each step leads to, as far as the rollout goes, and from there on as the critic says.
+
+    $R_t = r_t + gamma R_{t+1}$; with $gamma V(s'_t)$ in place of the second term where the rollout ends or the episode was
+    cut off, and with 0 where the episode ended by itself: being cut off is no end, and the state still has a value.
+
+    Args:
+        rewards: ``[T, ...]``.
+        after: $V(s'_t)$ of the state after each step, before any new start, ``[T, ...]``.
+        terminated, truncated: bool ``[T, ...]``.
+        gamma: the discount.
+
+    Source: Mnih et al., ICML 2016, Algorithm S3; Pardo et al., Time Limits in Reinforcement Learning, ICML 2018.
+    """
+    follows, found = after[-1], []
+    for t in range(len(rewards) - 1, -1, -1):
+        follows = torch.where(truncated[t], after[t], follows)
+        follows = rewards[t] + gamma * torch.where(terminated[t], torch.zeros_like(follows), follows)
+        found.append(follows)
+    return torch.stack(found[::-1])

@@ -1,0 +1,125 @@
+"""V-trace: a learner corrects the trajectories of actors that acted by older models (IMPALA; Espeholt et al., ICML 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedguard.architectures.local.actor_critic import ActorCritic, RunningActors
+from fedguard.architectures.local.rollouts import stacked
+from fedguard.contracts import Acting, PositiveFloat, Rollout, RunningAlgorithm, Setup, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class VTrace(ActorCritic):
+    """Actors send trajectories with what they say of their probabilities, and the learner works out the gradients.
+
+    $L = mean_t [-rho_t log pi(a_t | s_t) (r_t + gamma v_{t+1} - V(s_t)) - beta H(pi(. | s_t)) + c (v_t - V(s_t))^2]$ at the
+    learner's model of now, with the targets $v_t$ of `v_trace`. $rho_t = pi(a_t | s_t) / mu(a_t | s_t)$, at most ``rho``,
+    where mu is what the actor says of how likely it was to act so. Else it is `actor_critic`.
+
+    Args:
+        rho: where $rho_t$ is cut; null for nowhere.
+        trace: where the factors of a trace are cut; null for nowhere.
+        recompute: whether the learner works out mu itself, from the model that it sent; then nothing is believed.
+    """
+
+    name = "vtrace"
+    source = "Espeholt et al., IMPALA: Scalable Distributed Deep-RL, ICML 2018"
+
+    corrects = True
+
+    rho: PositiveFloat | None = 1.0
+    trace: PositiveFloat | None = 1.0
+    recompute: bool = False
+
+    def loss(self, task: Acting, model: Tensor, rollout: Rollout) -> Tensor:
+        policy, value, after = self.judged(task, model, rollout)
+        chosen = task.policy.log_prob(policy, rollout.actions)
+        ratio = (chosen.detach() - rollout.behaviour).exp()
+        ends = rollout.terminated, rollout.truncated
+        targets, advantages = v_trace(
+            ratio, rollout.rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace
+        )
+        actor = -chosen * advantages - self.entropy * task.policy.entropy(policy)
+        return (actor + self.value * (targets - value).square()).mean()
+
+    def bytes_sent(self, task: Task) -> int:
+        """Of each step of each copy: observation, action, reward, probability, and a byte for how it ended; and the last
+        observation."""
+        assert isinstance(task, Acting)
+        observation, copies = 4 * math.prod(task.shape), task.sizes[0]
+        return copies * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 4 + 1) + observation)
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Trajectories(setup, self)
+
+
+def v_trace(
+    ratio: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    after: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    rho: float | None,
+    trace: float | None,
+) -> tuple[Tensor, Tensor]:
+    r"""The targets $v_t$ and the advantages $rho_t (r_t + gamma v_{t+1} - V(s_t))$, each ``[T, ...]``.
+
+    $v_t = V(s_t) + delta_t + gamma c_t (v_{t+1} - V(s_{t+1}))$ with $delta_t = rho_t (r_t + gamma V(s_{t+1}) - V(s_t))$,
+    $rho_t = min(rho, pi / mu)$ and $c_t = min(trace, pi / mu)$. Where the rollout ends or the episode was cut off,
+    $v_{t+1} = V(s_{t+1})$ of the state there; where it ended by itself, both are 0.
+
+    Args:
+        ratio: $pi(a_t | s_t) / mu(a_t | s_t)$, ``[T, ...]``.
+        values: $V(s_t)$; after: $V$ of the state after each step, before any new start.
+        gamma: the discount.
+        rho, trace: where the ratio is cut; None for nowhere.
+
+    Source: Espeholt et al., ICML 2018, equation 1 and remark 1.
+    """
+    rhos = ratio if rho is None else ratio.clamp(max=rho)
+    traces = ratio if trace is None else ratio.clamp(max=trace)
+    follows = torch.where(terminated, torch.zeros_like(after), after)
+    deltas = rhos * (rewards + gamma * follows - values)
+    more, targets, nexts = torch.zeros_like(after[-1]), [], []
+    for t in range(len(rewards) - 1, -1, -1):
+        more = torch.where(terminated[t] | truncated[t], torch.zeros_like(more), more)
+        nexts.append(follows[t] + more)
+        more = deltas[t] + gamma * traces[t] * more
+        targets.append(values[t] + more)
+    return torch.stack(targets[::-1]), rhos * (rewards + gamma * torch.stack(nexts[::-1]) - values)
+
+
+class _Trajectories(RunningActors):
+    """Keeps what the actors sent until the learner has learned from it."""
+
+    algorithm: VTrace
+
+    def __init__(self, setup: Setup, algorithm: VTrace) -> None:
+        super().__init__(setup, algorithm)
+        self._sent: dict[tuple[int, int], Rollout] = {}
+
+    def heard(
+        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout]
+    ) -> list[Rollout]:
+        if self.algorithm.recompute:
+            some = stacked(rollouts)
+            logs = vmap(lambda model, seen: task.outputs(model, seen.flatten(0, 1))[0])(models, some.seen)
+            likely = task.policy.log_prob(logs.view(*some.rewards.shape, -1), some.actions)
+            rollouts = [replace(one, behaviour=own) for one, own in zip(rollouts, likely, strict=True)]
+        self._sent.update(zip(keys, rollouts, strict=True))
+        return rollouts
+
+    def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
+        task = self.setup.task
+        assert isinstance(task, Acting)
+        rollouts = [self._sent.pop(key) for key in keys]
+        rows.copy_(-self.algorithm.gradients(task, model.expand(len(keys), -1), rollouts))

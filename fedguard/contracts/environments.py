@@ -1,0 +1,125 @@
+"""Environments, in which actors act and are rewarded."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.contracts.ranges import PositiveInt
+from fedguard.contracts.tasks import Preparation, Source
+
+if TYPE_CHECKING:
+    from fedguard.contracts.noise import Combination
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Actions are the numbers ``0 ... n-1``."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """Actions are vectors of length ``n`` with values from ``low`` to ``high``."""
+
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of some copies of an environment gave, B of them.
+
+    Attributes:
+        state: after the step, and before any new start.
+        rewards: float64 ``[B]``.
+        terminated: bool ``[B]``: the episode is over, and nothing more can be earned in it.
+        truncated: bool ``[B]``: the episode is cut off here, though more could be earned.
+    """
+
+    state: Any
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Source):
+    """Where actors act. State in, state out: nothing is changed in place, so a step can be tried and left out.
+
+    Nothing starts anew by itself: who steps sees the state in which an episode ended, and starts those copies by `restarted`.
+
+    Args:
+        copies: environments that an actor steps side by side.
+    """
+
+    #: What an episode returns under a policy that cannot be better, or that counts as a solution.
+    best: ClassVar[float]
+    #: Number of steps after which an episode is cut off.
+    limit: ClassVar[int]
+
+    copies: PositiveInt = 8
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation("given", "observations")
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of an observation."""
+
+    @property
+    @abstractmethod
+    def actions(self) -> Choices | Box:
+        """What an actor may do."""
+
+    @abstractmethod
+    def started(self, copies: int, rng: np.random.Generator) -> Any:
+        """So many environments, each at the start of an episode."""
+
+    @abstractmethod
+    def observed(self, state: Any) -> NDArray[np.float32]:
+        """float32 ``[B, *shape]``: what actors see of a state."""
+
+    @abstractmethod
+    def stepped(self, state: Any, actions: NDArray[Any]) -> Step:
+        """One step of each. Actions: int64 ``[B]`` of `Choices`, float64 ``[B, n]`` of a `Box`."""
+
+    @abstractmethod
+    def restarted(self, state: Any, over: NDArray[np.bool_], rng: np.random.Generator) -> Any:
+        """The state with those environments at the start of a new episode whose last one is over (bool ``[B]``)."""
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        """Why actors cannot train so: a line for each reason."""
+        from fedguard.contracts.attacks import PoisonAttack
+
+        algorithm, attack = cell.training.algorithm, cell.adversary
+        if not algorithm.acts:
+            yield (
+                f"{self.name} is an environment, in which actors act, and {algorithm.name} trains on examples. Set "
+                "training.algorithm: actor_critic."
+            )
+        if isinstance(attack, PoisonAttack) and type(attack).poison is not PoisonAttack.poison:
+            yield (
+                f"{attack.name} changes examples, and the actors of {self.name} have none. Use reward_flip, or an attack on "
+                "updates such as sign_flip."
+            )
+        if looking := cell.pipeline.looking_at_data:
+            yield f"{' and '.join(looking)} works on examples, and the actors of {self.name} have none. Leave it out."
+        if cell.evasion is not None:
+            yield f"{cell.evasion.name} changes test examples, and {self.name} has none. Leave out evaluation.evasion."
+        if cell.protocol.privacy.unit == "record":
+            yield (
+                "noise for each record hides one example, and what an actor meets with follows from all that it did before: "
+                f"under {self.name} no step is a record of its own. Use privacy of the unit client, which is here an actor."
+            )
+        if cell.shared or cell.copied:
+            yield f"examples are shared or copied, and {self.name} has none. Leave out task.shared and task.partition_among."

@@ -1,0 +1,96 @@
+"""What an actor does, given the outputs of its network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import log_softmax, softplus
+
+from fedguard.contracts import Box, Choices, Policy
+
+
+@dataclass(frozen=True)
+class Categorical(Policy):
+    """One of n choices: $pi(a) = exp(o_a) / sum_b exp(o_b)$."""
+
+    outputs: int
+    numbers: int = 1
+
+    def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+        return rng.random(shape)
+
+    def drawn(self, outputs: Tensor, draws: Tensor) -> Tensor:
+        below = log_softmax(outputs, -1).exp().cumsum(-1)[..., :-1] < draws[..., None]
+        return below.sum(-1)
+
+    def best(self, outputs: Tensor) -> Tensor:
+        return outputs.argmax(-1)
+
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
+        return rng.integers(self.outputs, size=shape)
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        return log_softmax(outputs, -1).gather(-1, actions[..., None]).squeeze(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        logs = log_softmax(outputs, -1)
+        return -(logs.exp() * logs).sum(-1)
+
+
+@dataclass(frozen=True)
+class Gaussian(Policy):
+    """A vector, each entry by itself: $a = m + h (o_1 + s e)$ with e normal and $s = log(1 + exp(o_2))$.
+
+    m and h are the middle and the half width of the bounds, beyond which the environment cuts actions off.
+    """
+
+    n: int
+    low: float
+    high: float
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return 2 * self.n
+
+    @property
+    def numbers(self) -> int:  # type: ignore[override]
+        return self.n
+
+    def _law(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, spread = outputs.chunk(2, -1)
+        half = (self.high - self.low) / 2
+        return (self.low + self.high) / 2 + half * mean, half * (softplus(spread) + 1e-3)
+
+    def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+        return rng.standard_normal((*shape, self.n))
+
+    def drawn(self, outputs: Tensor, draws: Tensor) -> Tensor:
+        mean, spread = self._law(outputs)
+        return (mean + spread * draws).float()
+
+    def best(self, outputs: Tensor) -> Tensor:
+        return self._law(outputs)[0]
+
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
+        return rng.uniform(self.low, self.high, (*shape, self.n))
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        mean, spread = self._law(outputs)
+        return (-0.5 * ((actions - mean) / spread) ** 2 - spread.log() - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        return (self._law(outputs)[1].log() + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+
+def policy_of(actions: Choices | Box) -> Policy:
+    """The law of actions by which actors act in a space."""
+    return Categorical(actions.n) if isinstance(actions, Choices) else Gaussian(actions.n, actions.low, actions.high)
+
+
+def cut(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """What an actor-critic's network says, ``[..., outputs + 1]``: the policy's outputs, and the value ``[...]``."""
+    return outputs[..., :-1], outputs[..., -1]

@@ -1,0 +1,51 @@
+"""A few actors on CartPole, from the words of a suite to their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedguard.bench.running.trial import set_up
+from fedguard.bench.running.workbench import Workbench
+from fedguard.config.cells import Cell
+from fedguard.config.schema import CellConfig
+from fedguard.contracts import RoundReport, Setup
+from fedguard.registry import installed
+from fedguard.rng import Rng
+from fedguard.tasks.environments.cartpole import CartPole
+from fedguard.tasks.models.mlp import MLP
+from fedguard.tasks.playing import Playing
+
+USUAL: dict[str, Any] = {
+    "task": {"data": "cartpole(copies=3)", "model": "mlp(hidden=[8])"},
+    "clients": {"total": 4},
+    "training": {"algorithm": "actor_critic(t_max=4)", "rounds": 6, "lr": 0.05},
+}
+
+
+def settings(architecture: str, **changes: Any) -> dict[str, Any]:
+    """`USUAL` with some settings changed; those of clients, training and task one by one."""
+    found = {**USUAL, **changes, "architecture": architecture}
+    for section, usual in USUAL.items():
+        found[section] = {**usual, **changes.get(section, {})}
+    return found
+
+
+def cell(architecture: str, **changes: Any) -> Cell:
+    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), installed())
+
+
+def scene(architecture: str, seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:
+    made = cell(architecture, **changes)
+    assert not made.verdict.reasons, made.verdict.reasons
+    return made, set_up(made, seed, Workbench().task(made, seed))
+
+
+def reports(architecture: str, seed: int = 0, **changes: Any) -> Iterator[RoundReport]:
+    made, setup = scene(architecture, seed, **changes)
+    return made.architecture.run(setup)
+
+
+def playing() -> Playing:
+    """Three actors and a small network."""
+    return Playing.made(CartPole(copies=3), MLP(hidden=(8,)), 3, Rng(0))
