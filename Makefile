@@ -1,8 +1,9 @@
 # make demo    install into .venv and run the demo suite
 # make test    the quick tests: every law, golden value and contract, in minutes
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
-# make test-ray, make test-flower   what needs Ray, and Flower: they go into build/ray and build/flower, and not into .venv;
-#              nothing where the package index does not offer them
+# make test-ray, make test-flower, make test-tracking   what needs Ray, Flower, and trackers of experiments: they go into build/ray,
+#              build/flower and build/tracking, and not into .venv; nothing where the package index does not offer them
+# make test-container   the steps of the Dockerfile that build, in a fresh folder: some minutes, and the packages again
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
 # make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
 # make docs    the documentation site, into build/site
@@ -16,6 +17,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 RAY    ?= build/ray
 FLWR   ?= build/flower
+TRACK  ?= build/tracking
 BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
@@ -28,7 +30,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ray test-flower test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray test-flower test-tracking test-container test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -37,7 +39,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/pytest -n auto --dist worksteal
 
 test-all: $(VENV)/.installed-dev
-	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "" --hypothesis-profile=deep
+	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "not container" --hypothesis-profile=deep
 
 test-ray: $(VENV)/.installed-dev
 	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
@@ -47,8 +49,17 @@ test-ray: $(VENV)/.installed-dev
 # Flower wants older versions of some packages, which come before those of .venv.
 test-flower: $(VENV)/.installed-dev
 	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
-	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -m flower tests/test_flower.py; \
+	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
 	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
+
+test-tracking: $(VENV)/.installed-dev
+	@if [ -d $(TRACK)/mlflow ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
+	        'mlflow-skinny>=3.17,<4' 'sqlalchemy>=2' 'alembic>=1.13' 'tensorboard>=2.21' 'wandb>=0.31'; then \
+	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/test_tracking.py; \
+	else echo "MLflow, TensorBoard and wandb cannot be had from this package index: what needs them is not tested"; fi
+
+test-container: $(VENV)/.installed-dev
+	$(BIN)/pytest -m container tests/test_container.py
 
 plants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants.quick

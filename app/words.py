@@ -11,6 +11,7 @@ from fedguard.bench.records.record import silent_mean
 from fedguard.bench.records.schema import Ran, Record
 from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, number_at
+from fedguard.metrics.returns import in_shares
 
 #: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
 _CARD = {
@@ -108,6 +109,8 @@ def verdict(records: Sequence[Ran]) -> str:
     card = records[0]["threat_card"]
     attack, defense, goal = card["attack"], card["defense"], card["goal"]
     told = {name: text for name in FIGURES if (text := _measured(records, name))}
+    if "final_return" in told:
+        return _verdict_of_returns(records, told)
     if not attack:
         return f"Without attack, {defense} reaches {told['final_accuracy']} accuracy."
     if goal in PRIVACY_GOALS:
@@ -118,6 +121,17 @@ def verdict(records: Sequence[Ran]) -> str:
     planted = told.get("attack_success")
     backdoor = f" Its backdoor succeeds in {planted} of the inputs, above a clean model." if planted else ""
     return f"{attack} leaves {defense} {told['final_accuracy']} accuracy{of}.{backdoor}"
+
+
+def _verdict_of_returns(records: Sequence[Ran], told: Mapping[str, str]) -> str:
+    card = records[0]["threat_card"]
+    between = f"{told['final_return']} ({told['normalised_return']} of the way from guessing to perfect)"
+    if not card["attack"]:
+        return f"Without attack, {card['defense']} reaches a return of {between}."
+    clean = [record["result"]["returns"]["corners"]["clean_defense"] for record in records]
+    known, figure = [one for one in clean if one is not None], FIGURES["final_return"]
+    of = f", of {figure.estimated(figure.estimate(known))} without attack" if len(known) == len(clean) else ""
+    return f"{card['attack']} leaves {card['defense']} a return of {between}{of}."
 
 
 def _measured(records: Sequence[Ran], name: str) -> str:
@@ -140,7 +154,7 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
     """Without attack, with silent malicious clients and with the attack, by mean and defense; and the server alone."""
 
     def mean(*path: str) -> str:
-        return told([number_at(record["result"], path) for record in records])
+        return told([number_at(in_shares(record["result"]), path) for record in records])
 
     def told(values: Sequence[float | None]) -> str:
         known = [value for value in values if value is not None]
@@ -166,6 +180,8 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
 
 def chance(records: Sequence[Ran]) -> str:
     """The accuracy of a guess, in a sentence; "" where the labels are not known."""
+    if "returns" in records[0]["result"]:
+        return "Here the shares are of the way from the return of a guess to a perfect one."
     known = [chance for record in records if (chance := record["result"]["chance"]) is not None]
     return f"A guess has {_interval(known).partition(' ')[0]} %." if known else ""
 

@@ -154,19 +154,12 @@ def craft(
         party = "the malicious clients' copy of the rule"
         return _round(party, Sight.EACH_UPDATE | Sight.ROOT_DATA, rows, n, f, seed, **seen)
 
-    view = PoisonView(
-        built.name,
+    view = PoisonView.of_round(
+        built,
         sees,
-        round=1,
-        n=len(rows) + f,
-        dim=rows.shape[1],
-        malicious=tuple(range(len(rows), len(rows) + f)),
-        layers=(rows.shape[1],),
-        server_lr=1.0,
+        malicious=range(len(rows), len(rows) + f),
         rng=Rng(seed),
-        state={},
         honest=rows,
-        honest_clients=tuple(range(len(rows))),
         model=None if model is None else _vector(model, rows.shape[1], "model"),
         rule=None if pipeline is None else KnownPipeline(pipeline, context),
     )

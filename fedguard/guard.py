@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline, aggregate
+from fedguard.config.apps import acts_elsewhere
 from fedguard.config.sections import Knowledge
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, State, first_met, needs_in_words
 from fedguard.contracts.returned import returned_tensor
@@ -24,20 +25,6 @@ from fedguard.rng import Rng
 from fedguard.states import Layout, read_state
 
 Model = TypeVar("Model")
-
-#: What an attack may override that acts where updates are not yet there, and in whose words.
-ELSEWHERE = {
-    "poison": "the clients' data",
-    "prepare": "what clients settle before they train",
-    "plan": "local training",
-    "silent": "who takes part",
-    "adds": "sums that clients pass on",
-    "accuses": "what nodes say of each other",
-    "claim_rate": "claims of speed",
-    "claim_availability": "claims of availability",
-    "checks_in": "when devices check in",
-    "reports": "whether devices report",
-}
 
 
 class Guard:
@@ -182,14 +169,12 @@ class Guard:
         bad = set(unusable_rows(updates))
         honest = tuple(row for row in honest if row not in bad)
         good = updates[list(honest)]
-        view = PoisonView(
-            self._attack.name,
+        view = PoisonView.of_round(
+            self._attack,
             self._sees,
             round=self.round,
-            n=len(honest) + len(rows),
-            dim=d,
             malicious=rows,
-            layers=tuple(layers) or (d,),
+            layers=layers,
             server_lr=self._server_lr,
             rng=self._rng.child("attack", self.round).apart(),
             state=self._attack_state,
@@ -303,11 +288,8 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     built: Any = installed().build("attack", attack) if isinstance(attack, str) else attack
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} does not attack a training's updates. It runs in a suite: fedguard.run.")
-    acts = [
-        what for method, what in ELSEWHERE.items() if getattr(type(built), method) is not getattr(PoisonAttack, method)
-    ]
-    if acts:
-        raise NotAllowed(f"{built.name} acts on {acts[0]}, before updates are there. It runs in a suite: fedguard.run.")
+    if where := acts_elsewhere(built):
+        raise NotAllowed(f"{built.name} acts on {where}, before updates are there. It runs in a suite: fedguard.run.")
     sees = first_met(built.needs, granted)
     if sees is None:
         raise NotAllowed(

@@ -13,6 +13,7 @@ import gc
 import random
 import subprocess
 import sys
+from copy import deepcopy
 from functools import cache
 from itertools import groupby
 from types import SimpleNamespace
@@ -110,7 +111,7 @@ def digits():
         if "sklearn.datasets" in sys.modules:
             datasets = sys.modules["sklearn.datasets"]
             read = _once(datasets.load_digits)
-            patch.setattr(datasets, "load_digits", lambda **how: tuple(part.copy() for part in read(**how)))
+            patch.setattr(datasets, "load_digits", lambda **how: deepcopy(read(**how)))
         yield
 
 

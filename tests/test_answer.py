@@ -12,6 +12,8 @@ from fedguard.metrics.stats import estimate
 class Ran:
     """A run of these rows."""
 
+    share = "final_accuracy"
+
     def __init__(self, rows, swept=()):
         self._rows, self.swept, self.records = rows, list(swept), {}
 

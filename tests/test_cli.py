@@ -175,7 +175,10 @@ def test_doctor(tmp_path):
         (["run", "tiny.yaml", "--set", "training.lrr=1"], "--set training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
         (["show", "none"], "run 'none': not found in runs. Runs there: tiny."),
         (["show", "tiny", "--figure", "acc"], "unknown figure 'acc'."),
-        (["export", "tiny"], "export: expected --csv FILE, --json FILE or --parquet FILE; got none of them."),
+        (
+            ["export", "tiny"],
+            "export: expected --csv FILE, --json FILE, --parquet FILE, --mlflow FILE, --tensorboard FOLDER or --wandb FOLDER; got",
+        ),
         (
             ["export", "tiny", "--csv", "no/folder/x.csv"],
             "no/folder/x.csv: cannot be written: No such file or directory.",

@@ -150,6 +150,9 @@ def _goes(training: Training) -> bool:
     return True
 
 
+#: Algorithms of clients that hold examples.
+ON_EXAMPLES = [name for name in ALGORITHMS if not installed().get("algorithm", name).acts]
+
 #: What cannot be: a network of one layer, and one whose last layer is made first and which shares a tensor.
 REFUSED = {("softmax", "fedper"), ("svm", "fedper"), ("module", "fedper")}
 
@@ -160,7 +163,7 @@ DEAR = ("fedavg_cnn", "resnet20")
 
 def _forms():
     """(model, algorithm, the form in which it is tried, or None for all)."""
-    for model, (number, algorithm) in itertools.product(installed().names("model"), enumerate(ALGORITHMS)):
+    for model, (number, algorithm) in itertools.product(installed().names("model"), enumerate(ON_EXAMPLES)):
         if model in DEAR:
             yield pytest.param(model, algorithm, number, id=f"{algorithm}-{model}-quickly")
         yield pytest.param(
@@ -221,7 +224,7 @@ PAPERS = {
 
 @pytest.mark.parametrize(
     ("model", "algorithm"),
-    [pair for pair in itertools.product(installed().names("model"), ALGORITHMS) if pair not in REFUSED],
+    [pair for pair in itertools.product(installed().names("model"), ON_EXAMPLES) if pair not in REFUSED],
 )
 def test_a_whole_training_equals_the_papers_loop(model, algorithm):
     task = network_of(model)

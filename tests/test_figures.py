@@ -33,6 +33,11 @@ PARTS = {
     "durability": {"rounds": 1, "survived": False},
     "parties": {"classes": [[0, 1], [2, 3]], "accuracy": [0.5, None], "worst": 0.5},
     "evasion": {"attack": "pgd(eps=0.1)", "examples": 360, "clean": 0.9, "accuracy": 0.5},
+    "returns": {
+        "final": 0.5, "best": 0.5, "last": 0.5, "normalised": 0.5, "guess": 0.0, "perfect": 1.0, "episodes": 100, "drop": 0.1,
+        "absence": 0.1, "harm": 0.1, "tax": 0.1,
+        "corners": dict.fromkeys(("clean_mean", "clean_defense", "attack_mean", "attack_defense", "silent_mean", "silent_defense")),
+    },
     "nodes": {
         "honest": [0], "accuracy": [0.5], "worst": 0.5, "best": 0.5, "tenth": 0.5, "spread": 0.1, "mean_model": 0.5,
         "consensus": 0.5, "messages": 1, "abandoned": 0, "links": [], "malicious": [],

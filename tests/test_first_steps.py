@@ -36,7 +36,7 @@ def block(document: str, title: str) -> str:
 def test_without_flower_its_command_says_what_to_install(tmp_path):
     said = fedguard("flower", "check", str(ROOT / "tests" / "flower" / "app"), cwd=tmp_path, code=2)
     assert said.splitlines() == [
-        "fedguard: flower: expected Flower 1.41 or 1.42; it is not installed. pip install 'fedguard[flower]'"
+        "fedguard: app: expected Flower 1.41 or 1.42; it is not installed. pip install 'fedguard[flower]'"
     ]
     assert "--defense" in fedguard("flower", "check", "--help", cwd=tmp_path)
 

@@ -5,12 +5,7 @@ All of it needs Flower, in its own versions of packages: `make test-flower`.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,17 +20,23 @@ from flwr.serverapp import ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedguard as fg
-from fedguard.bench.results.run import Run
 from fedguard.errors import ConfigError, InputError, NotAllowed
 from fedguard.flower import FedGuardStrategy, GuardedGrid, malicious_mod, under_attack
-from fedguard.flower.check import OWN, Check, below, check
-from fedguard.flower.inline import FlowerApp, InlineGrid, run_inline
-from fedguard.flower.trial import _results, run_trial
+from fedguard.flower.app import FlowerApp
+from fedguard.flower.inline import InlineGrid, run_inline
+from fedguard.flower.trial import run_trial
+from fedguard.flower.watched import Asked, _results
 from fedguard.guard import Guard
+from fedguard.rng import Rng
 
 APP = Path(__file__).parent / "flower" / "app"
 NODES, ROUNDS = 6, 2
 SETTINGS = {"num-server-rounds": ROUNDS, "local-epochs": 1, "lr": 0.1, "batch-size": 32}
+
+
+def asked(**more) -> Asked:
+    told = {"app": str(APP), "settings": SETTINGS, "attack": None, "defense": None, "f": 0, "nodes": NODES, "seed": 0}
+    return Asked(**{**told, **more})
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +56,24 @@ def final(server: ServerApp, client: ClientApp, seed: int = 0, nodes: int = NODE
     return {name: array.numpy() for name, array in results[-1].arrays.items()}
 
 
+def seeded(*names, seed: int = 0) -> None:
+    """Torch's stream as a node or the server finds it; the app draws from no other but the server's, of Python's."""
+    start = Rng(seed).child(*names).entropy()
+    random.seed(start)
+    torch.manual_seed(start % 2**63)
+
+
 def by_hand(parts, combine, seed: int = 0):
     """FedAvg as plain loops over the app's own training, with what the server makes of the nodes' updates put in."""
     from digits.task import Net, load_data, train
 
-    random.seed(seed)
     torch.manual_seed(0)  # as the app's server does before it makes the first model
     model = {name: value.clone() for name, value in Net().state_dict().items()}
     nodes = list(range(NODES))
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         updates, counts = {}, {}
-        for node in random.sample(nodes, NODES):
+        for node in nodes:
+            seeded("node", node, "train", number, seed=seed)
             net = Net()
             net.load_state_dict(model)
             data, _ = load_data(node, NODES)
@@ -74,8 +82,6 @@ def by_hand(parts, combine, seed: int = 0):
             counts[node] = len(data[0])
         moved = combine([updates[node] for node in nodes], [counts[node] for node in nodes])
         model = {name: model[name] + moved[name] for name in model}
-        for _ in random.sample(nodes, NODES):
-            Net()  # nodes make one when they evaluate
     return model
 
 
@@ -188,7 +194,7 @@ def test_a_malicious_mod_sees_its_own_update_alone(app, parts):
 
 def test_what_malicious_nodes_report_counts_for_nothing(app, parts):
     """The curve is that of the honest nodes alone, by the app's own test on the model that the attack has left."""
-    found = run_trial(app=APP, settings=SETTINGS, attack="ipm", defense=None, f=2, nodes=NODES, seed=0, metric=None)
+    found = run_trial(asked(attack="ipm", f=2))
     from digits.task import Net, load_data, test
 
     server, client = parts
@@ -225,7 +231,7 @@ def fl(values):
     return Array(torch.tensor(values).numpy())
 
 
-def asked(grid, kind: str = "train", *values: float):
+def answers(grid, kind: str = "train", *values: float):
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     sent = RecordDict({"arrays": ArrayRecord({"w": fl(values or (0.0, 0.0))}), "config": ConfigRecord({})})
     return list(grid.send_and_receive([Message(sent, node, kind) for node in grid.get_node_ids()]))
@@ -241,20 +247,20 @@ def values_of(replies):
 
 def test_every_reply_becomes_the_robust_aggregate_and_evaluations_stay():
     grid = guarded([arrays(1.0, 1), arrays(2.0, 2), arrays(99.0, -99)], defense="median", told=1)
-    assert values_of(asked(grid, "train", 0.0, 0.0)) == [[2, 1]] * 3
-    assert values_of(asked(grid, "evaluate")) == [[1, 1], [2, 2], [99, -99]]
+    assert values_of(answers(grid, "train", 0.0, 0.0)) == [[2, 1]] * 3
+    assert values_of(answers(grid, "evaluate")) == [[1, 1], [2, 2], [99, -99]]
     assert grid.rounds == 1
 
 
 def test_a_claim_of_a_malicious_node_reaches_the_apps_own_strategy():
     grid = guarded([arrays(1.0, 1)] * 4, defended=False, attack="inflated_samples(factor=9)", f=1)
-    claims = [message.content["metrics"]["num-examples"] for message in asked(grid)]
+    claims = [message.content["metrics"]["num-examples"] for message in answers(grid)]
     assert sorted(claims) == [10, 10, 10, 90]
 
 
 def test_the_model_stays_where_the_rule_cannot_run():
     grid = guarded([arrays(1.0, 1)] * 4, defense="krum", f=2)
-    assert values_of(asked(grid, "train", 5.0, 5.0)) == [[5, 5]] * 4
+    assert values_of(answers(grid, "train", 5.0, 5.0)) == [[5, 5]] * 4
     assert "krum needs" in grid.abandoned[0]
 
 
@@ -263,9 +269,9 @@ def test_masked_replies_are_refused():
         {"secaggplus": ConfigRecord({"stage": "collect"}), "metrics": MetricRecord({"num-examples": 1})}
     )
     with pytest.raises(NotAllowed, match="Secure aggregation is at work: its messages are masked"):
-        asked(guarded([masked] * 3, defense="krum", f=0))
+        answers(guarded([masked] * 3, defense="krum", f=0))
     with pytest.raises(NotAllowed, match="expected one ArrayRecord; got 0"):
-        asked(guarded([RecordDict({"metrics": MetricRecord({"a": 1})})] * 3, defense="mean"))
+        answers(guarded([RecordDict({"metrics": MetricRecord({"a": 1})})] * 3, defense="mean"))
     own = FedGuardStrategy(defense="median", f=1)
     own.configure_train(1, ArrayRecord({"w": fl((0.0, 0.0))}), ConfigRecord({}), Answers([arrays(1.0, 1)] * 3))
 
@@ -288,7 +294,7 @@ def test_training_behind_the_grids_back_is_refused():
 )
 def test_mistakes_of_nodes_are_one_line(contents, arguments, error, said):
     with pytest.raises(error, match=said):
-        asked(guarded(contents, **arguments))
+        answers(guarded(contents, **arguments))
 
 
 def test_a_node_that_fails_is_left_to_the_strategy():
@@ -301,67 +307,9 @@ def test_a_node_that_fails_is_left_to_the_strategy():
         return Message(message.content, reply_to=message)
 
     inner = InlineGrid(client, 3, {})
-    replies = asked(GuardedGrid(inner, Guard(defense="median", told=1), defended=True))
+    replies = answers(GuardedGrid(inner, Guard(defense="median", told=1), defended=True))
     assert [message.has_error() for message in replies] == [False, False, True]
     assert "no such luck" in inner.raised[0]
-
-
-def test_a_check_keeps_records_and_runs_what_is_missing(tmp_path):
-    copy = tmp_path / "app"
-    shutil.copytree(APP, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    told: list[str] = []
-
-    def run(**more):
-        told.clear()
-        return check(
-            copy,
-            attacks=["ipm(tau=5)", "label_flip"],
-            defenses=["median"],
-            f=2,
-            nodes=NODES,
-            seeds=1,
-            settings=SETTINGS,
-            store=tmp_path / "runs",
-            jobs=2,
-            after=lambda done, total, what: told.append(what),
-            **more,
-        )
-
-    found = run()
-    assert len(told) == 6
-    rows = {(row["attack"], row["defense"]): row for row in found.rows()}
-    assert {row["status"] for key, row in rows.items() if key[0] == "label_flip"} == {"refused"}
-    assert rows["none", OWN]["final_accuracy"] > rows["ipm(tau=5)", OWN]["final_accuracy"]
-    record = found.ran[rows["ipm(tau=5)", "median"]["cell"], 0]
-    assert record["result"]["corners"]["clean_defense"] == rows["none", "median"]["final_accuracy"]
-    assert record["threat_card"]["true_f"] == 2 and record["threat_card"]["clients"] == NODES
-    assert "median" in str(found.table()) or found.table().defenses
-    assert list(below(found, 0.999))
-    assert not [line for line in below(found, 0.0) if "below" in line]
-
-    run()
-    assert not told
-    module = copy / "digits" / "client_app.py"
-    module.write_text(module.read_text() + "\n# changed\n")
-    run()
-    assert len(told) == 6
-    assert Run.open("app", tmp_path / "runs").rows() == run().rows()
-
-
-def test_the_command_ends_with_3_below_the_floor(tmp_path):
-    said = subprocess.run(
-        [
-            *(sys.executable, "-m", "fedguard.cli", "flower", "check", str(APP), "--attack", "ipm(tau=9)", "--defense", "mean"),
-            *("-f", "2", "--nodes", "6", "--seeds", "1", "--floor", "0.9", "--json", "--store", str(tmp_path)),
-            *("--set", "num-server-rounds=1"),
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert said.returncode == 3, said.stderr
-    assert "ipm(tau=9) against mean" in said.stderr and "below 90.0 %" in said.stderr
-    assert {row["defense"] for row in json.loads(said.stdout)} == {OWN, "mean"}
 
 
 def test_apps_that_lack_something_are_one_line(tmp_path):
@@ -372,12 +320,8 @@ def test_apps_that_lack_something_are_one_line(tmp_path):
         FlowerApp.read(tmp_path)
     with pytest.raises(ConfigError, match="'rounds': expected one of batch-size"):
         FlowerApp.read(APP, {"rounds": 3})
-    with pytest.raises(ConfigError, match="--malicious: expected from 0 to 5 of 6 nodes; got 6"):
-        Check(APP, f=6, nodes=6)
-    with pytest.raises(ConfigError, match="unknown attack 'ipn'"):
-        Check(APP, attacks=["ipn"])
-    with pytest.raises(ConfigError, match="--metric: expected one of eval_acc, eval_loss; got f1"):
-        run_trial(app=APP, settings=SETTINGS, attack=None, defense=None, f=0, nodes=2, seed=0, metric="f1")
+    with pytest.raises(ConfigError, match="metric: expected one of eval_acc, eval_loss; got f1"):
+        run_trial(asked(nodes=2, metric="f1"))
     (tmp_path / "pyproject.toml").write_text(
         '[tool.flwr.app.components]\nserverapp = "nowhere_at_all:app"\nclientapp = "nowhere_at_all:app"\n'
     )

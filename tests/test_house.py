@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "fedguard.metrics": {"errors", "rng", "contracts"},
     "fedguard.metrics.figures": {"errors", "metrics.stats"},
     "fedguard.metrics.stats": set(),
+    "fedguard.metrics.returns": {"contracts", "metrics.quantities"},
     "fedguard.simulated": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"simulated", "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
@@ -58,14 +59,15 @@ MAY_IMPORT = {
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "contracts", "config", "metrics", "bench.docstrings"},
     "fedguard.bench.results": {
-        "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "bench.records", "bench.terminal",
+        "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "metrics.returns",
+        "bench.records", "bench.terminal",
     },
     "fedguard.bench.running": {
         "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
-        "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal",
+        "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "flower.inline",
     },
     "fedguard.bench.flags": {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
@@ -74,13 +76,15 @@ MAY_IMPORT = {
     "fedguard.api": {"errors", "registry", "config", "bench"},
     "fedguard.arrays": {"errors", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg", "states"},
     "fedguard.states": {"errors"},
-    "fedguard.flower": {"errors", "rng", "contracts", "guard", "states", "registry", "config", "metrics", "bench"},
+    "fedguard.flower": {"errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "metrics", "bench"},
     "fedguard.guard": {"errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "flower", "errors", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands"},
     "fedguard.pytest_plugin": {"errors", "api", "bench"},
-    "fedguard.app": {"errors", "bench", "registry", "metrics.figures", "metrics.stats"},
-    "fedguard.app.lab": {"errors", "bench", "registry", "app", "api", "arrays", "", "metrics.figures", "metrics.stats"},  # it alone runs something
+    "fedguard.app": {"errors", "bench", "registry", "metrics.figures", "metrics.returns", "metrics.stats"},
+    "fedguard.app.lab": {  # it alone runs something
+        "errors", "bench", "registry", "app", "api", "arrays", "", "metrics.figures", "metrics.returns", "metrics.stats",
+    },
     "fedguard.app.views.lab": {"errors", "bench", "app", "app.lab"},
     "fedguard": {"api", "arrays", "guard", "app", "bench", "privacy", "reconstruction"},
 }  # fmt: skip

@@ -23,6 +23,15 @@ def test_each_picture_is_shown_and_made_by_the_command_of_the_page():
         assert fromstring(text).tag.endswith("svg") and "http" not in text.replace("http://www.w3.org", "")
 
 
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_each_colour_of_a_picture_has_its_name(name):
+    text = (pictures.FOLDER / f"{name}.svg").read_text()
+    drawn = set(re.findall(r'aria-roledescription="(?:line|point) mark"[^>]* (?:stroke|fill)="(#\w{6})"', text))
+    _, legend, names = text.partition('role-legend"')
+    assert drawn or name in {"google", "staleness"}  # bars of one colour
+    assert not drawn or (legend and drawn <= set(re.findall(r'(?:stroke|fill)="(#\w{6})"', names))), drawn
+
+
 def test_a_picture_that_is_none_is_named(capsys):
     with pytest.raises(SystemExit) as caught:
         pictures.main(["mapreduce", "none"])

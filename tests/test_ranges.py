@@ -21,7 +21,8 @@ from fedguard.errors import ConfigError, PluginError
 from fedguard.registry import installed
 
 #: What has no default.
-GIVEN = {"dataset": "d", "folder": "f", "file": "f", "groups": 2, "label": "l", "target": UserFunction("math:sqrt")}
+GIVEN = {"dataset": "d", "folder": "f", "file": "f", "groups": 2, "label": "l", "target": UserFunction("math:sqrt"),
+         "id": "CartPole-v1", "good": 475.0}  # fmt: skip
 #: Where another parameter forbids what the range allows.
 FORBIDDEN = {
     ("feature_collision", "base"),

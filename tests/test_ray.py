@@ -244,6 +244,40 @@ def test_a_worst_case_and_a_tuning(connected, tmp_path):
     assert [one.chosen for one in tunings[0].defenses] == [one.chosen for one in tunings[1].defenses]
 
 
+def test_a_baseline_and_a_gate(plugin, connected, tmp_path):
+    """The same baseline and verdicts as from processes of this machine: a rerun is identical, an attack made stronger is worse."""
+    from fedguard.bench.gate.baseline import read
+
+    suite, module = plugin("mine", name="gated"), tmp_path / "mine.py"
+    rules = "seeds: 2\ngate: {confirm: 3, metrics: {final_accuracy: {margin: 0.02}}}"
+    suite.write_text(suite.read_text().replace("seeds: 1", rules).replace("[mean, median]", "[mean]"))
+    found = {}
+    for where, engine in (("there", fg.Ray()), ("here", None)):
+        module.write_text(PLUGIN)
+        how = {"engine": engine, "jobs": 2}
+        run, file, ear = fg.run(suite, store=tmp_path / where, **how), tmp_path / f"{where}.json", Ear()
+        fg.save_baseline(run, file, listener=ear, **how)
+        assert len(ear.ran) == 9  # two cells and the one in which the malicious are silent, on three fresh seeds
+        same = fg.gate(run, file, **how)
+        assert same.passed and {one.verdict for one in same.judgements} == {"identical"}
+        module.write_text(
+            PLUGIN.replace(
+                "torch.full((view.f, view.dim), FACTOR)", "torch.linspace(99, -99, view.dim).repeat(view.f, 1)"
+            )
+        )
+        ear = Ear()
+        worse = fg.gate(fg.run(suite, store=tmp_path / where, **how), file, listener=ear, **how)
+        assert worse.exit_code == 3 and len(ear.ran) >= 3
+        cells = read(file).snapshot.cells
+        found[where] = (
+            {key: cell.values for key, cell in cells.items()},
+            [(one.label, one.verdict, one.drop, one.p_value) for one in worse.judgements],
+            records(fg.open_run(tmp_path / where / "gated" / "confirmation")),
+        )
+    assert found["there"] == found["here"]
+    assert {label: verdict for label, verdict, *_ in found["there"][1]}["mine against mean"] == "regressed"
+
+
 def test_memory_is_a_request_that_some_machine_must_meet(connected, tmp_path):
     with pytest.raises(
         ConfigError, match="expected a machine with 1 CPU, 5.*memory for a worker; none of the 1 of the"

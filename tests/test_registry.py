@@ -46,6 +46,8 @@ GIVEN = {
     "text": {"file": "here.txt"},
     "function": {"target": "mine:data"},
     "module": {"target": "mine:net"},
+    "gymnasium": {"id": "Acrobot-v1", "good": -80.0},
+    "environment": {"target": "mine:environment", "good": 1.0},
 }
 
 

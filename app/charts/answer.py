@@ -10,16 +10,17 @@ import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS
 from fedguard.app.charts.tooltips import tooltips
+from fedguard.bench.results.answer import NOUNS
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
 
 #: Height of a defense, in pixels.
 _ROW = 30
 
-#: Their colours and shapes.
+#: What their names end in, with their colours and shapes; accuracies or normalised returns come before the first two.
 MEASURES = {
-    "accuracy without attack": (COLOURS[0], "circle"),
-    "accuracy under the worst attack": (COLOURS[3], "square"),
+    "without attack": (COLOURS[0], "circle"),
+    "under the worst attack": (COLOURS[3], "square"),
     "inputs on which the strongest backdoor fails": (COLOURS[4], "triangle-up"),
 }
 _CLEAN, _WORST, _BACKDOOR = MEASURES
@@ -31,27 +32,32 @@ def spans(run: Run, setting: str) -> list[dict[str, Any]]:
 
 
 def _span(run: Run, setting: str, defense: str) -> Iterator[dict[str, Any]]:
-    final, backdoors = run.table(), run.table("attack_success")
+    final, backdoors, noun = run.table(run.share), run.table("attack_success"), NOUNS[run.share]
     clean = final.blocks.get(setting, {}).get("none", {}).get(defense)
     if clean and clean.estimate:
-        yield {"defense": defense, "measure": _CLEAN, "percent": 100 * clean.estimate.mean, "attack": "none"}
-    for table, measure in ((final, _WORST), (backdoors, _BACKDOOR)):
+        yield {
+            "defense": defense,
+            "measure": f"{noun} {_CLEAN}",
+            "percent": 100 * max(0.0, clean.estimate.mean),
+            "attack": "none",
+        }
+    for table, measure in ((final, f"{noun} {_WORST}"), (backdoors, _BACKDOOR)):
         worst = table.worst(setting, defense) if setting in table.blocks and defense in table.defenses else None
         if worst and worst.estimate:
             attack = next(name for name, row in table.blocks[setting].items() if row.get(defense) is worst)
             # a success is counted above that of a clean model, and may be below it
             share = worst.estimate.mean if FIGURES[table.figure].more_is_better else 1 - worst.estimate.mean
-            yield {"defense": defense, "measure": measure, "percent": 100 * min(1.0, share), "attack": attack}
+            yield {"defense": defense, "measure": measure, "percent": 100 * min(1.0, max(0.0, share)), "attack": attack}
 
 
 def answer(rows: Sequence[dict[str, Any]]) -> alt.LayerChart:
     """A line for each defense from its worst to its best figure, who keeps the most on top."""
     table = pd.DataFrame(rows, columns=["defense", "measure", "percent", "attack"])
     least = table.assign(
-        percent=table["percent"].where(table["measure"] != _CLEAN)
+        percent=table["percent"].where(~table["measure"].str.endswith(_CLEAN))
     )  # not what stands before any attack
     kept = least.groupby("defense", sort=False)["percent"].min().sort_values(ascending=False, kind="stable")
-    known = [measure for measure in MEASURES if measure in set(table["measure"])]
+    known = {one: style for end, style in MEASURES.items() for one in table["measure"].unique() if one.endswith(end)}
     plain: dict[str, Any] = {
         "ticks": False,
         "domain": False,
@@ -72,11 +78,11 @@ def answer(rows: Sequence[dict[str, Any]]) -> alt.LayerChart:
     colours = alt.Color(
         "measure:N",
         title=None,
-        scale=alt.Scale(domain=known, range=[MEASURES[one][0] for one in known]),
+        scale=alt.Scale(domain=[*known], range=[colour for colour, _ in known.values()]),
         legend=alt.Legend(orient="top", labelLimit=400, columns=3),
     )
     shapes = alt.Shape(
-        "measure:N", scale=alt.Scale(domain=known, range=[MEASURES[one][1] for one in known]), title=None
+        "measure:N", scale=alt.Scale(domain=[*known], range=[shape for _, shape in known.values()]), title=None
     )
     points = base.mark_point(size=110, filled=True, opacity=1).encode(
         x=alt.X("percent:Q", scale=along), color=colours, shape=shapes

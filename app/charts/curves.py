@@ -27,6 +27,7 @@ class Measure(NamedTuple):
 #: By the name in a record's curve.
 MEASURES: dict[Measured, Measure] = {
     "accuracy": Measure("test accuracy in %"),
+    "returns": Measure("mean return of an episode", 1.0, None),
     "backdoor": Measure("backdoor success in %"),
     "loss": Measure("test loss in nats", 1.0, None),
 }

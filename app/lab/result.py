@@ -16,6 +16,7 @@ from fedguard.app.words import escaped
 from fedguard.bench.records.record import curve
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, shown
+from fedguard.metrics.returns import in_shares
 from fedguard.metrics.stats import ENOUGH, paired
 
 
@@ -73,7 +74,7 @@ def corners(run: Run) -> list[dict[str, Any]]:
 
 def against_clean(run: Run, cell: str) -> str:
     """How far a cell's final accuracy is from that of the mean without attack, seed by seed; empty where that did not run."""
-    results = [record["result"] for (one, _), record in run.ran.items() if one == cell]
+    results = [in_shares(record["result"]) for (one, _), record in run.ran.items() if one == cell]
     pairs = [(one["final_accuracy"], one["corners"]["clean_mean"]) for one in results]
     lost = [100 * (accuracy - clean) for accuracy, clean in pairs if clean is not None]
     if not pairs or len(lost) < len(pairs):

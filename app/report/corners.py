@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, table
@@ -11,6 +12,7 @@ from fedguard.bench.records.record import silent_mean
 from fedguard.bench.records.schema import Result
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, number_at
+from fedguard.metrics.returns import in_shares
 
 #: By what it is called, where a result holds it.
 _Value = Callable[[Result], float | None]
@@ -63,7 +65,7 @@ def _rows(run: Run, side: str, values: list[_Value], shares: int) -> list[list[s
     """
     found: dict[str, dict[int, list[float | None]]] = {}
     for swept, record in run.trials():
-        told = [value(record["result"]) for value in values]
+        told = [value(cast(Result, in_shares(record["result"]))) for value in values]
         if None not in told[:2] and (side == "defense" or swept["attack"] != "none"):
             row = found.setdefault(with_setting(swept[side], run, swept), {})
             row[record["seed"]] = told

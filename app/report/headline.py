@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from fedguard.app.report.elements import el, listed, paragraphs, table
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.report import worst_cases
-from fedguard.bench.results.answer import RULE, Standing, answers, standings
+from fedguard.bench.results.answer import NOUNS, RULE, Standing, answers, standings
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import over_seeds
@@ -21,7 +21,7 @@ _HEADS = [
 
 def headline(run: Run) -> list[Element]:
     """Which defense keeps the most, by the worst over all goals of the attacks; then what was refused, failed or not run."""
-    tables = run.table(), run.table("accuracy_drop"), run.table("harm")
+    tables = run.table(run.share), run.table(_lost(run)), run.table(_harm(run))
     found = standings(run)
     parts = [
         part
@@ -42,6 +42,14 @@ def headline(run: Run) -> list[Element]:
     return [*parts, *(paragraphs(ensembles)), *_without_figures(run)]
 
 
+def _lost(run: Run) -> str:
+    return "accuracy_drop" if run.share == "final_accuracy" else "return_drop"
+
+
+def _harm(run: Run) -> str:
+    return "harm" if run.share == "final_accuracy" else "return_harm"
+
+
 def _of_setting(place: str, answer: str, found: Sequence[Standing], tables: tuple[Matrix, ...]) -> Iterator[Element]:
     if place:
         yield el("h3", place)
@@ -50,10 +58,16 @@ def _of_setting(place: str, answer: str, found: Sequence[Standing], tables: tupl
     rows = [
         _row(one, tables) for one in sorted(found, key=lambda one: -1.0 if one.kept is None else one.kept, reverse=True)
     ]
+    if any(one.score != "final_accuracy" for one in found):
+        caption = (
+            "Normalised return in % (0 guesses, 100 is perfect) without attack and under the worst attack; lost, and the harm "
+            "in it, in returns"
+        )
+    heads = [head.replace("accuracy", NOUNS[found[0].score]) for head in _HEADS]
     columns = [number for number, _ in enumerate(_HEADS) if number != 6 or any(row[6] != "-" for row in rows)]
     yield table(
         f"{caption}; {place}" if place else caption,
-        [_HEADS[number] for number in columns],
+        [heads[number] for number in columns],
         [[row[number] for number in columns] for row in rows],
         "lrlrrr" + "rl"[len(columns) < len(_HEADS) :],
     )
@@ -73,8 +87,9 @@ def _row(one: Standing, tables: tuple[Matrix, ...]) -> list[str]:
         for table in lost
     ]
     texts = one.texts()
+    under = texts[f"{NOUNS[one.score]} under it, %"]
     return [
-        one.defense, clean, attack, texts["accuracy under it, %"], *parts, texts["backdoor success, %"] or "-", missing
+        one.defense, clean, attack, under, *parts, texts["backdoor success, %"] or "-", missing
     ]  # fmt: skip
 
 

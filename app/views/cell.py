@@ -192,9 +192,10 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
         )
         st.dataframe(words.corners(shown), hide_index=True, width="stretch")
     with right:
-        st.subheader("By class")
-        _spread(shown)
-        st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
+        if any(record["result"]["class_accuracy"] for record in shown):
+            st.subheader("By class")
+            _spread(shown)
+            st.altair_chart(classes(shown), width="stretch", alt="Final accuracy of each class in %, mean over seeds")
         parties = words.parties(shown)
         if parties:
             st.caption("Parties with different tasks: each on the test examples of its classes.")

@@ -24,6 +24,7 @@ from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 from fedguard.metrics.figures import FIGURES, number_at, shown
+from fedguard.metrics.returns import in_shares
 from fedguard.metrics.stats import estimate
 
 
@@ -34,7 +35,7 @@ def overview(run: Run) -> RenderableType:
 
 def matrices(run: Run) -> Iterator[Matrix]:
     """The figures that are shown unasked and that any trial has; the final accuracy where no trial has run."""
-    held = run.figures or ["final_accuracy"]
+    held = run.figures or [run.score]
     for figure in shown("show"):
         if figure != "attack_success" and figure in held:
             yield run.table(figure)
@@ -118,8 +119,13 @@ def references(run: Run) -> Iterator[RenderableType]:
     records = list(run.ran.values())
     if run.swept or not records:
         return
-    chance = records[0]["result"]["chance"]
+    chance, returns = records[0]["result"]["chance"], records[0]["result"].get("returns")
     said = [] if chance is None else [f"chance {_points(chance)} %"]
+    said += (
+        [f"a return of {returns['guess']:.3g} by acting at random, and {returns['perfect']:.3g} at best"]
+        if returns
+        else []
+    )
     for value, meaning in (
         (partial(number_at, path=("references", "root_only")), "the root data alone"),
         (silent_mean, "the mean of the honest clients alone"),
@@ -140,7 +146,7 @@ def worst_cases(run: Run) -> Iterator[RenderableType]:
     for record in run.ran.values():
         choice = record["result"].get("worst_case")
         if choice:
-            told.setdefault(record["label"], (choice, []))[1].append(record["result"]["final_accuracy"])
+            told.setdefault(record["label"], (choice, []))[1].append(in_shares(record["result"])["final_accuracy"])
     if not told:
         return
     yield Text("\nWorst cases, chosen on seeds of their own and reported on others:", "bold")

@@ -30,7 +30,8 @@ def compare(
     """
     from fedguard.bench.results.compare import compare as held_together
 
-    found = held_together(opened(a, store), opened(b, store), figure or "final_accuracy")
+    one, other = opened(a, store), opened(b, store)
+    found = held_together(one, other, figure or one.score)
     if as_json:
         print_json(found.as_dict())
     else:

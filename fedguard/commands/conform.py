@@ -14,7 +14,9 @@ def conform(
     architecture: Annotated[
         list[str], typer.Argument(metavar="ARCHITECTURE", help="An architecture, such as all_reduce. One or more.")
     ],
-    engine: Annotated[str, typer.Option(metavar="gloo|ray", help="What the real processes are and how they talk.")],
+    engine: Annotated[
+        str, typer.Option(metavar="gloo|ray|flower", help="What the real processes are and how they talk.")
+    ],
     attack: Annotated[
         str, typer.Option(help="The attack of the second of both trainings, by one malicious client.")
     ] = "ipm",
@@ -30,8 +32,8 @@ def conform(
     """Train on real processes and in simulation, with the same batches, and say how far apart they end.
 
     Without an attack and with one. With `--engine gloo` each node is a process that sends vectors to its neighbours over
-    sockets; with `--engine ray` the clients are in Ray actors. Where clients do not wait for each other, the simulation follows
-    the order in which the real updates arrived.
+    sockets; with `--engine ray` the clients are in Ray actors; with `--engine flower` models travel as Flower's messages. Where
+    clients do not wait for each other, the simulation follows the order in which the real updates arrived.
 
     Exit code 0 where the largest difference is at most 1e-5 of the way that the model has moved, 3 where it is not.
     """

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedguard.commands.options import Jobs, Store, console, fail, print_json
+
+if TYPE_CHECKING:
+    from fedguard.bench.results.run import Run
 
 app = typer.Typer(name="flower", help="Attack and defend a Flower app.", no_args_is_help=True)
 
@@ -37,10 +41,20 @@ def check(
     metric: Annotated[
         str | None, typer.Option(help="How the app calls its accuracy. Default: what has `acc` in its name.")
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="inline|simulation|deployment",
+            help="One process; Flower's simulation, on Ray; or a SuperLink and SuperNodes on this machine.",
+        ),
+    ] = "inline",
     floor: Annotated[
         float | None, typer.Option(min=0, max=1, help="Exit 3 where a defended cell's accuracy is below.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Of the run. Default: the app's folder.")] = None,
+    suite: Annotated[
+        Path | None, typer.Option("--suite", metavar="FILE", help="Write what would run as a suite file, and stop.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--no-cache", help="Run everything again, whatever is stored.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows of the matrix as JSON.")] = False,
     jobs: Jobs = None,
@@ -48,24 +62,18 @@ def check(
 ) -> None:
     """Run a Flower app under attacks, with its own strategy and with rules of the catalogue, and say what is left of it.
 
-    The app stays as it is. Its server app, strategy and client apps run in one process for each trial, with Flower's own
-    messages between them; some nodes are malicious, and rules stand where replies come in. Nodes have `partition-id` and
-    `num-partitions`, as in Flower's simulation. Accuracy is what the app measures itself.
+    The app stays as it is. Some of its nodes are malicious, and rules stand where replies come in. Nodes have `partition-id`
+    and `num-partitions`, as in Flower's simulation. Accuracy is what the app measures itself.
 
-    The run lies in the store like a suite's: `fedguard show`, `report`, `compare`, `export` and `dashboard` read it. What is
-    stored runs again only where the app's code has changed.
+    It is a suite with an `app`, as `fedguard run` and `fedguard gate` take it, and `--suite` writes it. What is stored runs
+    again only where the app's code has changed.
 
     Exit code 0; 2 for what the app or the command lacks; 3 where a defended cell is below the floor; 4 where trials failed.
     """
-    try:
-        from fedguard.flower.check import OWN, Check, below
-    except ImportError as error:
-        if error.name is None or not error.name.startswith("flwr"):
-            raise
-        fail("flower: expected Flower 1.41 or 1.42; it is not installed. pip install 'fedguard[flower]'", 2)
     import yaml
 
-    from fedguard.bench.records.store import RunFolder
+    from fedguard import api
+    from fedguard.bench.running.progress import Listener, for_console
 
     over: dict[str, Any] = {}
     for one in settings or ():
@@ -73,17 +81,27 @@ def check(
         if not equals or not key:
             fail(f"--set {one!r}: expected KEY=VALUE, as in --set num-server-rounds=5.", 2)
         over[key] = yaml.safe_load(value)
-    asked = Check(folder, attack or (), defense or (), malicious, nodes, seeds, over, metric)
-    progress = Console(stderr=True)
-    with progress.status("first trial") as status:
-
-        def after(done: int, total: int, what: str) -> None:
-            if progress.is_terminal:
-                status.update(f"{done} of {total}: {what}")
-            else:
-                typer.echo(f"{done} of {total}: {what}", err=True)
-
-        run = asked.run(RunFolder(store / (name or folder.resolve().name)), jobs=jobs, fresh=fresh, after=after)
+    asked: dict[str, Any] = {
+        "name": name or folder.resolve().name,
+        "app": {"folder": str(folder), "set": over, "metric": metric, "engine": engine},
+        "clients": {"total": nodes, "malicious": malicious},
+        "matrix": {
+            "attack": list(dict.fromkeys(["none", *(attack or ())])),
+            "defense": list(dict.fromkeys([OWN, *(defense or ())])),
+        },
+        "seeds": seeds,
+    }
+    if suite is not None:
+        api.lay_out(asked)
+        suite.write_text(yaml.safe_dump(asked, sort_keys=False))
+        typer.echo(f"{suite} written. Next: fedguard run {suite}")
+        return
+    try:
+        run = api.run(
+            asked, store=store, jobs=jobs, fresh=fresh, listener=Listener() if as_json else for_console(console)
+        )
+    except KeyboardInterrupt as interruption:  # typer would swallow what it says
+        fail(str(interruption) or "interrupted.", 130)
     if as_json:
         print_json(run.rows())
     else:
@@ -91,10 +109,27 @@ def check(
         console.print(
             f"\nfedguard show {run.name}, fedguard report {run.name}, fedguard dashboard: all of it.", highlight=False
         )
-    if floor is not None and (lost := [line for line in below(run, floor) if f"against {OWN}" not in line]):
+    if floor is not None and (lost := list(below(run, floor))):
         for line in lost:
             typer.echo(line, err=True)
         raise typer.Exit(3)
-    failed = [record for record in run.records.values() if record["status"] == "failed"]
+    failed = run.with_status("failed")
     if failed:
         fail(f"{len(failed)} of {len(run.records)} trials failed: {failed[0]['reason']}", 4)
+
+
+#: The defense that is the app's own strategy, as a suite calls it.
+OWN = "own"
+
+
+def below(run: Run, floor: float) -> Iterator[str]:
+    """Defended cells whose mean accuracy is below a floor, in words; and those that did not run."""
+    for line in run.manifest["positions"]:
+        if line["swept"]["defense"] == OWN:
+            continue
+        found = [run.ran[line["cell"], seed] for seed in run.seeds if (line["cell"], seed) in run.ran]
+        words = f"{line['swept']['attack']} against {line['swept']['defense']}"
+        if not found:
+            yield f"{words}: not judged, no trial ran"
+        elif (mean := fmean(one["result"]["final_accuracy"] for one in found)) < floor:
+            yield f"{words}: {100 * mean:.1f} %, below {100 * floor:.1f} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from fedguard.commands.options import (
     engine_of,
     fail,
 )
+
+if TYPE_CHECKING:
+    from fedguard.bench.results.run import Run
 
 
 def run(
@@ -111,7 +114,7 @@ def run(
     if profile:
         console.print(result.profile(), highlight=False)
     if not quiet:
-        _next_steps(result.name)
+        _next_steps(result)
     if result.with_status("failed"):
         raise typer.Exit(4)
 
@@ -208,6 +211,8 @@ def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:
         raise typer.Exit(2)
     workers = jobs or default_jobs()
     seconds = estimate_seconds(laid_out, refused, workers)
+    if not seconds > 0:  # nobody knows how long an app of other people takes
+        return
     console.print(
         f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False
     )
@@ -223,7 +228,7 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _next_steps(run: str) -> None:
+def _next_steps(run: Run) -> None:
     """What to type next, with the command as it can be typed here: an environment need not be activated."""
     import os
     import shutil
@@ -231,10 +236,11 @@ def _next_steps(run: str) -> None:
     called = Path(sys.argv[0])
     command = os.path.relpath(called) if called.name == "fedguard" and not shutil.which("fedguard") else "fedguard"
     console.print("\nNext:", style="bold")
+    by_class = (f"show {run.name} --figure worst_class_accuracy", "the class that fares worst")
     for arguments, meaning in (
-        (f"show {run} --figure worst_class_accuracy", "the class that fares worst"),
-        (f"lint {run}", "what makes the figures doubtful, and what to do about it"),
-        (f"export {run} --csv {run}.csv", "one row per cell and seed"),
+        *([by_class] if "worst_class_accuracy" in run.figures else []),
+        (f"lint {run.name}", "what makes the figures doubtful, and what to do about it"),
+        (f"export {run.name} --csv {run.name}.csv", "one row per cell and seed"),
         ("list attack", "what else can be tried"),
         ("explain alie", "one of them, with its formula and source"),
         ("init", "a suite of your own"),

@@ -71,7 +71,9 @@ def breakdown(
         str | None,
         typer.Option(metavar="KEY", help="The swept key. Default: clients.malicious, or the only one that is swept."),
     ] = None,
-    figure: Annotated[str, typer.Option(help="Such as worst_class_accuracy.")] = "final_accuracy",
+    figure: Annotated[
+        str | None, typer.Option(help="Such as worst_class_accuracy. Default: what is judged by.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -109,15 +111,39 @@ def export(
     csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the rows as JSON.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the rows as Parquet (needs pandas and pyarrow).")] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|ADDRESS", help="Write the trials to MLflow: a server, or an SQLite file."),
+    ] = None,
+    tensorboard: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Write the trials for `tensorboard --logdir FOLDER`.")
+    ] = None,
+    wandb: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Write the trials as offline runs for `wandb sync`.")
+    ] = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Export a run: one row per cell and seed, with the columns of `run.frame()`."""
+    """Export a run: one row per cell and seed, with the columns of `run.frame()`; or its trials to a tracker of experiments.
+
+    MLflow, TensorBoard and Weights & Biases get a run for each trial and one for each cell, with parameters, tags, figures,
+    intervals and curves over the rounds. What they have from an earlier export stays as it is.
+    """
     from fedguard.bench.results.export import write_rows
+    from fedguard.bench.results.tracking import track
 
     found = opened(run, store)
-    targets = [path for path in (csv, json, parquet) if path is not None]
-    if not targets:
-        raise ConfigError("export: expected --csv FILE, --json FILE or --parquet FILE; got none of them.")
+    trackers = {"mlflow": mlflow, "tensorboard": tensorboard, "wandb": wandb}
+    if all(target is None for target in (csv, json, parquet, *trackers.values())):
+        raise ConfigError(
+            "export: expected --csv FILE, --json FILE, --parquet FILE, --mlflow FILE, --tensorboard FOLDER or --wandb FOLDER; "
+            "got none of them."
+        )
+    for name, target in trackers.items():
+        if target is not None:
+            new, same = track(found, name, target)
+            console.print(
+                f"{new} trials and cells written to {target}; {same} were there.", highlight=False, markup=False
+            )
     for path, form in ((csv, "csv"), (json, "json"), (parquet, "parquet")):
         if path is not None:
             write_rows(found, path, form)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fedguard.config import apps
 from fedguard.config.algorithms import settings, trained
 from fedguard.config.protocol import check, effective, masking
 from fedguard.config.schema import CellConfig
@@ -22,6 +23,7 @@ from fedguard.contracts import (
     Combination,
     Data,
     Ensemble,
+    Environment,
     EvasionAttack,
     Exposure,
     Federation,
@@ -70,7 +72,7 @@ class Cell:
     """One combination: task x partition x architecture x protocol x attack x defense, still without a seed."""
 
     config: CellConfig
-    data: Data
+    data: Data | Environment
     model: Model
     partition: Partition
     architecture: Architecture
@@ -111,7 +113,7 @@ class Cell:
             known.build("partition", task.partition, places.get("task.partition", "task.partition")),
             known.build("architecture", config.architecture, places.get("architecture", "architecture")),
             named if isinstance(named, PoisonAttack) else None,
-            known.pipeline(config.defense, places.get("defense", "defense")),
+            known.pipeline(_rule(config), places.get("defense", "defense")),
             training,
             protocol,
             known,
@@ -120,6 +122,16 @@ class Cell:
             _network(config, known, places.get("network.there", "network.there")),
             _evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
         )
+
+    @property
+    def own(self) -> bool:
+        """Whether nothing stands before an app's own strategy."""
+        return self.config.app is not None and self.config.defense == apps.OWN
+
+    @property
+    def defense(self) -> str:
+        """The defense, as it is called."""
+        return apps.OWN if self.own else str(self.pipeline)
 
     @property
     def adversary(self) -> PoisonAttack | Ensemble | None:
@@ -214,7 +226,7 @@ class Cell:
         return ThreatModel(
             self.config.clients.total,
             self.malicious,
-            threat.grants,
+            threat.grants & ~Sight.RULE if self.own else threat.grants,
             threat.first_round,
             threat.last_round,
             threat.every,
@@ -237,7 +249,7 @@ class Cell:
         if self.inference is not None:
             of_inference, sees = self._judged_inference(self.inference, exposure)
             reasons += of_inference
-        reasons += self._reasons_between(verdict.rule_sees)
+        reasons += self._reasons_between(verdict.rule_sees) if self.config.app is None else apps.reasons(self)
         if self.adversary is not None and self.malicious == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
@@ -326,6 +338,22 @@ class Cell:
                 f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
                 "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
             )
+        if isinstance(self.data, Environment):
+            yield from self.data.reasons(cell)
+            attack, told = self.attack, self.training.algorithm
+            if attack is not None and type(attack).behaviour is not PoisonAttack.behaviour and not told.corrects:
+                yield (
+                    f"{attack.name} lies about the probabilities with which actors act, and under {told.name} nobody asks for "
+                    "them. Use impala with vtrace, or reward_flip."
+                )
+        elif self.attack is not None and (
+            type(self.attack).rewards is not PoisonAttack.rewards
+            or type(self.attack).behaviour is not PoisonAttack.behaviour
+        ):
+            yield (
+                f"{self.attack.name} changes what actors are rewarded with or say of their acts, and {self.data.name} has no "
+                "rewards. Use label_flip, or an environment such as cartpole."
+            )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)
 
@@ -352,6 +380,8 @@ class Cell:
         how many hold copies of others' examples.
         """
         config = self.config
+        if config.app is not None:
+            return apps.canonical(self)
         clients: dict[str, Any] = {
             "total": config.clients.total,
             "per_round": self.participation.expected,
@@ -405,11 +435,13 @@ class Cell:
     @property
     def label(self) -> str:
         """``alie(z=1.5) against nnm >> trimmed_mean``."""
-        return f"{self.named or 'no attack'} against {self.pipeline}"
+        return f"{self.named or 'no attack'} against {self.defense}"
 
     @property
     def defended(self) -> bool:
         """Whether the rule is another than the plain mean, or the protocol itself defends."""
+        if self.config.app is not None:
+            return not self.own
         return str(self.pipeline) != "mean" or self.protocol != self.protocol.undefended
 
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
@@ -418,7 +450,8 @@ class Cell:
         protocol = self.protocol if defended else self.protocol.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
-            changed |= {"defense": "mean", "protocol": self.config.protocol.under(protocol)}
+            undefended = "mean" if self.config.app is None else apps.OWN
+            changed |= {"defense": undefended, "protocol": self.config.protocol.under(protocol)}
         return dataclasses.replace(
             self,
             config=self.config.model_copy(update=changed),
@@ -465,12 +498,15 @@ class Cell:
         }
         if self.adversary is not None:
             attack_mean = self.corner(attacked=True, defended=False)
-            cells |= {
-                "silent_mean": attack_mean.silenced,
-                "silent_defense": self.silenced,
-                "attack_mean": attack_mean,
-            }
+            if self.config.app is None:
+                cells |= {"silent_mean": attack_mean.silenced, "silent_defense": self.silenced}
+            cells["attack_mean"] = attack_mean
         return cells
+
+
+def _rule(config: CellConfig) -> Spec | list[Spec]:
+    """What stands in the pipeline; of an app's own strategy nothing is known."""
+    return "mean" if config.app is not None and config.defense == apps.OWN else config.defense
 
 
 def _network(config: CellConfig, known: Registry, where: str) -> Network | None:

@@ -63,7 +63,7 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
     for swept, data, where in _combinations(base, suite.matrix, document):
         config = validated(CellConfig, data, document, where.get("", ()))
         cell = Cell.build(config, known, _places(config, where, document))
-        labels = {"attack": str(cell.named or "none"), "defense": str(cell.pipeline)}
+        labels = {"attack": str(cell.named or "none"), "defense": cell.defense}
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
     _tuned_apart(suite, [cell for _, cell in positions], document)

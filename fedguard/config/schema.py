@@ -13,8 +13,10 @@ from pydantic import (
     model_validator,
 )
 
+from fedguard.config.apps import BROUGHT, OWN, without_description
 from fedguard.config.document import Document
 from fedguard.config.sections import (
+    AppSection,
     ClientsSection,
     Count,
     EvaluationSection,
@@ -174,7 +176,8 @@ class CellConfig(Section):
         architecture: how the parties train together.
         network: how long everything takes in simulated seconds; null where nobody asks for times.
         attack: on the training or on the clients' privacy; ``none`` for no attack.
-        defense: a pipeline, ``client transforms >> mixings >> rule``.
+        defense: a pipeline, ``client transforms >> mixings >> rule``; of an app, ``own`` for its own strategy alone.
+        app: an app of other people, which takes the place of task, training and the like; null for FedGuard's own.
     """
 
     task: TaskSection = TaskSection()
@@ -189,6 +192,14 @@ class CellConfig(Section):
     network: NetworkSection | None = None
     attack: Spec = "none"
     defense: Spec | list[Spec] = "mean"
+    app: AppSection | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_app(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("app") is not None:
+            return without_description(data)
+        return data
 
     @model_validator(mode="after")
     def _consistent(self) -> CellConfig:
@@ -202,7 +213,22 @@ class CellConfig(Section):
             raise ValueError("threat.last_round: expected no less than threat.first_round")
         if self.observer.round > training.rounds:
             raise ValueError(f"observer.round: expected at most training.rounds = {training.rounds}")
+        if self.app is not None:
+            self._require_none_brought()
+        elif self.defense == OWN:
+            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
         return self
+
+    def _require_none_brought(self) -> None:
+        own = {"clients": {"total", "malicious", "assumed_f"}, "threat": {"knowledge"}}
+        for name in (*BROUGHT, *own):
+            section, usual = getattr(self, name), type(self).model_fields[name].default
+            if name in own:
+                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
+                section, usual = (one.model_copy(update=ours) for one in (section, usual))
+            if section != usual:
+                keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
+                raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
 
 
 class Suite(CellConfig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -303,6 +304,32 @@ class NetworkSection(Section):
     def network(self, there: Availability) -> Network:
         """The network with the law that ``there`` names."""
         return Network(**{**dict(self), "there": there})
+
+
+class AppSection(Section):
+    """An app of other people that is put to attacks and defenses as it is: a folder with a Flower app.
+
+    Args:
+        folder: of its pyproject.toml, from where the command is started.
+        set: over its run configuration, by its flat keys.
+        metric: how it calls its accuracy; by default what has ``acc`` in its name.
+        engine: where it runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of real
+            processes on this machine.
+    """
+
+    folder: Annotated[str, Field(min_length=1)]
+    set: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    metric: str | None = None
+    engine: Literal["inline", "simulation", "deployment"] = "inline"
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return Path(self.folder).resolve().name
+
+    def spec(self) -> dict[str, Any]:
+        """As it stands in a cell's identity: the engine that is the usual one is left out."""
+        return self.model_dump(mode="json", exclude={"engine"} if self.engine == "inline" else None)
 
 
 class ServerSection(Section):

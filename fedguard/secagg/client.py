@@ -97,6 +97,7 @@ class Client:
         except codec.Unreadable as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
         try:
+            # The name is from the table of transitions, which is data and says what happens in words; never from a message.
             answer: Message = getattr(self, f"_{action}")(header, received)
         except errors.IllegalMessage:
             raise

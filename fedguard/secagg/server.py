@@ -111,7 +111,7 @@ class Server:
             except codec.Unreadable as error:
                 raise self._error(errors.MalformedMessage, str(error)) from None
             self._check(received)
-            getattr(self, f"_{action}")(received)
+            getattr(self, f"_{action}")(received)  # by a name from the table of transitions, never from a message
 
     def close(self) -> dict[int, bytes]:
         """End a state with those who have answered, and say what to send to whom. Empty at the end, when `total` is there.

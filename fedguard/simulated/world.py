@@ -58,13 +58,21 @@ class World:
         work: examples that one training of each device passes over.
         size: bytes of a model, and of an update.
         quick: the malicious devices, whose pace ``network.malicious_pace`` sets.
+        sent: bytes of what a device sends to a server; those of a model if None.
     """
 
     def __init__(
-        self, network: Network, work: Sequence[float], size: int, rng: Rng, quick: frozenset[int] = frozenset()
+        self,
+        network: Network,
+        work: Sequence[float],
+        size: int,
+        rng: Rng,
+        quick: frozenset[int] = frozenset(),
+        sent: int | None = None,
     ) -> None:
         devices, speeds, link = len(work), network.compute, network.link
         self.network, self.size, self.spent = network, size, Spent()
+        self._sent = size if sent is None else sent
         compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
         bandwidth = np.exp(rng.child("bandwidths").numpy().normal(0.0, 1.0, devices) * link.spread)
         order = rng.child("stragglers").numpy().permutation(devices)
@@ -74,16 +82,16 @@ class World:
         self._work: list[float] = np.asarray(work, np.float64).tolist()
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
         self._pace: list[float] = (compute * speeds.seconds).tolist()
-        self._up = self._message(link.up, bandwidth)
-        self._down = self._message(link.down, bandwidth)
+        self._up = self._message(link.up, bandwidth, self._sent)
+        self._down = self._message(link.down, bandwidth, size)
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
         self._presence = network.there.start(devices, rng.child("there"))
         self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
         self._slow = Draws(rng.child("slow"), uniform)
         self._loss = Draws(rng.child("loss"), uniform)
 
-    def _message(self, bandwidth: float | None, factor: NDArray[np.float64]) -> list[float]:
-        seconds = np.zeros(len(factor)) if bandwidth is None else self.size / (bandwidth * factor)
+    def _message(self, bandwidth: float | None, factor: NDArray[np.float64], size: int) -> list[float]:
+        seconds = np.zeros(len(factor)) if bandwidth is None else size / (bandwidth * factor)
         times: list[float] = (seconds + self.network.link.latency).tolist()
         return times
 
@@ -115,8 +123,8 @@ class World:
 
     def upload(self, device: int) -> float:
         """Seconds until an update of a device has arrived, if it does."""
-        self.spent.bytes_up += self.size
-        self.spent.joules += self.network.link.joules * self.size
+        self.spent.bytes_up += self._sent
+        self.spent.joules += self.network.link.joules * self._sent
         return self._up[device]
 
     def between(self, source: int, device: int, sends: int, hears: int, size: int | None = None) -> float:

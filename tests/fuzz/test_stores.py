@@ -50,10 +50,18 @@ def a_record(store):
     return next(path for path in sorted(store.glob("small/cells/*/*.json")) if '"status": "ok"' in path.read_text())
 
 
+def test_a_record_with_neither_an_accuracy_nor_a_return_is_damaged(store):
+    path = a_record(store)
+    record = from_text(path.read_bytes())
+    del record["result"]["final_accuracy"]
+    with pytest.raises(ValueError, match="damaged at result.final_accuracy: expected it, or returns; got neither"):
+        from_text(to_text(record))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"result": {}}, "damaged at result.final_accuracy: Field required"),
+        ({"result": {}}, "damaged at result.worst_class_accuracy: Field required"),
         ({"threat_card": None}, "damaged at threat_card"),
         ({"status": "fine"}, "does not match any of the expected tags: 'ok', 'refused', 'failed'"),
         ({"schema": 2}, "written by another version of FedGuard"),

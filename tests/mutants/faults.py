@@ -57,7 +57,12 @@ TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
 RAY_SEATS = ("tests/test_ray_seats.py",)
+TRACKING = ("tests/test_tracking.py",)
+APPS = ("tests/test_apps.py",)
 CONFORM = ("tests/systems/test_conformance.py",)
+ACTORS = ("tests/reinforcement/test_actor_critic.py",)
+TRAJECTORIES = ("tests/reinforcement/test_vtrace.py",)
+SUITES_OF_ACTORS = ("tests/reinforcement/test_suites_of_actors.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
 DLION = ("tests/gossip/test_dlion.py",)
@@ -479,8 +484,8 @@ FAULTS = (
     _row(
         "a bandwidth that counts the wrong way round",
         "fedguard/simulated/world.py",
-        "self.size / (bandwidth * factor)",
-        "self.size / (bandwidth / factor) / 2",
+        "else size / (bandwidth * factor)",
+        "else size / (bandwidth / factor) / 2",
         *WORLD,
     ),
     _row(
@@ -1041,21 +1046,21 @@ FAULTS = (
     # --- without a server
     _row(
         "lies that remember what they told another node",
-        "fedguard/architectures/gossip/nodes.py",
+        "fedguard/architectures/gossip/place.py",
         "return self.node, self.trackers",
         "return EVERYBODY, self.trackers",
         *GOSSIP,
     ),
     _row(
         "a node that trusts whom it hears with all of its own weight",
-        "fedguard/architectures/gossip/nodes.py",
+        "fedguard/architectures/gossip/place.py",
         "found[own] = 1 - (found.sum() - found[own])",
         "found[own] = found[own] + 0",
         *GOSSIP,
     ),
     _row(
         "a rule at a node that is told the f of all",
-        "fedguard/architectures/gossip/nodes.py",
+        "fedguard/architectures/gossip/rules.py",
         "told = setup.told_among(len(wire.clients))",
         "told = setup.told",
         *GOSSIP,
@@ -1069,7 +1074,7 @@ FAULTS = (
     ),
     _row(
         "a node that waits for all others",
-        "fedguard/architectures/gossip/nodes.py",
+        "fedguard/architectures/gossip/traffic.py",
         "for source in np.flatnonzero(heard[node]):",
         "for source in range(self._n):",
         *GOSSIP,
@@ -1105,14 +1110,42 @@ FAULTS = (
     _row(
         "work by capability that all share alike",
         "fedguard/architectures/gossip/dlion.py",
-        "rates = nodes.rates if self.by_capability",
+        "rates = nodes.said.rates if self.by_capability",
         "rates = np.ones(len(nodes.start)) if self.by_capability",
+        *DLION,
+    ),
+    _row(
+        "updates of DLion that come though they are lost",
+        "fedguard/architectures/gossip/dlion.py",
+        "matrix=nodes.arrived(weights))",
+        "matrix=weights)",
+        *LOST,
+    ),
+    _row(
+        "the best model of DLion that comes though it is lost",
+        "fedguard/architectures/gossip/dlion.py",
+        "nodes.arrived(_towards(int(losses.argmin()), len(x), self.step))",
+        "_towards(int(losses.argmin()), len(x), self.step)",
+        *LOST,
+    ),
+    _row(
+        "a total of examples that grows past its share of all",
+        "fedguard/architectures/gossip/dlion.py",
+        "max(first, self.most * float(nodes.said.samples.sum())))",
+        "float(nodes.said.samples.sum()))",
+        *DLION,
+    ),
+    _row(
+        "step sizes that do not follow the total",
+        "fedguard/architectures/clients.py",
+        "lr=plan.lr * faster)",
+        "lr=plan.lr)",
         *DLION,
     ),
     _row(
         "updates that count by what was dealt, and not by what nodes say",
         "fedguard/architectures/gossip/dlion.py",
-        "counts = nodes.examples(batches)",
+        "counts = nodes.said.examples(batches)",
         "counts = np.array(batches, float)",
         *DLION,
     ),
@@ -1139,16 +1172,16 @@ FAULTS = (
     ),
     _row(
         "a link that carries what another has room for",
-        "fedguard/architectures/gossip/nodes.py",
+        "fedguard/architectures/gossip/place.py",
         "else self.links(source, self.node)",
         "else self.links(self.node, source)",
         *DLION,
     ),
     _row(
         "a step on more examples that takes no longer",
-        "fedguard/architectures/gossip/nodes.py",
-        "self._world.compute(node, self._trainings, more)",
-        "self._world.compute(node, self._trainings)",
+        "fedguard/architectures/gossip/traffic.py",
+        "self.world.compute(node, number, more)",
+        "self.world.compute(node, number)",
         *DLION,
     ),
     _row(
@@ -1175,7 +1208,7 @@ FAULTS = (
     _row(
         "sites whose nodes count alike whatever they have",
         "fedguard/architectures/gossip/wide_area.py",
-        "counts = nodes.claims if by_examples",
+        "counts = nodes.said.samples if by_examples",
         "counts = np.ones(n) if by_examples",
         *SITES,
     ),
@@ -1202,7 +1235,7 @@ FAULTS = (
     ),
     _row(
         "hashes that only the first node compares",
-        "fedguard/architectures/systems/all_reduce.py",
+        "fedguard/architectures/systems/sums.py",
         "for mean in honest}) > 1",
         "for mean in honest[:1]}) > 1",
         *SPLIT,
@@ -1238,7 +1271,7 @@ FAULTS = (
     _row(
         "weights that nobody asks for",
         "fedguard/architectures/gossip/sgp.py",
-        "* nodes.weights(w)",
+        "* nodes.said.weights(w)",
         "* w",
         *NODES_LIE,
     ),
@@ -1272,9 +1305,9 @@ FAULTS = (
     ),
     _row(
         "what is lost counts for nobody",
-        "fedguard/architectures/gossip/nodes.py",
-        "matrix = matrix + np.diag(np.where(self._lost, self.matrix, 0.0).sum(1))",
-        "matrix = matrix + 0",
+        "fedguard/architectures/gossip/traffic.py",
+        "own: Matrix = arrived + np.diag(np.where(self._lost, matrix, 0.0).sum(1))",
+        "own: Matrix = arrived + 0",
         *LOST,
     ),
     _row(
@@ -1300,7 +1333,7 @@ FAULTS = (
     ),
     _row(
         "a link that sends all that waits at once",
-        "fedguard/architectures/gossip/nodes.py",
+        "fedguard/architectures/gossip/traffic.py",
         "began = max(self._free[source], self._clocks[source])",
         "began = self._clocks[source]",
         *AKO,
@@ -1308,7 +1341,7 @@ FAULTS = (
     _row(
         "blocks that count before they come",
         "fedguard/architectures/gossip/ako.py",
-        "queue[0].arrived <= nodes.earliest",
+        "queue[0].arrived <= nodes.traffic.earliest",
         "queue[0].arrived >= 0",
         *AKO,
     ),
@@ -1412,21 +1445,21 @@ FAULTS = (
     ),
     _row(
         "an all-reduce that counts no examples of its sum",
-        "fedguard/architectures/systems/all_reduce.py",
+        "fedguard/architectures/systems/sums.py",
         "len(self.model) + (self.setup",
         "len(self.model) + 0 * (self.setup",
         *ALL_REDUCE,
     ),
     _row(
         "an all-reduce in which a node counts for one",
-        "fedguard/architectures/systems/all_reduce.py",
+        "fedguard/architectures/systems/sums.py",
         "part * weights[node] for part",
         "part for part",
         *ALL_REDUCE,
     ),
     _row(
         "a masked sum that lies count examples in",
-        "fedguard/architectures/systems/all_reduce.py",
+        "fedguard/architectures/systems/sums.py",
         "vector[-1] = 0",
         "vector[-1] = 1",
         *PARTIAL,
@@ -1682,5 +1715,145 @@ FAULTS = (
         "tapped = Sight.NOTHING if self.masks else Sight.HONEST_UPDATES",
         "tapped = Sight.HONEST_UPDATES",
         *HOODS,
+    ),
+    _row(
+        "a digest that does not follow the figures",
+        "fedguard/bench/results/tracking/trials.py",
+        "json.dumps(asdict(self), sort_keys=True)",
+        "json.dumps([self.cell, self.seed], sort_keys=True)",
+        *TRACKING,
+    ),
+    _row(
+        "the ends of an exported interval, the wrong way round",
+        "fedguard/bench/results/tracking/trials.py",
+        'f"{name}/low": found.low, f"{name}/high": found.high',
+        'f"{name}/low": found.high, f"{name}/high": found.low',
+        *TRACKING,
+    ),
+    _row(
+        "an episode that is cut off counted as one that ended",
+        "fedguard/architectures/local/rollouts.py",
+        "follows = torch.where(truncated[t], after[t], follows)",
+        "follows = torch.where(truncated[t], torch.zeros_like(follows), follows)",
+        *ACTORS,
+    ),
+    _row(
+        "a value after the end of an episode",
+        "fedguard/architectures/local/rollouts.py",
+        "torch.where(terminated[t], torch.zeros_like(follows), follows)",
+        "follows",
+        *ACTORS,
+    ),
+    _row(
+        "a gradient that flows through the advantage",
+        "fedguard/architectures/local/actor_critic.py",
+        "(returns - value).detach()",
+        "(returns - value)",
+        *ACTORS,
+    ),
+    _row(
+        "an actor that starts anew with each rollout",
+        "fedguard/architectures/local/actor_critic.py",
+        "self._stands[client] = self._moved.pop(client)",
+        "self._moved.pop(client)",
+        *ACTORS,
+    ),
+    _row(
+        "an actor that sees the new start for the end of its episode",
+        "fedguard/tasks/playing.py",
+        "world.observed(step.state),\n                    chances",
+        "world.observed(world.restarted(step.state, over, rng)),\n                    chances",
+        *ACTORS,
+    ),
+    _row(
+        "honest actors that learn from a malicious one's rewards",
+        "fedguard/tasks/playing.py",
+        "change, claim = self.changed.get(client),",
+        "change, claim = next(iter(self.changed.values()), None),",
+        *ACTORS,
+    ),
+    _row(
+        "returns that are measured from 0",
+        "fedguard/metrics/returns.py",
+        "return (final - guess) / (perfect - guess)",
+        "return final / perfect",
+        *SUITES_OF_ACTORS,
+    ),
+    _row(
+        "a cart that is pushed the wrong way",
+        "fedguard/tasks/environments/cartpole.py",
+        "np.where(actions == 1, FORCE, -FORCE)",
+        "np.where(actions == 0, FORCE, -FORCE)",
+        "tests/reinforcement/test_environments.py",
+    ),
+    _row(
+        "attackers of an app who know the rule of its own strategy",
+        "fedguard/config/cells.py",
+        "threat.grants & ~Sight.RULE if self.own else threat.grants",
+        "threat.grants",
+        *APPS,
+    ),
+    _row(
+        "an app's engine that is no part of its cell",
+        "fedguard/config/sections.py",
+        'exclude={"engine"} if self.engine == "inline" else None',
+        'exclude={"engine"}',
+        *APPS,
+    ),
+    _row(
+        "an app whose code may change unnoticed",
+        "fedguard/bench/running/code.py",
+        '*folder.rglob("*.py"), *folder.glob("pyproject.toml")',
+        '*folder.glob("pyproject.toml")',
+        *APPS,
+    ),
+    _row(
+        "a drop of an app that is held against its own strategy",
+        "fedguard/bench/running/apps.py",
+        '"accuracy_drop": clean - final',
+        '"accuracy_drop": (mean or clean) - final',
+        *APPS,
+    ),
+    _row(
+        "a ratio that V-trace does not cut",
+        "fedguard/architectures/local/vtrace.py",
+        "rhos = ratio if rho is None else ratio.clamp(max=rho)",
+        "rhos = ratio",
+        *TRAJECTORIES,
+    ),
+    _row(
+        "a trace that is not cut",
+        "fedguard/architectures/local/vtrace.py",
+        "traces = ratio if trace is None else ratio.clamp(max=trace)",
+        "traces = ratio",
+        *TRAJECTORIES,
+    ),
+    _row(
+        "a learner that believes probabilities it could work out",
+        "fedguard/architectures/local/vtrace.py",
+        "if self.algorithm.recompute:",
+        "if False:",
+        *TRAJECTORIES,
+    ),
+    _row(
+        "a learner that learns at the actor's old model",
+        "fedguard/architectures/systems/event_run.py",
+        "self._clients.local.learn(keys, self._model, rows)",
+        "pass",
+        *TRAJECTORIES,
+    ),
+    _row(
+        "a trace that runs on from one episode into the next",
+        "fedguard/architectures/local/vtrace.py",
+        "more = torch.where(terminated[t] | truncated[t], torch.zeros_like(more), more)",
+        "more = torch.where(terminated[t], torch.zeros_like(more), more)",
+        *TRAJECTORIES,
+    ),
+    _row(
+        "trajectories that are charged as gradients",
+        "fedguard/simulated/world.py",
+        "self.spent.bytes_up += self._sent",
+        "self.spent.bytes_up += self.size",
+        *TRAJECTORIES,
     ),
 )

@@ -8,7 +8,7 @@ import torch
 from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.leaks import heard
 from fedguard.architectures.collectives.schedule import carried
-from fedguard.architectures.systems import all_reduce
+from fedguard.architectures.systems import sums
 from tests.systems.scenes import reports, scene
 
 #: Eight nodes that make one step on one digit each: 64 inputs, ten classes, so that a chunk holds some 81 of 650 coordinates.
@@ -39,13 +39,13 @@ def likeness(system, monkeypatch):
     """For each node whose first chunk lies in the weights: the largest cosine between what its neighbour makes of the chunk that
     comes to it, and an example of this node; and of the examples of all other nodes."""
     wires = []
-    received = all_reduce.SumRun.received
+    received = sums.SumRun.received
 
     def kept_back(self, sent):
         wires.append((sent.wire.clients, sent.wire.updates.clone()))
         return received(self, sent)
 
-    monkeypatch.setattr(all_reduce.SumRun, "received", kept_back)
+    monkeypatch.setattr(sums.SumRun, "received", kept_back)
     list(reports(system, **ONE))
     (clients, updates), setup = wires[0], scene(system, **ONE)[1]
     ring, found = TOPOLOGIES["ring"](8, 1), []

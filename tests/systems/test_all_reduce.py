@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.systems.all_reduce import SumRun
+from fedguard.architectures.systems.sums import SumRun
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedguard.architectures.systems import all_reduce
+from fedguard.architectures.systems import sums
 from fedguard.contracts import Sight
 from fedguard.errors import NotObservable
 from fedguard.registry import installed
@@ -20,13 +20,13 @@ SYSTEMS = ("all_reduce", "all_reduce(topology='hierarchical', group=3)", "all_re
 def updates_of(system, monkeypatch, seed, **settings):
     """The wire of a first round, the model before it and after it, and who is malicious."""
     kept = []
-    received = all_reduce.SumRun.received
+    received = sums.SumRun.received
 
     def kept_back(self, sent):
         kept.append((sent.wire, sent.wire.updates.clone()))
         return received(self, sent)
 
-    monkeypatch.setattr(all_reduce.SumRun, "received", kept_back)
+    monkeypatch.setattr(sums.SumRun, "received", kept_back)
     before, after = models(system, seed, **settings)
     (wire, updates), (node,) = kept[0], scene(system, seed, **settings)[1].malicious
     return wire, updates, after - before, node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedguard.architectures.systems.all_reduce import SplitRun
+from fedguard.architectures.systems.sums import SplitRun
 from tests.systems.scenes import cell, models, reports, scene
 
 ONE = {"attack": "split_brain", "clients": {"malicious": 1}, "training": {"rounds": 1}}

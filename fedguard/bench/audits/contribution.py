@@ -15,7 +15,7 @@ from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
-from fedguard.contracts import Architecture, Observer, Sent, Setup, Sight, Watched, Wire
+from fedguard.contracts import Architecture, Environment, Observer, Sent, Setup, Sight, Watched, Wire
 from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import Shares, shapley
@@ -149,6 +149,8 @@ def _check(cell: Cell) -> None:
 def _reasons(cell: Cell) -> Iterator[str]:
     """Why nobody can say what each client's update was worth."""
     yield from cell.verdict.reasons
+    if isinstance(cell.data, Environment):
+        yield f"updates are valued by what accuracy gains, and a policy in {cell.data.name} has none. Use a task with examples."
     name, sees = cell.architecture.name, Sight.EACH_UPDATE in cell.architecture.exposes.server
     if not (name == "server" or (isinstance(cell.architecture, EventServer) and sees)):
         yield f"updates are valued by a server that sees each, and {name} has none. Use server, fedbuff or another that has."

@@ -18,6 +18,7 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.contracts import Check, Dataset, Examples, Lab, LocalPlan, Observer, RoundReport, Setup
 from fedguard.contracts.audit import CLASSES, SHAPE
+from fedguard.errors import ConfigError
 from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks import cohort
@@ -55,7 +56,11 @@ class CellLab(Lab):
 
     @cached_property
     def task(self) -> Classification:
-        return Workbench().task(self.cell, self.seed)
+        task = Workbench().task(self.cell, self.seed)
+        if not isinstance(task, Classification):
+            name = self.cell.data.name
+            raise ConfigError(f"{name}: an audit has canaries, which are examples, and actors have none. Leave it out.")
+        return task
 
     def setup(self, parts: Sequence[Examples]) -> Setup:
         rest = Examples(torch.zeros(CLASSES, *SHAPE), torch.arange(CLASSES))

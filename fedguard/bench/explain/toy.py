@@ -200,19 +200,12 @@ def _attack(attack: PoisonAttack) -> Group | None:
     sees = first_met(attack.needs, grants)
     if sees is None:
         return None
-    view = PoisonView(
-        attack.name,
+    view = PoisonView.of_round(
+        attack,
         sees,
-        round=1,
-        n=H + F,
-        dim=2,
-        malicious=tuple(range(H, H + F)),
-        layers=(2,),
-        server_lr=1.0,
+        malicious=range(H, H + F),
         rng=Rng(0).child("toy", "attack"),
-        state={},
         honest=_honest(),
-        honest_clients=tuple(range(H)),
         own=_cloud("own", F, 0.5, CENTRE),
         model=torch.zeros(2),
         rule=_known_rule(),

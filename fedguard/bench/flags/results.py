@@ -12,6 +12,7 @@ from fedguard.bench.results.run import Run
 from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import PRIVACY_GOALS
 from fedguard.metrics.flags import Part, said_of
+from fedguard.metrics.returns import in_shares
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _corner(record: Ran, compared: bool) -> Case:
 
 
 def _case(record: Ran, setting: str, attack: str | None) -> Case:
-    config, result = record["config"], dict(record["result"])
+    config, result = record["config"], dict(in_shares(record["result"]))
     card = {**record["threat_card"], "partition_seed": config["task"]["partition_seed"]}
     if result["attack_success_raw"] is not None:  # `Task.backdoor_success` never counts them
         result["attack_success_counts_target"] = False

@@ -43,7 +43,10 @@ def from_text(text: bytes) -> Record:
         ValueError: the text is cut, changed, or no record; in words.
     """
     require_seal(text)
-    return parsed(RECORD, text)
+    record = parsed(RECORD, text)
+    if record["status"] == "ok" and not record["result"].keys() & {"final_accuracy", "returns"}:
+        raise ValueError("damaged at result.final_accuracy: expected it, or returns; got neither")
+    return record
 
 
 def require_seal(text: bytes) -> None:
@@ -64,6 +67,8 @@ def curve(record: Record, measure: Measured, over: Axis = "round") -> list[tuple
     if record["status"] != "ok":
         return []
     found = record["result"]["curve"]
+    if measure not in found:
+        return []
     return [(at, value) for at, value in zip(found[over], found[measure], strict=True) if value is not None]
 
 

@@ -10,4 +10,5 @@ profile.py     where the time went
 compare.py     two runs, cell by cell: comparison.py, differences.py
 places.py      where a cell stands in the matrix, in words
 export.py      rows as CSV, JSON or Parquet
+tracking/      trials in MLflow, TensorBoard or Weights & Biases
 """

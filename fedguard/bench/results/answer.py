@@ -24,6 +24,10 @@ RULE = (
 )
 
 
+#: What the figures are called that a training is judged by.
+NOUNS = {"final_accuracy": "accuracy", "normalised_return": "normalised return"}
+
+
 @dataclass(frozen=True)
 class Standing:
     """One defense under one setting, with shares in [0, 1].
@@ -38,6 +42,7 @@ class Standing:
         tax: what the defense costs where nobody attacks: clean accuracy of the plain mean less that of the defense.
         epsilon: the largest over seeds and attacks; None without guarantee.
         leakage: by figure, the attack on the clients' privacy that learns most.
+        score: the figure that accuracy stands for: ``normalised_return`` where actors act.
     """
 
     setting: str
@@ -51,6 +56,7 @@ class Standing:
     tax: Estimate | None
     epsilon: float | None
     leakage: Mapping[str, Worst]
+    score: str = "final_accuracy"
 
     @property
     def kept(self) -> float | None:
@@ -60,7 +66,7 @@ class Standing:
 
     def words(self) -> str:
         """``67.4 % accuracy (sign_flip) and 0.0 % backdoor success (model_replacement)``, with what leaks most."""
-        parts = [f"{_figure(self.worst, 'final_accuracy')} accuracy ({self.worst.attack})"] if self.worst else []
+        parts = [f"{_figure(self.worst, self.score)} {NOUNS[self.score]} ({self.worst.attack})"] if self.worst else []
         if self.success:
             parts.append(f"{_figure(self.success, 'attack_success')} backdoor success ({self.success.attack})")
         return " and ".join(parts) + self.leaks()
@@ -80,9 +86,9 @@ class Standing:
         return {
             "setting": self.setting,
             "defense": self.defense,
-            "clean accuracy, %": _text("final_accuracy", self.clean),
+            f"clean {NOUNS[self.score]}, %": _text(self.score, self.clean),
             "worst attack": self.worst.attack if self.worst else "",
-            "accuracy under it, %": _text("final_accuracy", self.worst.estimate if self.worst else None),
+            f"{NOUNS[self.score]} under it, %": _text(self.score, self.worst.estimate if self.worst else None),
             "backdoor success, %": _named("attack_success", self.success),
             "worst of": f"{self.measured} {'attack' if self.measured == 1 else 'attacks'}{beside}"
             if self.measured or beside
@@ -105,12 +111,12 @@ def answers(run: Run) -> dict[str, str]:
 def standings(run: Run) -> list[Standing]:
     """One for each defense and combination of the other swept keys."""
     rows = run.rows()
-    tables = run.table(), run.table("attack_success")
+    tables = run.table(run.share), run.table("attack_success")
     known = {(point.setting, point.defense): point for point in points(rows, run.swept)}
     members: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         members.setdefault((setting(row, run.swept), row["defense"]), []).append(row)
-    return [_standing(tables, place, its, known.get(place)) for place, its in members.items()]
+    return [_standing(tables, place, its, known.get(place), run.share) for place, its in members.items()]
 
 
 def heading(figure: str) -> str:
@@ -143,7 +149,7 @@ def _more_accurate(ranked: Sequence[Standing]) -> Iterator[str]:
     most = max(ranked, key=lambda one: one.worst.estimate.mean if one.worst else 0.0)
     if most not in (ranked[0], ranked[-1]) and most.worst and most.success:
         yield (
-            f"{most.defense} keeps more accuracy, {_figure(most.worst, 'final_accuracy')} ({most.worst.attack}), but has "
+            f"{most.defense} keeps more {NOUNS[most.score]}, {_figure(most.worst, most.score)} ({most.worst.attack}), but has "
             f"{_figure(most.success, 'attack_success')} backdoor success ({most.success.attack})."
         )
 
@@ -162,6 +168,7 @@ def _standing(
     place: tuple[str, str],
     rows: Sequence[Mapping[str, Any]],
     point: Point | None,
+    score: str,
 ) -> Standing:
     block, defense = place
     final, backdoors = tables
@@ -180,6 +187,7 @@ def _standing(
         tax=_tax(rows),
         epsilon=point.epsilon if point else None,
         leakage=point.leakage if point else {},
+        score=score,
     )
 
 

@@ -22,7 +22,7 @@ from fedguard.metrics.figures import FIGURES, figure_of
 from fedguard.metrics.stats import Estimate, estimate
 
 #: Figures of which half can be lost: accuracies that a guess has too.
-ACCURACIES = ("final_accuracy", "best_accuracy")
+ACCURACIES = ("final_accuracy", "best_accuracy", "normalised_return")
 
 WORST = "worst of these"
 

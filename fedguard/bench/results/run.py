@@ -17,6 +17,7 @@ from fedguard.bench.results.profile import Profile, profile
 from fedguard.bench.results.trilemma import Trilemma, trilemma
 from fedguard.errors import MissingExtra, escaped
 from fedguard.metrics.figures import FIGURES, TO_TARGET, ToTarget, figure_of
+from fedguard.metrics.returns import in_shares
 
 if TYPE_CHECKING:
     import pandas
@@ -117,6 +118,20 @@ class Run:
         held = {axis for record in self.ran.values() for axis, at in record["result"]["curve"].items() if at}
         return [family for family, (axis, _) in TO_TARGET.items() if axis in held]
 
+    @property
+    def score(self) -> str:
+        """The figure that its trainings are judged by: ``final_accuracy``, or where all act ``final_return``."""
+        return (
+            "final_accuracy"
+            if "final_accuracy" in self.figures or "final_return" not in self.figures
+            else "final_return"
+        )
+
+    @property
+    def share(self) -> str:
+        """The same as a share, of which guessing has a known one: ``final_accuracy`` or ``normalised_return``."""
+        return "final_accuracy" if self.score == "final_accuracy" else "normalised_return"
+
     def frame(self) -> pandas.DataFrame:
         """`rows` as a pandas data frame.
 
@@ -129,16 +144,18 @@ class Run:
             raise MissingExtra("run.frame()", "pandas", "dashboard") from None
         return pd.DataFrame(self.rows())
 
-    def table(self, figure: str = "final_accuracy") -> Matrix:
-        """The matrix of attacks and defenses for one figure: mean over seeds with its interval."""
+    def table(self, figure: str | None = None) -> Matrix:
+        """The matrix of attacks and defenses for one figure, by default the `score`: mean over seeds with its interval."""
+        figure = figure or self.score
         return matrix(self.name, self.rows(figure), self.swept, figure)
 
-    def breakdown(self, key: str = "clients.malicious", figure: str = "final_accuracy") -> Breakdown:
-        """One figure over a swept key, for each attack and defense and for the worst of the attacks.
+    def breakdown(self, key: str = "clients.malicious", figure: str | None = None) -> Breakdown:
+        """One figure, by default the `share`, over a swept key, for each attack and defense and for the worst of the attacks.
 
         Raises:
             UnknownName: the key is not swept, or there is no such figure.
         """
+        figure = figure or self.share
         rows = self.rows(figure)
         return breakdown(self.name, rows, [self._reference(row) for row in rows], self.swept, key, figure)
 
@@ -163,11 +180,11 @@ class Run:
         return [row for row in self.rows() if row["status"] == status]
 
     def _reference(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
-        """The clean accuracy of the row's defense, and chance."""
+        """The clean accuracy of the row's defense, and chance; of returns, normalised, and 0."""
         record = self.ran.get((row["cell"], row["seed"]))
         if record is None:
             return None
-        result = record["result"]
+        result = in_shares(record["result"])
         clean = result["final_accuracy"] if row["attack"] == "none" else result["corners"]["clean_defense"]
         chance = result["chance"]
         return None if clean is None or chance is None else (clean, chance)

@@ -40,7 +40,9 @@ def estimate_seconds(plan: Plan, refused: Mapping[str, str], jobs: int, samples:
     Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread; an attack on the
     clients' privacy is made once more by itself, since its cost is not that of a round.
     """
-    legal = [cell for cell in plan.cells if cell.id not in refused]
+    legal = [cell for cell in plan.cells if cell.id not in refused and cell.config.app is None]
+    if not legal:
+        return float("nan")
     chosen = legal[:: max(1, len(legal) // samples)][:samples]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

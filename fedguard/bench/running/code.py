@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fedguard.config import Cell
-from fedguard.contracts import Algorithm, Data
+from fedguard.contracts import Algorithm, Data, Source
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import FedGuardError
 from fedguard.modules import imported
@@ -31,18 +31,31 @@ def code_of(cell: Cell) -> dict[str, str]:
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
     ``network.there``, and a graph, under ``architecture``.
     """
+    if cell.config.app is not None:
+        return {"fedguard": own_code(), **_of_plugins(cell, [cell.named, *cell.pipeline.stages]), "app": _of_app(cell)}
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
     parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages]
     there = cell.network.there if cell.network else None
     parts.append(there)
-    modules = {name for part in parts if part is not None for name in part.modules}
     trace = there.digest if there else None
     return {
         "fedguard": own_code(),
-        **{name: _of_module(name, cell.known.folder) for name in sorted(modules - {"fedguard"})},
+        **_of_plugins(cell, parts),
         **({} if trace is None else {"network.there": trace}),
         **({} if cell.architecture.digest is None else {"architecture": cell.architecture.digest}),
     }
+
+
+def _of_plugins(cell: Cell, parts: Iterable[Algorithm | None]) -> dict[str, str]:
+    modules = {name for part in parts if part is not None for name in part.modules}
+    return {name: _of_module(name, cell.known.folder) for name in sorted(modules - {"fedguard"})}
+
+
+def _of_app(cell: Cell) -> str:
+    """Of an app's Python files and its project file."""
+    assert cell.config.app is not None
+    folder = Path(cell.config.app.folder)
+    return _digest([*folder.rglob("*.py"), *folder.glob("pyproject.toml")])
 
 
 @lru_cache(maxsize=1)
@@ -58,13 +71,15 @@ def own_code() -> str:
     return _digest(files)
 
 
-def data_digest(data: Data) -> str | None:
-    """A digest of every example of a data set with its label and natural client, train and test; None where none can be loaded.
+def data_digest(data: Source) -> str | None:
+    """A digest of every example of a data set with its label and natural client, train and test; None where none can be loaded,
+    or where actors act in an environment.
 
     That of the user's own data covers classes and range as well, which no parameter tells.
     """
-    with contextlib.suppress(FedGuardError):
-        return _of_data(data)
+    if isinstance(data, Data):
+        with contextlib.suppress(FedGuardError):
+            return _of_data(data)
     return None
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
+from fedguard.bench.running.apps import without_flower
 from fedguard.bench.running.budget import parsed
 from fedguard.bench.running.engines import Engine
 from fedguard.bench.running.engines.local import LocalPool, default_jobs
@@ -50,8 +51,8 @@ def execute(
         engine: a Ray cluster, where the workers are; None for processes of this machine.
 
     Raises:
-        ConfigError: jobs or limit below 1, a timeout of 0 or less, a memory that is none, a device that is not there, a cluster
-            that does not answer, or nothing in the suite may run.
+        ConfigError: jobs or limit below 1, a timeout of 0 or less, a memory that is none, a device or a Flower that is not
+            there, a cluster that does not answer, or nothing in the suite may run.
         MissingExtra: Ray is not installed.
         StoreError: the store cannot be written.
     """
@@ -61,6 +62,13 @@ def execute(
         raise ConfigError(f"timeout: expected more than 0 seconds; got {timeout}.")
     if limit is not None and limit < 1:
         raise ConfigError(f"limit: expected at least 1; got {limit}.")
+    if any(cell.config.app is not None for cell in plan.cells):
+        if engine is not None:
+            raise ConfigError(
+                "app: an app runs on the machine on which the command is started. Leave out --engine ray."
+            )
+        if why := without_flower():
+            raise ConfigError(why)
     if listener is None:
         console = Console(stderr=True)
         listener = Bars(console) if console.is_terminal or console.is_jupyter else Listener()

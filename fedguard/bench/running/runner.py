@@ -172,7 +172,7 @@ class Runner:
         body: dict[str, Any] = {key: value for key, value in record.items() if key in _BODY}
         body["threat_card"] = {**body["threat_card"], "ensemble": str(race.cell.ensemble)}
         if body["result"] is not None:
-            body["result"] = {**body["result"], "worst_case": race.report(self._schedule.final)}
+            body["result"] = {**body["result"], "worst_case": race.report(self._schedule.shares)}
             body["flags"] = raised(body["result"], body["threat_card"])
         return identified(race.cell, trial[1], body)
 

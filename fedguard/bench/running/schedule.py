@@ -14,6 +14,7 @@ from fedguard.bench.running.engines import Job
 from fedguard.bench.running.selection import Selection, Trial
 from fedguard.config import Cell, Plan
 from fedguard.errors import NotAllowed
+from fedguard.metrics.returns import corners, in_shares, score
 
 
 def _unsaid(found: Damaged) -> None:
@@ -35,7 +36,8 @@ class Schedule:
     Attributes:
         refused: cell id -> why it may not run.
         races: cell id of an ensemble -> how its attack is chosen.
-        final: final accuracy of each trial that is done; None for one that failed.
+        final: what each trial that is done came to, an accuracy or a return; None for one that failed.
+        shares: the same, with normalised returns: by these attacks race.
         stale: stored trials that other code or data made, as far as they were looked at.
     """
 
@@ -51,6 +53,7 @@ class Schedule:
         self._trials: list[Trial] = [(cell, seed) for cell in self._cells for seed in self.plan.suite.seeds]
         self._corner_cells = {cell.id: self._corners_of(cell) for cell in self.plan.cells}
         self.final: dict[Trial, float | None] = {}
+        self.shares: dict[Trial, float | None] = {}
         self._halted: set[Trial] = set()
         self.refused = {cell.id: " ".join(cell.verdict.reasons) for cell in self.plan.cells if cell.verdict.reasons}
         self._require_something_to_run()
@@ -105,7 +108,7 @@ class Schedule:
         race = self.races.get(cell)
         if race is None:
             return []
-        while wanted := race.wanted(self.final):
+        while wanted := race.wanted(self.shares):
             missing = []
             for trial in wanted:
                 record = self._stored(trial)
@@ -113,7 +116,7 @@ class Schedule:
                     missing.append(trial)
                 else:
                     assert record is not None
-                    self.final[trial] = _final_of(record)
+                    self._came_to(trial, record)
             if missing:
                 return missing
         return []
@@ -135,7 +138,7 @@ class Schedule:
 
     def decided(self, cell: str) -> bool:
         """Whether a cell has no ensemble, or its attack is chosen."""
-        return cell not in self.races or not self.races[cell].wanted(self.final)
+        return cell not in self.races or not self.races[cell].wanted(self.shares)
 
     def next_ready(self, waiting: list[Trial], open_races: set[str]) -> Trial | None:
         """The first trial whose corners are done and whose attack is chosen."""
@@ -151,7 +154,7 @@ class Schedule:
     def chosen(self, trial: Trial) -> Cell | None:
         """The cell to be trained: the trial's own, or that of the attack that its ensemble chose; None if all failed."""
         race = self.races.get(trial[0])
-        return self.cell(trial) if race is None else race.choice(self.final)
+        return self.cell(trial) if race is None else race.choice(self.shares)
 
     def races_of(self, member: str) -> set[str]:
         """The ensembles that choose among others on trials of this cell."""
@@ -173,9 +176,15 @@ class Schedule:
     def take_in(self, record: Record) -> None:
         """Remember what a trial that is done came to."""
         trial = (record["cell"], record["seed"])
-        self.final[trial] = _final_of(record)
+        self._came_to(trial, record)
         if record["status"] == "ok" and _halts(record["result"]):
             self._halted.add(trial)
+
+    def _came_to(self, trial: Trial, record: Record) -> None:
+        self.final[trial] = self.shares[trial] = None
+        if record["status"] == "ok":
+            self.final[trial] = score(record["result"])
+            self.shares[trial] = in_shares(record["result"])["final_accuracy"]
 
     def _corners(self, trial: Trial) -> dict[str, Trial]:
         """The other corners of a trial, as far as they are run and say what they are meant to.
@@ -210,7 +219,7 @@ class Schedule:
         if record["status"] == "failed":
             return self.retry_failed
         # A corner that was missing when this record was made, and is there or to be run now.
-        return self.retry_failed and any(record["result"]["corners"].get(name) is None for name in self._corners(trial))
+        return self.retry_failed and any(corners(record["result"]).get(name) is None for name in self._corners(trial))
 
     def _outdated(self, cell: str, record: Record) -> bool:
         """Whether the code or the data that the cell is built of have changed since.
@@ -230,7 +239,3 @@ def _halts(result: Mapping[str, Any]) -> bool:
     """Whether more than one round in twenty changed nothing, or so many of its sums were lost."""
     rounds, sums = result["rounds"], result["secure_aggregation"] or {"aborted_sessions": 0, "sessions": 1}
     return bool(20 * rounds["abandoned"] > rounds["total"] or 20 * sums["aborted_sessions"] > max(sums["sessions"], 1))
-
-
-def _final_of(record: Record) -> float | None:
-    return record["result"]["final_accuracy"] if record["status"] == "ok" else None

@@ -11,7 +11,7 @@ from fedguard.config import Cell
 
 Trial = tuple[str, int]
 
-#: Final accuracy of each trial that is done; None for one that failed.
+#: Final accuracy, or normalised return, of each trial that is done; None for one that failed.
 Finals = Mapping[Trial, float | None]
 
 
@@ -144,5 +144,5 @@ def saturation(scores: Sequence[float]) -> dict[str, Any] | None:
         "families": k,
         "curve": curve,
         "last_gain": curve[-2] - curve[-1],
-        "further": min((k - 1) / k * gap, ordered[0]),
+        "further": max(0.0, min((k - 1) / k * gap, ordered[0])),
     }

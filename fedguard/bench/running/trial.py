@@ -26,9 +26,11 @@ from fedguard.metrics.evasion import evaded
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
-from fedguard.metrics.trajectory import summarise
+from fedguard.metrics.returns import means, normalised, score
+from fedguard.metrics.trajectory import FINAL_EVALUATIONS, summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.playing import EPISODES, Playing
 
 Corners = Mapping[str, float | None]
 #: Is told the round, of how many, and its accuracy where it was evaluated.
@@ -66,13 +68,13 @@ def run_trial(
         ConfigError: the training needs more memory.
     """
     bench = bench or Workbench()
-    compared_with = references(cell, lambda one: bench.final(one, seed, lambda: _final_accuracy(one, seed, bench)))
+    compared_with = references(cell, lambda one: bench.final(one, seed, lambda: _final_score(one, seed, bench)))
     started, stopwatch = time.time(), Stopwatch()
     with stopwatch.stage("data"):
         task = bench.task(cell, seed)
     setup = replace(set_up(cell, seed, task), stopwatch=stopwatch)
     curious = None
-    if cell.inference:
+    if cell.inference and isinstance(task, Classification):
         with stopwatch.stage("inference"):
             curious = Curious(cell, setup, task)
             setup = replace(setup, observer=curious.observer)
@@ -82,14 +84,14 @@ def run_trial(
     reports, model = _run(setup, cell, progress)
     with stopwatch.stage("scoring"):
         result = _scores(cell, setup, task, reports)
-    result.update(_compared(cell, result["final_accuracy"], corners))
+    result.update(_compared(cell, result, corners))
     result["references"] = compared_with
     result["inference"] = None
     if curious:
         with stopwatch.stage("inference"):
             result["inference"] = curious.inferred(reports, model, album)
     result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
-    if cell.evasion is not None:
+    if cell.evasion is not None and isinstance(task, Classification):
         with stopwatch.stage("evaluation"):
             result["evasion"] = evaded(cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion"))
     card = threat_card(cell)
@@ -108,7 +110,7 @@ def run_trial(
             "stages": stages,
             "worker_peak_memory_bytes": peak_memory(),
             "worker_memory_limit_bytes": bench.memory,
-            "update_bytes_sent": 4 * task.dim * _vectors(result),
+            "update_bytes_sent": cell.training.algorithm.bytes_sent(task) * _vectors(result),
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
@@ -141,10 +143,10 @@ def not_run(cell: Cell, seed: int, status: str, reason: str, device: str = "cpu"
 
 def _origin(cell: Cell) -> dict[str, Any]:
     """Digests of the code and of the data."""
-    return {"code": code_of(cell), "data": data_digest(cell.data)}
+    return {"code": code_of(cell), "data": data_digest(cell.data) if cell.config.app is None else None}
 
 
-def set_up(cell: Cell, seed: int, task: Classification) -> Setup:
+def set_up(cell: Cell, seed: int, task: Classification | Playing) -> Setup:
     """All that the cell's architecture needs."""
     return Setup(
         task=task,
@@ -175,28 +177,74 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
     for report in cell.architecture.run(setup):
         model = report.model
         reports.append(report.without_model())
-        accuracy = report.evaluation.accuracy if report.evaluation else None
+        judged = report.evaluation
+        accuracy = judged.accuracy if judged is not None and not judged.returns else None
         progress(report.round, cell.training.rounds, accuracy)
     return reports, model
 
 
-def _final_accuracy(cell: Cell, seed: int, bench: Workbench) -> float:
-    return float(summarise(_train(cell, seed, bench)[0])["final_accuracy"])
+def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
+    reports = _train(cell, seed, bench)[0]
+    returns = means([report.evaluation for report in reports if report.evaluation])[-FINAL_EVALUATIONS:]
+    return sum(returns) / len(returns) if returns else float(summarise(reports)["final_accuracy"])
 
 
-def _scores(cell: Cell, setup: Setup, task: Classification, reports: Sequence[RoundReport]) -> dict[str, Any]:
+def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
     """What the reports of the rounds say."""
     result: dict[str, Any] = {**summarise(reports)}
-    result["chance"] = float(task.dataset.test.y.bincount().max()) / len(task.dataset.test)
-    result["minority"] = minorities(task, reports, setup.malicious, result["class_accuracy"])
-    if label_sets := cell.partition.label_sets(task.classes):
-        result["parties"] = parties(label_sets, result["class_accuracy"], task.dataset.test.y)
+    if isinstance(task, Playing):
+        result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
+    else:
+        result.update(_of_examples(cell, setup, task, reports, result["class_accuracy"]))
     result["secure_aggregation"] = sums(cell, reports, setup.malicious)
     result["privacy"] = privacy_spent(cell, setup, reports)
     return result
 
 
-def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
+def _returns(task: Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
+    """What the episodes returned, beside guessing and the best there is."""
+    evaluated = means([report.evaluation for report in reports if report.evaluation])
+    last = evaluated[-FINAL_EVALUATIONS:]
+    final, guess, perfect = sum(last) / len(last), task.guess, task.environment.best
+    return {
+        "final": final,
+        "best": max(evaluated),
+        "last": evaluated[-1],
+        "normalised": normalised(final, guess, perfect),
+        "guess": guess,
+        "perfect": perfect,
+        "episodes": EPISODES,
+    }
+
+
+def _of_examples(
+    cell: Cell,
+    setup: Setup,
+    task: Classification,
+    reports: Sequence[RoundReport],
+    by_class: Sequence[float | None],
+) -> dict[str, Any]:
+    """What only a task with examples and labels tells."""
+    result: dict[str, Any] = {
+        "chance": float(task.dataset.test.y.bincount().max()) / len(task.dataset.test),
+        "minority": minorities(task, reports, setup.malicious, by_class),
+    }
+    if label_sets := cell.partition.label_sets(task.classes):
+        result["parties"] = parties(label_sets, by_class, task.dataset.test.y)
+    return result
+
+
+def _compared(cell: Cell, result: Mapping[str, Any], corners: Corners) -> dict[str, Any]:
+    """`_changes` by the names of accuracies; or of returns, and then there is nothing to be said of accuracies."""
+    found = _changes(cell, score(result), corners)
+    of_accuracy = {"drop": "accuracy_drop", "absence": "absence", "harm": "harm", "tax": "robustness_tax"}
+    if "returns" not in result:
+        return {"corners": found["corners"], **{name: found[key] for key, name in of_accuracy.items()}}
+    none = {"corners": dict.fromkeys(found["corners"]), **dict.fromkeys(of_accuracy.values())}
+    return {**none, "returns": {**result["returns"], **found}}
+
+
+def _changes(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
     """The corners; what the defense costs without attack; what the attack does under it, as lost data and as harm.
 
     drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense: in the middle
@@ -220,10 +268,10 @@ def _compared(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
     clean, clean_mean, alone = all_six["clean_defense"], all_six["clean_mean"], all_six["silent_defense"]
     return {
         "corners": all_six,
-        "accuracy_drop": clean - final if attacked and clean is not None else None,
+        "drop": clean - final if attacked and clean is not None else None,
         "absence": clean - alone if attacked and clean is not None and alone is not None else None,
         "harm": alone - final if attacked and alone is not None else None,
-        "robustness_tax": clean_mean - clean if clean is not None and clean_mean is not None else None,
+        "tax": clean_mean - clean if clean is not None and clean_mean is not None else None,
     }
 
 

@@ -6,14 +6,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
+from fedguard.bench.running.apps import Apps
 from fedguard.bench.running.budget import within
 from fedguard.bench.running.environment import held_memory
 from fedguard.config import Cell
-from fedguard.contracts import Data, Model, Partition, Setup
+from fedguard.contracts import Data, Environment, Model, Partition, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import Compute
+from fedguard.tasks.playing import Playing
 
 Kept = TypeVar("Kept")
 
@@ -22,7 +24,7 @@ TASKS = 4
 
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
 #: copies of others' examples, and the share of the examples that is everybody's.
-_Key = tuple[Data, Model, Partition, int, Rng, int, frozenset[int], float]
+_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float]
 
 
 class Workbench:
@@ -36,25 +38,35 @@ class Workbench:
     def __init__(self, device: str = "cpu", memory: int | None = None) -> None:
         self.compute = Compute(device)
         self.memory = memory
-        self._tasks: dict[_Key, Classification] = {}
+        self.apps = Apps()
+        self._apps: dict[str, str | None] = {}
+        self._tasks: dict[_Key, Classification | Playing] = {}
         self._held = 0
         self._dissimilarity: dict[tuple[_Key, int], dict[str, float | int]] = {}
         self._finals: dict[tuple[str, int], float] = {}
 
-    def task(self, cell: Cell, seed: int) -> Classification:
-        """The task of a cell, dealt out.
+    def app(self, cell: Cell) -> str | None:
+        """Why a cell's app cannot run; None if it seems to."""
+        app = cell.config.app
+        assert app is not None
+        return _kept(self._apps, app.model_dump_json(), None, lambda: self.apps.why_not(cell))
+
+    def task(self, cell: Cell, seed: int) -> Classification | Playing:
+        """The task of a cell, dealt out, or with its actors.
 
         Raises:
             ConfigError: data, partition, model and number of clients do not come together.
         """
         return self._task(_key(cell, seed))
 
-    def dissimilarity(self, cell: Cell, seed: int) -> dict[str, float | int]:
-        """How much the clients differ; see `fedguard.metrics.dissimilarity`."""
+    def dissimilarity(self, cell: Cell, seed: int) -> dict[str, float | int] | None:
+        """How much the clients differ, see `fedguard.metrics.dissimilarity`; None of actors, who have no examples."""
+        if isinstance(cell.data, Environment):
+            return None
         key, floats = _key(cell, seed), self.compute.floats
 
         def measured() -> dict[str, float | int]:
-            return dissimilarity(self._task(key), key[4].child("dissimilarity"), floats)
+            return dissimilarity(self.task(cell, seed), key[4].child("dissimilarity"), floats)
 
         return _kept(self._dissimilarity, (key, floats), TASKS, measured)
 
@@ -75,10 +87,12 @@ class Workbench:
         """The final accuracy of a reference, which ``train`` finds out; all trials of the process that need it share it."""
         return _kept(self._finals, (cell.id, seed), None, train)
 
-    def _task(self, key: _Key) -> Classification:
+    def _task(self, key: _Key) -> Classification | Playing:
         data, model, partition, clients, rng, root, copying, shared = key
 
-        def dealt() -> Classification:
+        def dealt() -> Classification | Playing:
+            if isinstance(data, Environment):
+                return Playing.made(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")
             task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute, shared)
             self._held = held_memory() if self.memory is not None else 0

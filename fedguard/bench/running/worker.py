@@ -81,13 +81,14 @@ def serve(
 
     from fedguard.bench.records import pictures
     from fedguard.bench.records.record import from_text, to_text
-    from fedguard.bench.records.store import RunFolder
+    from fedguard.bench.records.store import RunFolder, write_atomically
+    from fedguard.bench.running.apps import run_app
     from fedguard.bench.running.blame import in_words
     from fedguard.bench.running.shared_state import changed, shared_state
     from fedguard.bench.running.trial import not_run, run_trial
     from fedguard.config import Cell
     from fedguard.config.schema import CellConfig
-    from fedguard.contracts import Examples, Reconstruction
+    from fedguard.contracts import Data, Examples, Reconstruction
     from fedguard.tasks.data import loaded
 
     cell = Cell.build(CellConfig.model_validate(job["cell"]), known)
@@ -112,8 +113,15 @@ def serve(
 
     def album(name: str, claim: Reconstruction, truth: Examples) -> None:
         folder = RunFolder(Path(job["folder"]))
+        assert isinstance(cell.data, Data)  # nothing is rebuilt of actors
         pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
 
+    if cell.config.app is not None:  # it has a process of its own: nothing is changed here
+        record, log = run_app(cell, job["seed"], job["corners"], bench.apps)
+        if record["status"] == "ok" and log:  # what its processes said, kept where the log of a failed trial would be
+            write_atomically(RunFolder(Path(job["folder"])).log_path(cell.id, job["seed"]), log.encode())
+            log = ""
+        return {"record": record, "log": log or None, "changed": []}
     before = shared_state()
     try:
         record, model = run_trial(

@@ -43,6 +43,7 @@ from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.contracts import Algorithm, Ensemble
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError
+from fedguard.metrics.returns import in_shares
 from fedguard.registry import Registry
 
 #: Where tuning seeds begin, and how far a fixed partition seed is moved.
@@ -209,8 +210,8 @@ class _Judge:
         worst: dict[tuple[tuple[str, ...], int], float] = {}
         for (block, _), cell in cells.items():
             for seed in self.seeds:
-                final = self.run.ran[cell.id, seed]["result"]["final_accuracy"]
-                worst[block, seed] = min(final, worst.get((block, seed), 1.0))
+                final = in_shares(self.run.ran[cell.id, seed]["result"])["final_accuracy"]
+                worst[block, seed] = min(final, worst.get((block, seed), math.inf))
         blocks = len(worst) // len(self.seeds)
         by_seed = [math.fsum(score for (_, at), score in worst.items() if at == seed) / blocks for seed in self.seeds]
         return Tried(setting, math.fsum(worst.values()) / len(worst), by_seed=tuple(by_seed))

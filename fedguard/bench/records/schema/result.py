@@ -14,11 +14,12 @@ from fedguard.metrics.masking import Masked
 from fedguard.metrics.minority import Minority
 from fedguard.metrics.parties import Parties
 from fedguard.metrics.quantities import Change, Count, Number, Share
+from fedguard.metrics.returns import Returns
 from fedguard.metrics.trajectory import Trajectory
 
 #: What a curve may be drawn over, and what of it; see `fedguard.bench.records.record.curve`.
 Axis = Literal["round", "updates", "seconds", "bytes_up", "joules"]
-Measured = Literal["accuracy", "backdoor", "loss"]
+Measured = Literal["accuracy", "returns", "backdoor", "loss"]
 
 
 class Corners(TypedDict):
@@ -87,13 +88,13 @@ class Score(TypedDict):
     Attributes:
         attack: with its parameters.
         seeds: of the selection.
-        accuracy: that it left.
+        accuracy: that it left, or the normalised return, which is below 0 where a policy is worse than chance.
         failed: it did not run through.
     """
 
     attack: str
     seeds: Count
-    accuracy: Share | None
+    accuracy: Number | None
     failed: bool
 
 
@@ -120,7 +121,7 @@ class WorstCase(TypedDict):
         ensemble: with its parameters.
         chosen: the attack that won.
         selection_seeds: on which it was chosen.
-        selection_accuracy: that it left there.
+        selection_accuracy: the accuracy, or normalised return, that it left there.
         scores: of every attack.
         given_up: how many were stopped early.
         closest_given_up: how far the best of those was from the chosen one when it was stopped.
@@ -130,11 +131,25 @@ class WorstCase(TypedDict):
     ensemble: str
     chosen: str | None
     selection_seeds: list[Count]
-    selection_accuracy: Share | None
+    selection_accuracy: Number | None
     scores: list[Score]
     given_up: Count
-    closest_given_up: Change | None
+    closest_given_up: Number | None
     saturation: Saturation | None
+
+
+class OfApp(TypedDict):
+    """What is known of an app of other people.
+
+    Attributes:
+        metric: what it calls its accuracy.
+        measured_by: who measured it, in words.
+        malicious: the nodes, by their partitions.
+    """
+
+    metric: str
+    measured_by: str
+    malicious: list[Count]
 
 
 class Result(Trajectory):
@@ -153,6 +168,8 @@ class Result(Trajectory):
         durability: null without a backdoor, or where the attack goes on to the end.
         worst_case: how the attack was chosen from an ensemble.
         evasion: where the suite asks for an attack at test time.
+        app: of an app of other people.
+        returns: where actors act, in place of accuracies.
     """
 
     chance: Share | None
@@ -173,3 +190,5 @@ class Result(Trajectory):
     durability: Durability | None
     worst_case: NotRequired[WorstCase]
     evasion: NotRequired[Evaded]
+    app: NotRequired[OfApp]
+    returns: NotRequired[Returns]
