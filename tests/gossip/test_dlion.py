@@ -315,6 +315,7 @@ def test_who_overstates_its_rate_takes_the_batch_and_the_weight_and_a_cap_gives_
     assert end("dlion(transfer=0)", attack=lie) < 0.3 < 0.6 < end("dlion(transfer=0)", attack=lie, defense=cap)
 
 
+@pytest.mark.slow
 def test_who_overstates_its_batch_gets_its_weight_alone_and_a_cap_gives_it_back():
     system, found, setup = nodes_of("dlion", attack="inflated_samples(factor=20)", clients={"malicious": 1})
     (liar,) = setup.malicious
@@ -388,6 +389,7 @@ def spent(system: Any, rounds: int, seed: int = 0) -> tuple[float, float, float]
     return last.moment.seconds, last.evaluation.accuracy, last.nodes.consensus
 
 
+@pytest.mark.slow
 def test_what_each_technique_saves_in_seconds_or_gives_in_accuracy():
     """The cheap sibling: twenty rounds on one seed."""
     seconds, accuracy, apart = spent("dlion", 20)
