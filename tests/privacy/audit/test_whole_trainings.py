@@ -109,6 +109,7 @@ def failing(name, seed=0):
     ("name", "seeds"),
     [
         *((name, 20 if name == "server" else 1 if name in DEAR else 5) for name in SUITES if name not in IN_TIME),
+        *((name, 1) for name in IN_TIME if name.startswith("server") or name == "record under fedbuff"),
         *(pytest.param(name, 5, marks=pytest.mark.slow) for name in {**dict.fromkeys(DEAR), **IN_TIME}),
         *(
             pytest.param(name, 60, marks=pytest.mark.slow)
