@@ -315,7 +315,6 @@ def test_who_overstates_its_rate_takes_the_batch_and_the_weight_and_a_cap_gives_
     assert end("dlion(transfer=0)", attack=lie) < 0.3 < 0.6 < end("dlion(transfer=0)", attack=lie, defense=cap)
 
 
-@pytest.mark.slow
 def test_who_overstates_its_batch_gets_its_weight_alone_and_a_cap_gives_it_back():
     system, found, setup = nodes_of("dlion", attack="inflated_samples(factor=20)", clients={"malicious": 1})
     (liar,) = setup.malicious
