@@ -49,6 +49,8 @@ class ActorCritic(FederatedAlgorithm):
         entropy: beta, what the spread of the policy is worth.
         value: c, what the critic's error counts.
         clip: the largest length of a gradient that an honest actor sends; null for none.
+        reward_scale: what rewards are multiplied by before anybody learns from them, so that returns are of a size that the
+            critic reaches. It moves no optimum, and no figure: what is reported are the environment's rewards.
     """
 
     name = "actor_critic"
@@ -62,6 +64,11 @@ class ActorCritic(FederatedAlgorithm):
     entropy: NonNegativeFloat = 0.01
     value: NonNegativeFloat = 0.5
     clip: PositiveFloat | None = None
+    reward_scale: PositiveFloat = 1.0
+
+    def spec(self) -> dict[str, Any]:
+        """As for any algorithm; rewards that are left as they are go without saying, as before there was a scale."""
+        return {key: value for key, value in super().spec().items() if (key, value) != ("reward_scale", 1.0)}
 
     def check(self, training: Training) -> None:
         require(
@@ -90,7 +97,8 @@ class ActorCritic(FederatedAlgorithm):
     def loss(self, task: Acting, model: Tensor, rollout: Rollout) -> Tensor:
         """L of one actor's rollout under a model, float32 ``[d]``."""
         policy, value, after = self.judged(task, model, rollout)
-        returns = n_step_returns(rollout.rewards, after, rollout.terminated, rollout.truncated, self.gamma)
+        rewards = self.reward_scale * rollout.rewards
+        returns = n_step_returns(rewards, after, rollout.terminated, rollout.truncated, self.gamma)
         chosen = task.policy.log_prob(policy, rollout.actions)
         actor = -chosen * (returns - value).detach() - self.entropy * task.policy.entropy(policy)
         return (actor + self.value * (returns - value).square()).mean()

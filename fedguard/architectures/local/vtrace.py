@@ -42,10 +42,8 @@ class VTrace(ActorCritic):
         policy, value, after = self.judged(task, model, rollout)
         chosen = task.policy.log_prob(policy, rollout.actions)
         ratio = (chosen.detach() - rollout.behaviour).exp()
-        ends = rollout.terminated, rollout.truncated
-        targets, advantages = v_trace(
-            ratio, rollout.rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace
-        )
+        rewards, ends = self.reward_scale * rollout.rewards, (rollout.terminated, rollout.truncated)
+        targets, advantages = v_trace(ratio, rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace)
         actor = -chosen * advantages - self.entropy * task.policy.entropy(policy)
         return (actor + self.value * (targets - value).square()).mean()
 
