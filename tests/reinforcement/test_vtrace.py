@@ -189,7 +189,7 @@ def test_what_trajectories_do_not_go_with_is_refused(changes: dict[str, Any], wh
 
 def test_nobody_asks_actors_for_probabilities_who_send_gradients() -> None:
     made = cell("a2c", attack="false_behaviour", clients={"malicious": 1})
-    assert any("nobody asks for them. Use impala with vtrace" in reason for reason in made.verdict.reasons)
+    assert any("a2c does not go by that here. Use impala with vtrace" in reason for reason in made.verdict.reasons)
 
 
 def test_the_card_says_what_the_learner_reads() -> None:
