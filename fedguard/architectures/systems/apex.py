@@ -41,6 +41,6 @@ class ApeX(CentralLearner):
         yield from super().reasons(cell)
         algorithm = cell.training.algorithm
         if algorithm.acts and not algorithm.replays:
-            yield f"apex learns from a replay, and {algorithm.name} does not. Set training.algorithm: double_dqn, or use impala."
+            yield f"apex learns from a replay, and {algorithm.name} does not. Use training.algorithm: double_dqn, or impala."
         if cell.protocol.private:
             yield "noise hides what a client sends in one aggregate, and a replay hands it out again and again. Use a2c."
