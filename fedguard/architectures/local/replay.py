@@ -57,7 +57,7 @@ def transitions(rollout: Rollout, n: int, gamma: float, scale: float = 1.0) -> T
     returns, last = rewards.clone(), torch.arange(steps)[:, None].repeat(1, copies)
     for k in range(1, min(n, steps)):
         goes_on = (last[:-k] == torch.arange(k - 1, steps - 1)[:, None]) & ~over[k - 1 : -1]
-        returns[:-k] += gamma**k * goes_on * rewards[k:]
+        returns[:-k] += torch.where(goes_on, gamma**k * rewards[k:], 0.0)
         last[:-k] += goes_on
     discounts = gamma ** (last - torch.arange(steps)[:, None] + 1).float() * ~rollout.terminated.gather(0, last)
     after = rollout.after[last, torch.arange(copies)]
@@ -104,9 +104,10 @@ class Replay:
         own = np.flatnonzero(self.owners == actor)
         over = max(len(own) + n - self.quota, 0) if self.quota else 0
         first = own[np.argsort(self._ages[own])][:over]
-        others = np.setdiff1d(np.arange(self.capacity), first, assume_unique=True)
-        age = np.where(self.owners[others] < 0, -1, self._ages[others])
-        rest = others[np.argsort(age, kind="stable")][: n - over]
+        ages = np.where(self.owners < 0, np.arange(self.capacity) - self.capacity, self._ages)
+        ages[first] = self._clock
+        rest = np.argpartition(ages, n - over - 1)[: n - over] if n > over else first[:0]
+        rest = rest[np.argsort(ages[rest])]
         return np.concatenate([first, rest])
 
     def drawn(self, size: int, alpha: float, rng: np.random.Generator) -> tuple[Places, Reals]:
