@@ -74,10 +74,9 @@ def loop_of_draws(priorities: list[float], alpha: float, draws: Any) -> tuple[li
     total, places = sum(powers), []
     for number, draw in enumerate(draws):
         left = (number + float(draw)) / len(draws) * total
-        for place, power in enumerate(powers):
-            left -= power
-            if left < 0:
-                break
+        place = 0
+        while (left := left - powers[place]) >= 0:
+            place += 1
         places.append(place)
     return places, [powers[place] / total for place in places]
 
@@ -241,7 +240,11 @@ def test_apex_is_the_papers_loop_over_who_came_when() -> None:
 def after(attack: str, more: str = "", malicious: int = 1) -> tuple[Tensor, Any]:
     """The final model, and the learner's replay, with some of four actors malicious."""
     made, setup = scene(
-        "apex", network=SLOW, training=training(more, rounds=12), attack=attack, clients={"malicious": malicious},
+        "apex",
+        network=SLOW,
+        training=training(more, rounds=12),
+        attack=attack,
+        clients={"malicious": malicious},
         evaluation={"every": 12},
     )
     learners: list[Any] = []
