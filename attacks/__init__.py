@@ -49,6 +49,8 @@ CATALOGUE = {
     "reward_flip": "fedguard.attacks.poisoning.reward_flip:RewardFlip",
     "reward_scaling": "fedguard.attacks.poisoning.reward_scaling:RewardScaling",
     "false_behaviour": "fedguard.attacks.poisoning.false_behaviour:FalseBehaviour",
+    "false_priorities": "fedguard.attacks.poisoning.false_priorities:FalsePriorities",
+    "replay_flood": "fedguard.attacks.poisoning.replay_flood:ReplayFlood",
     "pairwise_flip": "fedguard.attacks.poisoning.pairwise_flip:PairwiseFlip",
     "dynamic_flip": "fedguard.attacks.poisoning.dynamic_flip:DynamicFlip",
     "feature_collision": "fedguard.attacks.poisoning.feature_collision:FeatureCollision",

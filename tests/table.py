@@ -197,6 +197,8 @@ ATTACKS = [
     Attack("reward_flip"),
     Attack("reward_scaling"),
     Attack("false_behaviour"),
+    Attack("false_priorities"),
+    Attack("replay_flood"),
     Attack("model_replacement"),
     Attack("model_replacement", {"boost": 1.0, "target": 3, "trigger": "pixel_patch(size=3)"}),
     Attack("pairwise_flip"),

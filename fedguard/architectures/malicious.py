@@ -199,18 +199,46 @@ def _poisoned(
                 replaced[client] = altered
     task = setup.task.with_examples(replaced) if replaced else setup.task
     kind = type(attack)
-    rewards = (
-        dict.fromkeys(malicious, partial(_lied, attack, "rewards")) if kind.rewards is not PoisonAttack.rewards else {}
-    )
-    claims = kind.behaviour is not PoisonAttack.behaviour
-    behaviour = dict.fromkeys(malicious, partial(_lied, attack, "behaviour")) if claims else {}
-    return task.with_lies(rewards, behaviour) if rewards or behaviour else task
+    lies = {
+        method: dict.fromkeys(malicious, partial(lie, attack, method))
+        for method, lie in LIES_OF_ACTORS.items()
+        if getattr(kind, method) is not getattr(PoisonAttack, method)
+    }
+    return task.with_lies(lies) if lies else task
 
 
 def _lied(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
-    """What a malicious actor says in place of its rewards, or of the logarithms of its probabilities."""
+    """What a malicious actor says in place of numbers, such as its rewards: as many of them."""
     with _untouched(attack, told):
         return returned_tensor(attack, method, getattr(attack, method)(told), told.shape)
+
+
+def _ranked(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
+    """The same of priorities, which are finite and 0 or more."""
+    claimed = _lied(attack, method, told)
+    if not (torch.isfinite(claimed) & (claimed >= 0)).all():
+        raise broken(
+            attack, f"{method}: expected finite numbers, 0 or more; got {claimed.min():g} to {claimed.max():g}"
+        )
+    return claimed
+
+
+def _sent(attack: PoisonAttack, method: str, order: Tensor) -> Tensor:
+    """Which of its transitions a malicious actor sends, by their numbers."""
+    with _untouched(attack, order):
+        chosen = returned(attack, method, getattr(attack, method)(order), Tensor)
+    if chosen.dtype != torch.int64 or chosen.dim() != 1 or not torch.isin(chosen, order).all():
+        raise broken(attack, f"{method}: expected int64 [any] of 0 to {len(order) - 1}; got {told(chosen)}")
+    return chosen
+
+
+#: What an actor may say instead of the truth, by the method of an attack that makes it, and what holds that to its contract.
+LIES_OF_ACTORS: Mapping[str, Callable[[PoisonAttack, str, Tensor], Tensor]] = {
+    "rewards": _lied,
+    "behaviour": _lied,
+    "priorities": _ranked,
+    "sends": _sent,
+}
 
 
 def _tensors(pool: tuple[Examples, ...]) -> list[Tensor]:

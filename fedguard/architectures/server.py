@@ -63,7 +63,7 @@ class Server(Architecture):
         private = setup.protocol.privacy.at_server(setup.federation)
         noise = private.start() if private else None
         buffer: Tensor | None = None
-        times = Rounds(setup, model) if setup.network else None
+        times = Rounds(setup, model, self) if setup.network else None
 
         for round in range(1, training.rounds + 1):
             chosen = setup.participation.choose(setup.rng.child("participation", round), round)

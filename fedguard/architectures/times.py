@@ -8,21 +8,22 @@ from typing import Any
 
 from torch import Tensor
 
-from fedguard.contracts import Moment, Network, Setup, Span
+from fedguard.contracts import Architecture, Moment, Network, Setup, Span
 from fedguard.contracts.returned import broken, returned
 from fedguard.simulated.lies import HONEST, Lies
 from fedguard.simulated.world import World, least_seconds
 
 
-def world(setup: Setup, model: Tensor) -> World:
-    """The devices of a set-up, which send and get vectors like ``model``."""
+def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> World:
+    """The devices of a set-up, which send and get vectors like ``model``, or what a system has them send and get."""
+    messages = system.messages(setup.training, setup.task) if system and model.element_size() == 4 else None
     return World(
         setup.network or Network(),
         _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
         setup.malicious if setup.attack else frozenset(),
-        setup.training.algorithm.bytes_sent(setup.task) if model.element_size() == 4 else None,
+        *((messages.up, messages.down, messages.each_way) if messages else ()),
     )
 
 
@@ -62,8 +63,8 @@ def lies_of(setup: Setup) -> Lies:
 class Rounds:
     """The time of rounds in which the server waits for everybody."""
 
-    def __init__(self, setup: Setup, model: Tensor) -> None:
-        self._setup, self._world, self._seconds = setup, world(setup, model), 0.0
+    def __init__(self, setup: Setup, model: Tensor, system: Architecture) -> None:
+        self._setup, self._world, self._seconds = setup, world(setup, model, system), 0.0
 
     def after(self, chosen: Collection[int], round: int, arrived: int, silent: Collection[int]) -> Moment:
         """When a round of these clients is over, from the end of the one before; and what was spent up to then."""

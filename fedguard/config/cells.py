@@ -64,6 +64,9 @@ LIES = {
     "claim_loss": ("how well its models do", "dlion with transfer"),
     "track": ("its tracker of the mean update", "dsgt or detag"),
     "claim_availability": ("how often its devices stay", "decaf"),
+    "behaviour": ("how likely its actors were to act so", "impala with vtrace"),
+    "priorities": ("how much there is to learn from its transitions", "apex"),
+    "sends": ("which transitions its actors have", "apex"),
 }
 
 
@@ -340,19 +343,15 @@ class Cell:
             )
         if isinstance(self.data, Environment):
             yield from self.data.reasons(cell)
-            attack, told = self.attack, self.training.algorithm
-            if attack is not None and type(attack).behaviour is not PoisonAttack.behaviour and not told.corrects:
-                yield (
-                    f"{attack.name} lies about the probabilities with which actors act, and under {told.name} nobody asks for "
-                    "them. Use impala with vtrace, or reward_flip."
-                )
-        elif self.attack is not None and (
-            type(self.attack).rewards is not PoisonAttack.rewards
-            or type(self.attack).behaviour is not PoisonAttack.behaviour
-        ):
+        elif self.attack is not None and type(self.attack).rewards is not PoisonAttack.rewards:
             yield (
-                f"{self.attack.name} changes what actors are rewarded with or say of their acts, and {self.data.name} has no "
-                "rewards. Use label_flip, or an environment such as cartpole."
+                f"{self.attack.name} changes what actors are rewarded with, and {self.data.name} has no rewards. Use "
+                "label_flip, or an environment such as cartpole."
+            )
+        if self.training.algorithm.replays and not self.architecture.replays:
+            yield (
+                f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
+                "apex, or training.algorithm: actor_critic."
             )
         yield from self.training.algorithm.reasons(cell)
         yield from self.architecture.reasons(cell)

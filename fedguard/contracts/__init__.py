@@ -33,6 +33,7 @@ from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
     Listeners,
+    Messages,
     Observer,
     Seating,
     Setup,
@@ -189,6 +190,7 @@ __all__ = [
     "MatrixRule",
     "Meeting",
     "Membership",
+    "Messages",
     "Mixing",
     "Model",
     "Moment",

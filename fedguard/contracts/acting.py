@@ -87,6 +87,10 @@ class Acting(Task):
     policy: Policy
 
     @abstractmethod
+    def said(self, what: str, client: int, truth: Tensor) -> Tensor:
+        """What an actor says where ``truth`` is so; ``what`` is a method of `PoisonAttack`, see `Task.with_lies`."""
+
+    @abstractmethod
     def started(self, rng: np.random.Generator) -> Any:
         """The state of one actor's environments before its first step."""
 
@@ -98,6 +102,7 @@ class Acting(Task):
         states: Sequence[Any],
         steps: int,
         rngs: Sequence[np.random.Generator],
+        law: Policy | None = None,
     ) -> tuple[list[Rollout], list[Any]]:
         """So many steps of each of these actors, with what a malicious one makes of its rewards; and the states after them.
 
@@ -106,6 +111,7 @@ class Acting(Task):
         Args:
             models: float32 ``[n, d]``: by which each acts.
             states: of their environments, which are left as they are.
+            law: by which they act on the network's outputs, ``[n, B, outputs]``; that of the task if None.
         """
 
     @abstractmethod

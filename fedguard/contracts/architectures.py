@@ -200,6 +200,15 @@ def told_among(n: int, told: int, total: int) -> int:
     return -(-told * n // total)
 
 
+@dataclass(frozen=True)
+class Messages:
+    """What one training of a client takes, in bytes from it and to it; and in how many messages each way, one after another."""
+
+    up: int
+    down: int
+    each_way: int = 1
+
+
 class Architecture(Algorithm):
     """A way of training together: who sends what to whom, in which order."""
 
@@ -208,6 +217,8 @@ class Architecture(Algorithm):
     in_time: ClassVar[bool] = False
     #: What it asks devices and takes their word for: methods of an attack that may lie, such as ``checks_in``.
     believes: frozenset[str] = frozenset()
+    #: Whether the server keeps transitions of actors, and learns from them again and again.
+    replays: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
 
@@ -224,6 +235,10 @@ class Architecture(Algorithm):
     def more_rows(self) -> str:
         """What to do about a rule that gets too few rows, where more clients do not help; empty where they do."""
         return ""
+
+    def messages(self, training: Training, task: Task) -> Messages:
+        """What a client sends and gets in one training."""
+        return Messages(training.algorithm.bytes_sent(task), 4 * task.dim)
 
     def rows(self, updates: int) -> int:
         """How many rows the rule gets of so many updates, before masks."""

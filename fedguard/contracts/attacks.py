@@ -218,6 +218,14 @@ class PoisonAttack(Algorithm):
         """Which logarithms of the probabilities of its actions a malicious actor tells the learner; float32 of any shape."""
         return logs
 
+    def priorities(self, told: Tensor) -> Tensor:
+        """Which priorities a malicious actor tells a replay for its transitions; float32 of any shape, 0 or more."""
+        return told
+
+    def sends(self, order: Tensor) -> Tensor:
+        """Which of its transitions a malicious actor sends to a replay, by their numbers: int64 ``[k]`` -> ``[any]``."""
+        return order
+
     def silent(self, view: DataView) -> bool:
         """Whether nothing of this malicious client reaches the server in this round; asked of each before anybody trains.
 

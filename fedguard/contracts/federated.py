@@ -49,6 +49,7 @@ class RunningAlgorithm:
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         """Set rows (float32 ``[n, d]``) to what a server makes of what arrived, at its model of now; as it stands, no more.
 
+
         Args:
             keys: the client behind each row, and which of its trainings it is.
         """
@@ -90,6 +91,8 @@ class FederatedAlgorithm(Algorithm):
     acts: ClassVar[bool] = False
     #: Whether actors send trajectories, from which the server works out gradients at its own model.
     corrects: ClassVar[bool] = False
+    #: Whether actors send transitions, from which the server learns again and again.
+    replays: ClassVar[bool] = False
     #: What a client keeps from one round to the next.
     keeps: ClassVar[str] = "nothing"
     #: What is told to whom beside the models and updates.

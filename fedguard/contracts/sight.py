@@ -35,6 +35,8 @@ class Sight(enum.Flag):
     WEIGHTS = enum.auto()
     TIMES = enum.auto()
     GRAPH = enum.auto()
+    TRAJECTORIES = enum.auto()
+    OBSERVATIONS = enum.auto()
 
     @cache
     def with_implied(self) -> Sight:
@@ -80,6 +82,8 @@ _WORDS = {
     Sight.WEIGHTS: "each client's number of examples",
     Sight.TIMES: "when each update came and how old its model is",
     Sight.GRAPH: "the weights of the graph",
+    Sight.TRAJECTORIES: "what each actor observed, did and was rewarded with",
+    Sight.OBSERVATIONS: "each observation of an actor as it is made",
 }
 
 #: What nobody can be denied who takes part, where there is any.

@@ -309,16 +309,12 @@ class Task(ABC):
         """The mean loss of logits ``[B, C]`` with labels int64 ``[B]``, by which the clients train."""
         return cross_entropy(logits, y)
 
-    def with_lies(
-        self,
-        rewards: Mapping[int, Callable[[Tensor], Tensor]],
-        behaviour: Mapping[int, Callable[[Tensor], Tensor]] | None = None,
-    ) -> Task:
-        """The same task where some actors change what they are rewarded with, or what they say of how likely they acted so.
+    def with_lies(self, lies: Mapping[str, Mapping[int, Callable[[Tensor], Tensor]]]) -> Task:
+        """The same task where some actors say something else than what is.
 
         Args:
-            rewards: by client, float32 of any shape -> the same shape.
-            behaviour: the same of the logarithms of probabilities.
+            lies: what becomes of the truth, by the method of `PoisonAttack` that says so (``rewards``, ``behaviour``,
+                ``priorities``, ``sends``) and by client.
         """
         return self
 

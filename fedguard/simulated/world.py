@@ -58,7 +58,8 @@ class World:
         work: examples that one training of each device passes over.
         size: bytes of a model, and of an update.
         quick: the malicious devices, whose pace ``network.malicious_pace`` sets.
-        sent: bytes of what a device sends to a server; those of a model if None.
+        sent, got: bytes of what a device sends to a server, and gets from it; those of a model if None.
+        each_way: in how many messages each way, one after another: so often latency is waited for.
     """
 
     def __init__(
@@ -69,10 +70,13 @@ class World:
         rng: Rng,
         quick: frozenset[int] = frozenset(),
         sent: int | None = None,
+        got: int | None = None,
+        each_way: int = 1,
     ) -> None:
         devices, speeds, link = len(work), network.compute, network.link
         self.network, self.size, self.spent = network, size, Spent()
-        self._sent = size if sent is None else sent
+        self._sent, self._got = size if sent is None else sent, size if got is None else got
+        self._each_way = each_way
         compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
         bandwidth = np.exp(rng.child("bandwidths").numpy().normal(0.0, 1.0, devices) * link.spread)
         order = rng.child("stragglers").numpy().permutation(devices)
@@ -83,7 +87,7 @@ class World:
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
         self._pace: list[float] = (compute * speeds.seconds).tolist()
         self._up = self._message(link.up, bandwidth, self._sent)
-        self._down = self._message(link.down, bandwidth, size)
+        self._down = self._message(link.down, bandwidth, self._got)
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
         self._presence = network.there.start(devices, rng.child("there"))
         self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
@@ -92,13 +96,13 @@ class World:
 
     def _message(self, bandwidth: float | None, factor: NDArray[np.float64], size: int) -> list[float]:
         seconds = np.zeros(len(factor)) if bandwidth is None else size / (bandwidth * factor)
-        times: list[float] = (seconds + self.network.link.latency).tolist()
+        times: list[float] = (seconds + self._each_way * self.network.link.latency).tolist()
         return times
 
     def download(self, device: int) -> float:
-        """Seconds until a device has the model."""
-        self.spent.bytes_down += self.size
-        self.spent.joules += self.network.link.joules * self.size
+        """Seconds until a device has the model, or what else it gets in a training."""
+        self.spent.bytes_down += self._got
+        self.spent.joules += self.network.link.joules * self._got
         return self._down[device]
 
     def compute(self, device: int, turn: int, share: float = 1.0) -> float:

@@ -35,8 +35,7 @@ class Playing(Acting):
     Attributes:
         actors: how many.
         rng: of the test episodes.
-        changed: by actor, what becomes of its rewards before it learns from them.
-        claimed: by actor, what it says of the logarithms of the probabilities with which it acted.
+        lies: what becomes of what actors say, see `Task.with_lies`.
     """
 
     environment: Environment
@@ -45,8 +44,7 @@ class Playing(Acting):
     rng: Rng
     network: Network = field(repr=False)
     policy: Policy
-    changed: Mapping[int, Change] = field(default_factory=dict)
-    claimed: Mapping[int, Change] = field(default_factory=dict)
+    lies: Mapping[str, Mapping[int, Change]] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -115,16 +113,17 @@ class Playing(Acting):
         states: Sequence[Any],
         steps: int,
         rngs: Sequence[np.random.Generator],
+        law: Policy | None = None,
     ) -> tuple[list[Rollout], list[Any]]:
-        world, now = self.environment, list(states)
+        world, now, law = self.environment, list(states), law or self.policy
         copies = world.copies
-        draws = torch.from_numpy(np.stack([self.policy.draws((steps, copies), rng) for rng in rngs]))
+        draws = torch.from_numpy(np.stack([law.draws((steps, copies), rng) for rng in rngs]))
         kept: list[list[list[Any]]] = [[[] for _ in range(7)] for _ in clients]
         for t in range(steps):
             seen = np.stack([world.observed(state) for state in now])
             outputs = vmap(self.outputs)(models, torch.from_numpy(seen))[0]
-            actions = self.policy.drawn(outputs, draws[:, t])
-            chances = self.policy.log_prob(outputs, actions)
+            actions = law.drawn(outputs, draws[:, t])
+            chances = law.log_prob(outputs, actions)
             for number, rng in enumerate(rngs):
                 step = world.stepped(now[number], actions[number].numpy())
                 over = step.terminated | step.truncated
@@ -141,13 +140,15 @@ class Playing(Acting):
                     part.append(value)
                 now[number] = world.restarted(step.state, over, rng) if over.any() else step.state
         found = [Rollout(*map(_as_tensor, parts)) for parts in kept]
-        return [self._changed(client, one) for client, one in zip(clients, found, strict=True)], now
+        return [self._told(client, one) for client, one in zip(clients, found, strict=True)], now
 
-    def _changed(self, client: int, rollout: Rollout) -> Rollout:
-        change, claim = self.changed.get(client), self.claimed.get(client)
-        rewards = rollout.rewards if change is None else change(rollout.rewards)
-        behaviour = rollout.behaviour if claim is None else claim(rollout.behaviour)
-        return replace(rollout, rewards=rewards, behaviour=behaviour)
+    def _told(self, client: int, rollout: Rollout) -> Rollout:
+        rewards = self.said("rewards", client, rollout.rewards)
+        return replace(rollout, rewards=rewards, behaviour=self.said("behaviour", client, rollout.behaviour))
+
+    def said(self, what: str, client: int, truth: Tensor) -> Tensor:
+        lie = self.lies.get(what, {}).get(client)
+        return truth if lie is None else lie(truth)
 
     def evaluate(self, model: Tensor) -> Evaluation:
         finite = bool(torch.isfinite(model).all())
@@ -186,8 +187,8 @@ class Playing(Acting):
     def predictor(self) -> Predictor:
         return Predictor(self.network)
 
-    def with_lies(self, rewards: Mapping[int, Change], behaviour: Mapping[int, Change] | None = None) -> Playing:
-        return replace(self, changed=rewards, claimed=behaviour or {})
+    def with_lies(self, lies: Mapping[str, Mapping[int, Change]]) -> Playing:
+        return replace(self, lies=lies)
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
         raise ConfigError(f"{self.environment.name} has no test examples that could carry a trigger.")

@@ -62,6 +62,8 @@ APPS = ("tests/test_apps.py",)
 CONFORM = ("tests/systems/test_conformance.py",)
 ACTORS = ("tests/reinforcement/test_actor_critic.py",)
 TRAJECTORIES = ("tests/reinforcement/test_vtrace.py",)
+REPLAYS = ("tests/reinforcement/test_apex.py",)
+CENTRAL = ("tests/reinforcement/test_seed_rl.py",)
 SUITES_OF_ACTORS = ("tests/reinforcement/test_suites_of_actors.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
 AT_NODES = ("tests/gossip/test_rules_at_nodes.py",)
@@ -927,8 +929,8 @@ FAULTS = (
     _row(
         "joules without the radio of what is received",
         "fedguard/simulated/world.py",
-        "        self.spent.bytes_down += self.size\n        self.spent.joules += self.network.link.joules * self.size\n",
-        "        self.spent.bytes_down += self.size\n",
+        "        self.spent.bytes_down += self._got\n        self.spent.joules += self.network.link.joules * self._got\n",
+        "        self.spent.bytes_down += self._got\n",
         *ENERGY,
     ),
     _row(
@@ -1753,7 +1755,7 @@ FAULTS = (
     ),
     _row(
         "an actor that starts anew with each rollout",
-        "fedguard/architectures/local/actor_critic.py",
+        "fedguard/architectures/local/actors.py",
         "self._stands[client] = self._moved.pop(client)",
         "self._moved.pop(client)",
         *ACTORS,
@@ -1768,8 +1770,8 @@ FAULTS = (
     _row(
         "honest actors that learn from a malicious one's rewards",
         "fedguard/tasks/playing.py",
-        "change, claim = self.changed.get(client),",
-        "change, claim = next(iter(self.changed.values()), None),",
+        "lie = self.lies.get(what, {}).get(client)",
+        "lie = next(iter(self.lies.get(what, {}).values()), None)",
         *ACTORS,
     ),
     _row(
@@ -1855,5 +1857,166 @@ FAULTS = (
         "self.spent.bytes_up += self._sent",
         "self.spent.bytes_up += self.size",
         *TRAJECTORIES,
+    ),
+    _row(
+        "rewards that no scale reaches",
+        "fedguard/architectures/local/vtrace.py",
+        "rewards, ends = self.reward_scale * rollout.rewards,",
+        "rewards, ends = rollout.rewards,",
+        *TRAJECTORIES,
+    ),
+    _row(
+        "a scale of rewards in the identity of cells that have none",
+        "fedguard/architectures/local/actors.py",
+        "if self.later.get(key, ...) != value}",
+        "}",
+        *SUITES_OF_ACTORS,
+    ),
+    _row(
+        "actors without a model that pay for one",
+        "fedguard/architectures/systems/seed_rl.py",
+        "down=copies * steps * 4 * task.policy.numbers",
+        "down=4 * task.dim",
+        *CENTRAL,
+    ),
+    _row(
+        "answers that are waited for once and not in each step",
+        "fedguard/simulated/world.py",
+        "self._each_way * self.network.link.latency",
+        "self.network.link.latency",
+        *CENTRAL,
+    ),
+    _row(
+        "a malicious actor that sees the model where none is sent",
+        "fedguard/architectures/systems/seed_rl.py",
+        "EventServer.exposes.clients & ~Sight.MODEL",
+        "EventServer.exposes.clients",
+        *CENTRAL,
+    ),
+    _row(
+        "a learner that reads trajectories and does not say so",
+        "fedguard/architectures/systems/central_learner.py",
+        "EventServer.exposes.server | Sight.TRAJECTORIES",
+        "EventServer.exposes.server",
+        *CENTRAL,
+    ),
+    _row(
+        "an action that the target chooses, too",
+        "fedguard/architectures/local/double_dqn.py",
+        "(model if self.double else target).detach()",
+        "target",
+        *REPLAYS,
+    ),
+    _row(
+        "a value of what the online network thinks of its own choice",
+        "fedguard/architectures/local/double_dqn.py",
+        "worth = self.q(task, target, some.after)",
+        "worth = self.q(task, model, some.after)",
+        *REPLAYS,
+    ),
+    _row(
+        "advantages that do not add up to nothing",
+        "fedguard/architectures/local/double_dqn.py",
+        "advantages - advantages.mean(-1, keepdim=True)",
+        "advantages",
+        *REPLAYS,
+    ),
+    _row(
+        "a learner without importance weights",
+        "fedguard/architectures/local/double_dqn.py",
+        "(weights * errors.square()).mean() / 2",
+        "errors.square().mean() / 2",
+        *REPLAYS,
+    ),
+    _row(
+        "priorities that stay what actors claimed",
+        "fedguard/architectures/local/double_dqn.py",
+        "replay.judge(places, errors.abs().double().numpy())",
+        "pass",
+        *REPLAYS,
+    ),
+    _row(
+        "a learner that believes priorities it could work out",
+        "fedguard/architectures/local/double_dqn.py",
+        "if self.algorithm.recompute:",
+        "if False:",
+        *REPLAYS,
+    ),
+    _row(
+        "a target that is never renewed",
+        "fedguard/architectures/local/double_dqn.py",
+        "or self._batches % one.target_every == 0",
+        "",
+        *REPLAYS,
+    ),
+    _row(
+        "transitions that run on into the next episode",
+        "fedguard/architectures/local/replay.py",
+        " & ~over[k - 1 : -1]",
+        "",
+        *REPLAYS,
+    ),
+    _row(
+        "an end of an episode that still has a value",
+        "fedguard/architectures/local/replay.py",
+        ".float() * ~rollout.terminated.gather(0, last)",
+        ".float()",
+        *REPLAYS,
+    ),
+    _row(
+        "draws by priorities as they are, whatever alpha",
+        "fedguard/architectures/local/replay.py",
+        "((priorities + least) / largest) ** alpha",
+        "((priorities + least) / largest)",
+        *REPLAYS,
+    ),
+    _row(
+        "weights that know nothing of how many there are to draw from",
+        "fedguard/architectures/local/replay.py",
+        "weights = (n * chances) ** -beta",
+        "weights = 1 + 0 * chances",
+        *REPLAYS,
+    ),
+    _row(
+        "a quota that nobody keeps",
+        "fedguard/architectures/local/replay.py",
+        "over = max(len(own) + n - self.quota, 0) if self.quota else 0",
+        "over = 0",
+        *REPLAYS,
+    ),
+    _row(
+        "a quota that evicts an actor's newest",
+        "fedguard/architectures/local/replay.py",
+        "first = own[np.argsort(self._ages[own])][:over]",
+        "first = own[np.argsort(-self._ages[own])][:over]",
+        *REPLAYS,
+    ),
+    _row(
+        "malicious actors whose transitions never reach the replay",
+        "fedguard/architectures/systems/event_run.py",
+        "if self._system.replays:",
+        "if False:",
+        *REPLAYS,
+    ),
+    _row(
+        "claims of an actor that nobody checks",
+        "fedguard/architectures/malicious.py",
+        "if not (torch.isfinite(claimed) & (claimed >= 0)).all():",
+        "if False:",
+        *REPLAYS,
+    ),
+    _row(
+        "transitions that an actor never had",
+        "fedguard/architectures/malicious.py",
+        " or not torch.isin(chosen, order).all()",
+        "",
+        *REPLAYS,
+    ),
+    _row(
+        "actors that all try alike",
+        "fedguard/architectures/local/double_dqn.py",
+        "one.epsilon ** (1 + one.spread * client / others)",
+        "one.epsilon",
+        *REPLAYS,
     ),
 )

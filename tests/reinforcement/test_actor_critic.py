@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,8 @@ def loop_of_loss(task: Playing, algorithm: ActorCritic, model: Tensor, rollout: 
     for copy in range(copies):
         values = [float(forward(task, model, x.double())[-1].detach()) for x in rollout.after[:, copy]]
         ends = rollout.terminated[:, copy], rollout.truncated[:, copy]
-        returns = loop_of_returns(rollout.rewards[:, copy], values, *ends, algorithm.gamma)
+        rewards = [algorithm.reward_scale * float(reward) for reward in rollout.rewards[:, copy]]
+        returns = loop_of_returns(rewards, values, *ends, algorithm.gamma)
         for t in range(steps):
             out = forward(task, model, rollout.seen[t, copy].double())
             if isinstance(task.environment, CartPole):
@@ -115,7 +117,7 @@ def loop_of_loss(task: Playing, algorithm: ActorCritic, model: Tensor, rollout: 
 @pytest.mark.parametrize("world", [CartPole(copies=3), Pendulum(copies=3)])
 def test_a_gradient_is_that_of_the_papers_loss(world: CartPole | Pendulum) -> None:
     task = Playing.made(world, MLP(hidden=(8,)), 2, Rng(0))
-    algorithm = ActorCritic(gamma=0.95, entropy=0.05, value=0.3)
+    algorithm = ActorCritic(gamma=0.95, entropy=0.05, value=0.3, reward_scale=0.4)
     models = torch.stack([task.initial_model(Rng(seed)) for seed in range(2)])
     states = [task.started(Rng(seed).numpy()) for seed in range(2)]
     for _ in range(3):  # until some episodes are over
@@ -128,7 +130,7 @@ def test_a_gradient_is_that_of_the_papers_loss(world: CartPole | Pendulum) -> No
         wide = model.double().requires_grad_()
         (wanted,) = torch.autograd.grad(loop_of_loss(task, algorithm, wide, rollout), wide)
         assert (row - wanted).norm() < 2e-6 * wanted.norm()
-    short = ActorCritic(gamma=0.95, entropy=0.05, value=0.3, clip=0.01).gradients(task, models, rollouts)
+    short = replace(algorithm, clip=0.01).gradients(task, models, rollouts)
     assert short.norm(dim=1).tolist() == pytest.approx([0.01, 0.01], rel=1e-4)
     assert torch.cosine_similarity(short, found).min() > 1 - 1e-6
 
@@ -240,7 +242,7 @@ def test_in_fedbuff_an_actor_that_comes_twice_goes_on_from_its_first_rollout() -
 
 def test_malicious_actors_learn_from_the_opposite_and_nobody_else_does() -> None:
     task = playing()
-    lies = task.with_lies({1: lambda rewards: -rewards})
+    lies = task.with_lies({"rewards": {1: torch.neg}})
     models = task.initial_model(Rng(0)).expand(3, -1)
     states = [task.started(Rng(seed).numpy()) for seed in range(3)]
     honest, told = (
@@ -258,7 +260,7 @@ def test_reward_flip_sends_the_gradient_of_the_opposite_task() -> None:
     model = setup.task.initial_model(setup.rng.child("model")).double()
     honest = sum(actors.gradient(one, 1, model) for one in range(3) if one != bad)
     liar = Actors(setup)
-    liar.setup = type("Setup", (), {"task": setup.task.with_lies({bad: torch.neg}), "rng": setup.rng})
+    liar.setup = type("Setup", (), {"task": setup.task.with_lies({"rewards": {bad: torch.neg}}), "rng": setup.rng})
     wanted = model - setup.training.lr * setup.training.server_lr * (honest + liar.gradient(bad, 1, model)) / 3
     *_, last = made.architecture.run(setup)
     assert (last.model.double() - wanted).norm() < 1e-5 * (wanted - model).norm()

@@ -33,10 +33,11 @@ def test_in_seconds_actors_learn_to_balance_much_longer_than_by_chance() -> None
 
 
 @pytest.mark.slow
-def test_cartpole_is_solved() -> None:
+@pytest.mark.parametrize("example", ["a3c", "impala", "apex"])
+def test_cartpole_is_solved(example: str) -> None:
     """A mean return of 475 over 100 episodes, of the last five evaluations together, in at least 4 of 5 seeds."""
-    document = read_document(Path(__file__).parents[2] / "examples" / "a3c.yaml")
-    (made,) = plan(document, read_suite(document)).cells
+    document = read_document(Path(__file__).parents[2] / "examples" / f"{example}.yaml")
+    made, *_ = plan(document, read_suite(document)).cells
     finals = []
     for seed in range(5):
         record, _ = run_trial(made, seed, {})

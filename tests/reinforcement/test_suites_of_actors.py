@@ -40,6 +40,13 @@ def test_what_actors_cannot_do_is_refused_with_its_reason(architecture: str, cha
     assert any(why in reason for reason in reasons), reasons
 
 
+def test_a_scale_of_rewards_stands_in_a_cells_identity_only_where_there_is_one() -> None:
+    plain, one = cell("a2c"), cell("a2c", training={"algorithm": "actor_critic(t_max=4, reward_scale=1.0)"})
+    scaled = cell("a2c", training={"algorithm": "actor_critic(t_max=4, reward_scale=0.1)"})
+    assert plain.id == one.id != scaled.id
+    assert "reward_scale" not in plain.canonical["training"] and scaled.canonical["training"]["reward_scale"] == 0.1
+
+
 def test_rewards_are_changed_of_actors_alone() -> None:
     wrong = cell("server", task={"data": "digits", "model": "softmax"}, training={"algorithm": "fedavg"},
                  attack="reward_flip", clients={"malicious": 1})  # fmt: skip

@@ -107,7 +107,8 @@ def gradient_of_loss(task: Any, algorithm: Any, model: Tensor, rollout: Any) -> 
         after = [float(forward(task, wide, x.double())[-1].detach()) for x in rollout.after[:, copy]]
         ends = rollout.terminated[:, copy], rollout.truncated[:, copy]
         cuts = algorithm.gamma, algorithm.rho, algorithm.trace
-        targets, advantages = loop_of_v_trace(ratio, rollout.rewards[:, copy], values, after, *ends, *cuts)
+        rewards = [algorithm.reward_scale * float(reward) for reward in rollout.rewards[:, copy]]
+        targets, advantages = loop_of_v_trace(ratio, rewards, values, after, *ends, *cuts)
         for t in range(steps):
             entropy = -(logs[t].exp() * logs[t]).sum()
             total = total - chosen[t] * advantages[t] - algorithm.entropy * entropy
@@ -116,7 +117,8 @@ def gradient_of_loss(task: Any, algorithm: Any, model: Tensor, rollout: Any) -> 
 
 
 def test_impala_is_the_papers_loop_over_who_came_when() -> None:
-    made, setup = scene("impala(buffer=3)", network=SLOW, training=VTRACE)
+    scaled = {**VTRACE, "algorithm": "vtrace(t_max=4, reward_scale=0.3)"}
+    made, setup = scene("impala(buffer=3)", network=SLOW, training=scaled)
     task, algorithm = setup.task, setup.training.algorithm
     states = {one: task.started(setup.rng.child("actor", one).numpy()) for one in range(4)}
     models = [task.initial_model(setup.rng.child("model")).double()]
@@ -189,7 +191,7 @@ def test_what_trajectories_do_not_go_with_is_refused(changes: dict[str, Any], wh
 
 def test_nobody_asks_actors_for_probabilities_who_send_gradients() -> None:
     made = cell("a2c", attack="false_behaviour", clients={"malicious": 1})
-    assert any("nobody asks for them. Use impala with vtrace" in reason for reason in made.verdict.reasons)
+    assert any("a2c does not go by that here. Use impala with vtrace" in reason for reason in made.verdict.reasons)
 
 
 def test_the_card_says_what_the_learner_reads() -> None:

@@ -14,6 +14,7 @@ ALGORITHMS = {
     "feddyn": "fedguard.architectures.local.feddyn:FedDyn",
     "fedper": "fedguard.architectures.local.fedper:FedPer",
     "actor_critic": "fedguard.architectures.local.actor_critic:ActorCritic",
+    "double_dqn": "fedguard.architectures.local.double_dqn:DoubleDQN",
     "vtrace": "fedguard.architectures.local.vtrace:VTrace",
 }
 

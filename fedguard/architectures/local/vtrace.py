@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedguard.architectures.local.actor_critic import ActorCritic, RunningActors
+from fedguard.architectures.local.actor_critic import ActorCritic
+from fedguard.architectures.local.actors import RunningActors
 from fedguard.architectures.local.rollouts import stacked
 from fedguard.contracts import Acting, PositiveFloat, Rollout, RunningAlgorithm, Setup, Task
 
@@ -42,10 +43,8 @@ class VTrace(ActorCritic):
         policy, value, after = self.judged(task, model, rollout)
         chosen = task.policy.log_prob(policy, rollout.actions)
         ratio = (chosen.detach() - rollout.behaviour).exp()
-        ends = rollout.terminated, rollout.truncated
-        targets, advantages = v_trace(
-            ratio, rollout.rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace
-        )
+        rewards, ends = self.reward_scale * rollout.rewards, (rollout.terminated, rollout.truncated)
+        targets, advantages = v_trace(ratio, rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace)
         actor = -chosen * advantages - self.entropy * task.policy.entropy(policy)
         return (actor + self.value * (targets - value).square()).mean()
 
@@ -101,22 +100,21 @@ def v_trace(
 class _Trajectories(RunningActors):
     """Keeps what the actors sent until the learner has learned from it."""
 
-    algorithm: VTrace
-
     def __init__(self, setup: Setup, algorithm: VTrace) -> None:
-        super().__init__(setup, algorithm)
+        super().__init__(setup)
+        self.algorithm = algorithm
         self._sent: dict[tuple[int, int], Rollout] = {}
 
-    def heard(
-        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout]
-    ) -> list[Rollout]:
+    def made(
+        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    ) -> None:
         if self.algorithm.recompute:
             some = stacked(rollouts)
             logs = vmap(lambda model, seen: task.outputs(model, seen.flatten(0, 1))[0])(models, some.seen)
             likely = task.policy.log_prob(logs.view(*some.rewards.shape, -1), some.actions)
             rollouts = [replace(one, behaviour=own) for one, own in zip(rollouts, likely, strict=True)]
         self._sent.update(zip(keys, rollouts, strict=True))
-        return rollouts
+        rows.copy_(-self.algorithm.gradients(task, models, rollouts))
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         task = self.setup.task

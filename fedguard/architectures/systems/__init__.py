@@ -13,6 +13,8 @@ SYSTEMS = {
     "a3c": "fedguard.architectures.systems.a3c:A3C",
     "a2c": "fedguard.architectures.systems.a2c:A2C",
     "impala": "fedguard.architectures.systems.impala:Impala",
+    "seed_rl": "fedguard.architectures.systems.seed_rl:SeedRL",
+    "apex": "fedguard.architectures.systems.apex:ApeX",
     "all_reduce": "fedguard.architectures.systems.all_reduce:AllReduce",
     "btard": "fedguard.architectures.systems.btard:BTARD",
 }

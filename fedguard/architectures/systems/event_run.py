@@ -100,7 +100,7 @@ class EventRun:
         self._armed = self._unarmed = False
         self._states: tuple[State, ...] = ()
         self._barrier = system.barrier(setup.participation)
-        self._world = world(setup, self._model)
+        self._world = world(setup, self._model, system)
         self._private = setup.protocol.privacy.at_server(setup.federation)
         self._noise = self._private.start() if self._private else None
 
@@ -274,6 +274,7 @@ class EventRun:
         known = partial(KnownToColluders, known_setup, self._model, number, states)
         if sides.honest:
             self._clients.malicious.craft(self._model, number, sides, known, measure=due)
+            self._replay(sides, number)
             return
         all_of_them = tuple(sorted({*acting, *sides.malicious}))
         others = tuple(sorted(self._last.keys() - all_of_them))
@@ -283,6 +284,13 @@ class EventRun:
         whole = Sides(others, rows[:cut], all_of_them, rows[cut:], others + all_of_them)
         self._clients.malicious.craft(self._model, number, whole, known, measure=due)
         sides.malicious_rows.copy_(rows[[cut + all_of_them.index(client) for client in sides.malicious]])
+        self._replay(sides, number)
+
+    def _replay(self, sides: Sides, number: int) -> None:
+        """Where a replay stands between actors and learner, what malicious actors sent goes there, too, and is no row."""
+        if self._system.replays:
+            keys = [(client, number) for client in sides.malicious]
+            self._clients.local.learn(keys, self._model, sides.malicious_rows)
 
     def _report(
         self, release: Release, round: int, sent: Sent, received: Received, result: Aggregate | str, due: bool

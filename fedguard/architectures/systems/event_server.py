@@ -195,7 +195,7 @@ class EventServer(Architecture):
         least = sorted(least_of(setup))
         if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
             try:
-                next(course_of(self, setup, world(setup, torch.empty(setup.task.dim))).releases())
+                next(course_of(self, setup, world(setup, torch.empty(setup.task.dim), self)).releases())
             except StalledError as error:
                 raise PreconditionError(f"under {self.name} {error}") from None
         seconds = least[barrier.least - 1]
@@ -206,7 +206,7 @@ class EventServer(Architecture):
                 "network.compute or network.link."
             )
         if setup.attack is not None or setup.participation.most_trainings is not None:
-            check_course(self, setup, world(setup, torch.empty(setup.task.dim)))
+            check_course(self, setup, world(setup, torch.empty(setup.task.dim), self))
 
     def as_trained(self, setup: Setup) -> Setup:
         """The set-up with what the system brings itself, such as what of the updates it adds up before anybody sees them."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedguard.architectures.systems.learner import Learner
-from fedguard.contracts import Combination, Participation, PoisonAttack, PositiveInt
+from fedguard.architectures.systems.central_learner import CentralLearner
+from fedguard.contracts import Combination, Participation, PositiveInt
 from fedguard.simulated.barriers import Barrier, buffered
 
 
 @dataclass(frozen=True, kw_only=True)
-class Impala(Learner):
+class Impala(CentralLearner):
     """Importance-weighted actor-learner: actors send trajectories by themselves, and the learner learns from a few at a time.
 
     $w <- w + eta S(R(-g_1, ..., -g_B))$ as soon as B trajectories have come, where $g_i$ is the gradient of the i-th at the
@@ -27,16 +27,13 @@ class Impala(Learner):
 
     name = "impala"
     source = "Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner, ICML 2018"
+    believes = frozenset({"behaviour"})
 
     buffer: PositiveInt = 4
 
     @property
     def more_rows(self) -> str:
         return "Here n counts the trajectories of one buffer: raise buffer."
-
-    @property
-    def shows_others(self) -> str:
-        return "The learner reads each observation, action and reward of every actor."
 
     def barrier(self, clients: Participation) -> Barrier:
         return buffered(self.buffer)
@@ -46,19 +43,9 @@ class Impala(Learner):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
-        attack, algorithm = cell.adversary, cell.training.algorithm
-        if algorithm.acts and not algorithm.corrects:
+        algorithm = cell.training.algorithm
+        if algorithm.acts and not algorithm.corrects and not algorithm.replays:
             yield (
-                f"the learner of impala works out gradients from trajectories, and under {algorithm.name} actors do so. Set "
-                "training.algorithm: vtrace, or use a3c."
-            )
-        if isinstance(attack, PoisonAttack) and type(attack).craft is not PoisonAttack.craft:
-            yield (
-                f"{attack.name} changes updates, and the actors of impala send trajectories. Use reward_flip, reward_scaling "
-                "or false_behaviour, or a3c."
-            )
-        if cell.pipeline.transforms or cell.protocol.masked or cell.training.worker_momentum:
-            yield (
-                "the actors of impala send trajectories, which nobody can mask, clip or average as if they were updates. Leave "
-                "out client defenses, secure_aggregation and worker_momentum, or use a2c."
+                f"the learner of {self.name} works out gradients from trajectories, and under {algorithm.name} actors do so. "
+                "Set training.algorithm: vtrace, or use a3c."
             )

@@ -148,6 +148,8 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "poison": "data",
         "rewards": "rewards",
         "behaviour": "claims",
+        "priorities": "claims",
+        "sends": "transitions",
         "silent": "participation",
         "plan": "local training",
         "craft": "update",

@@ -110,7 +110,7 @@ def run_trial(
             "stages": stages,
             "worker_peak_memory_bytes": peak_memory(),
             "worker_memory_limit_bytes": bench.memory,
-            "update_bytes_sent": cell.training.algorithm.bytes_sent(task) * _vectors(result),
+            "update_bytes_sent": cell.architecture.messages(cell.training, task).up * _vectors(result),
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },

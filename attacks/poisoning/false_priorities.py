@@ -1,0 +1,35 @@
+"""False priorities: malicious actors say that their transitions surprise more than all others (Ape-X takes their word)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import NonNegativeFloat, PoisonAttack, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalsePriorities(PoisonAttack):
+    """Malicious actors change their rewards, and tell the replay other priorities: p becomes factor p, and r becomes scale r.
+
+    $p <- factor * p$. A large factor has a learner that believes it draw their transitions before all others, and until it
+    has; factor = 0 hides them. A learner that works priorities out by itself does not hear of it.
+
+    Args:
+        factor: of the priorities.
+        scale: of the rewards; 1 leaves them as they are.
+    """
+
+    name = "false_priorities"
+    source = "of our own; Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018, for what is lied about"
+    needs = (Sight.OWN_DATA,)
+
+    factor: NonNegativeFloat = 1e6
+    scale: float = -1.0
+
+    def rewards(self, rewards: Tensor) -> Tensor:
+        return self.scale * rewards
+
+    def priorities(self, told: Tensor) -> Tensor:
+        return self.factor * told

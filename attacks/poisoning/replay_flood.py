@@ -1,0 +1,36 @@
+"""Replay flood: malicious actors send each transition many times, and crowd those of others out of the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, PositiveInt, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayFlood(PoisonAttack):
+    """Malicious actors change their rewards, and send each transition ``times`` times: r becomes scale r.
+
+    Of f malicious among n actors, $f * times / (f * times + n - f)$ of the replay is theirs instead of f/n, unless it keeps no
+    more of an actor than a quota. What the copies weigh on the wire is not counted: they could as well come from a quicker
+    actor.
+
+    Args:
+        times: how often each is sent.
+        scale: of the rewards; 1 leaves them as they are.
+    """
+
+    name = "replay_flood"
+    source = "of our own; Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018, for what is flooded"
+    needs = (Sight.OWN_DATA,)
+
+    times: PositiveInt = 20
+    scale: float = -1.0
+
+    def rewards(self, rewards: Tensor) -> Tensor:
+        return self.scale * rewards
+
+    def sends(self, order: Tensor) -> Tensor:
+        return order.repeat(self.times)

@@ -1,0 +1,156 @@
+"""What algorithms have in common whose clients act: how actors go on from one rollout to the next."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fedguard.contracts import (
+    Acting,
+    Combination,
+    Environment,
+    FederatedAlgorithm,
+    Fraction,
+    LocalPlan,
+    Policy,
+    PositiveFloat,
+    PositiveInt,
+    Rollout,
+    RunningAlgorithm,
+    Setup,
+    Task,
+    Training,
+)
+from fedguard.errors import require
+from fedguard.rng import Rng, Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actors(FederatedAlgorithm):
+    """Each client acts for ``t_max`` steps by the model that it pulled; its episodes go on from one rollout to the next.
+
+    Args:
+        t_max: steps of a rollout.
+        gamma: the discount of what comes later.
+        clip: the largest length of an honest gradient; null for none.
+        reward_scale: what rewards are multiplied by before anybody learns from them, so that returns are of a size that the
+            critic reaches. It moves no optimum, and no figure: what is reported are the environment's rewards.
+    """
+
+    only_updates = True
+    acts = True
+    keeps = "the state of its environments"
+
+    t_max: PositiveInt = 5
+    gamma: Fraction = 0.99
+    clip: PositiveFloat | None = None
+    reward_scale: PositiveFloat = 1.0
+
+    #: Parameters of later versions, with the values that stand for what was before: these are not spelled out.
+    later: ClassVar[dict[str, Any]] = {"reward_scale": 1.0}
+
+    def spec(self) -> dict[str, Any]:
+        """As for any algorithm, without what is as it was before there was a parameter for it."""
+        return {key: value for key, value in super().spec().items() if self.later.get(key, ...) != value}
+
+    def check(self, training: Training) -> None:
+        require(
+            not training.momentum and training.local_epochs == 1 and not training.local_steps,
+            f"{self.name} learns from rollouts, so local_epochs, local_steps and momentum do not apply; set t_max for longer "
+            "rollouts.",
+        )
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if not isinstance(cell.data, Environment):
+            yield (
+                f"{self.name} learns from acting, and {cell.data.name} is a data set. Set task.data to an environment such as "
+                "cartpole, or use fedsgd."
+            )
+
+    def plan(self, training: Training) -> LocalPlan:
+        return LocalPlan(lr=1.0, epochs=self.t_max)
+
+    def server_step(self, training: Training) -> float:
+        return training.server_lr * training.lr
+
+    def lr_alone(self, training: Training) -> float:
+        return self.server_step(training)
+
+    def shortened(self, gradients: Tensor) -> Tensor:
+        """Gradients float32 ``[n, d]``, none longer than ``clip``."""
+        if self.clip is None:
+            return gradients
+        shorter: Tensor = gradients * (self.clip / gradients.norm(dim=1, keepdim=True).clamp(min=self.clip))
+        return shorter
+
+
+class RunningActors(RunningAlgorithm):
+    """Keeps where each actor stands: after the last rollout of which it sent something."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._stands: dict[int, Any] = {}
+        self._moved: dict[int, Any] = {}
+
+    def law(self, clients: Sequence[int]) -> Policy | None:
+        """By which these actors act; None for that of the task."""
+        return None
+
+    @abstractmethod
+    def made(
+        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    ) -> None:
+        """Fill ``rows`` (float32 ``[n, d]``) with what actors send, before a server has learned from it.
+
+        Args:
+            keys: the actor behind each rollout, and which of its trainings it is.
+            models: float32 ``[n, d]``: by which they acted.
+        """
+
+    def train(
+        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+    ) -> None:
+        assert isinstance(task, Acting)
+        models = model.expand(len(clients), -1)
+        streams = [rng] * len(clients) if isinstance(rng, Rng) else list(rng)
+        for places in _turns(clients):
+            some, own = [clients[place] for place in places], [streams[place] for place in places]
+            draws = [stream.child("client", client).numpy() for client, stream in zip(some, own, strict=True)]
+            states = [self._standing(task, client) for client in some]
+            steps, law = plan.epochs or 1, self.law(some)
+            rollouts, after = task.rollouts(models[places], some, states, steps, draws, law)
+            keys = [(client, int(stream.path[-1])) for client, stream in zip(some, own, strict=True)]
+            sent = rows.new_empty(len(places), rows.shape[1])
+            self.made(task, keys, models[places], rollouts, sent)
+            rows[places] = plan.lr * sent
+            self._moved.update(zip(some, after, strict=True))
+            if len(places) < len(rows):
+                self.note(some, rows)
+
+    def _standing(self, task: Acting, client: int) -> Any:
+        """Where an actor stands; at first, at starts that its own stream draws."""
+        if client not in self._stands:
+            self._stands[client] = task.started(self.setup.rng.child("actor", client).numpy())
+        return self._stands[client]
+
+    def note(self, clients: Sequence[int], rows: Tensor) -> None:
+        for client in clients:
+            if client in self._moved:
+                self._stands[client] = self._moved.pop(client)
+
+
+def _turns(clients: Sequence[int]) -> list[list[int]]:
+    """Places in a list of clients, in turns in which each client stands once: its earlier rollouts go before its later ones."""
+    turns: list[list[int]] = []
+    times: dict[int, int] = {}
+    for place, client in enumerate(clients):
+        turn = times[client] = times.get(client, -1) + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(place)
+    return turns

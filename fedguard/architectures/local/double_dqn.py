@@ -1,0 +1,185 @@
+"""Double DQN from a prioritised replay: Ape-X's learner and actors (van Hasselt et al., 2016; Horgan et al., ICLR 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from fedguard.architectures.local.actors import Actors, RunningActors
+from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
+from fedguard.architectures.local.replay import Reals, Replay, Transitions, importance, transitions
+from fedguard.contracts import (
+    Acting,
+    Choices,
+    Combination,
+    Environment,
+    Fraction,
+    NonNegativeFloat,
+    Policy,
+    PositiveInt,
+    Rollout,
+    RunningAlgorithm,
+    Setup,
+    Task,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubleDQN(Actors):
+    """Actors send transitions with priorities, and the learner learns what is best from those that surprise it most.
+
+    $L = mean_j w_j (R_j + gamma^m Q'(s_j', argmax_a Q(s_j', a)) - Q(s_j, a_j))^2 / 2$ over a batch of the replay: the online
+    network Q chooses, and the target network Q' says what the choice is worth, which is Q of up to ``target_every`` batches
+    ago. $R_j$ are the discounted rewards of m steps, n at most. Q is dueling: $Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)$.
+
+    j is drawn with $P(j) = p_j^alpha / sum_k p_k^alpha$ and weighed with $w_j = (N P(j))^{-beta}$ over the largest of the
+    batch. Its priority $p_j$ is at first what its actor says, and from then on the learner's own error, each time it is drawn.
+    Actor i of n acts at random with chance $epsilon^{1 + spread i / (n - 1)}$, and else by its likeliest action.
+
+    Args:
+        t_max: steps of a rollout, whose transitions are one message.
+        gamma: the discount of what comes later.
+        clip: the largest length of the learner's gradient; null for none.
+        reward_scale: what rewards are multiplied by before anybody learns from them.
+        n: steps that a transition looks ahead.
+        batch: transitions of one gradient.
+        capacity: transitions that the replay keeps.
+        warm: how many it has before the learner starts.
+        target_every: batches between copies of Q to Q'.
+        epsilon, spread: how much actors try.
+        alpha: how much priorities decide; 0 for nothing.
+        beta: how much of that the weights take back; 1 for all.
+        double: whether Q chooses; else Q' does.
+        dueling: whether Q is made of V and A; else A is Q.
+        recompute: whether the learner works out the first priorities, too; then nobody's word is taken.
+        quota: transitions that the replay keeps of one actor; null for any number.
+    """
+
+    name = "double_dqn"
+    source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
+    replays = True
+
+    n: PositiveInt = 3
+    batch: PositiveInt = 128
+    capacity: PositiveInt = 20_000
+    warm: PositiveInt = 1_000
+    target_every: PositiveInt = 100
+    epsilon: Fraction = 0.4
+    spread: NonNegativeFloat = 7.0
+    alpha: NonNegativeFloat = 0.6
+    beta: Fraction = 0.4
+    double: bool = True
+    dueling: bool = True
+    recompute: bool = False
+    quota: PositiveInt | None = None
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if isinstance(cell.data, Environment) and not isinstance(cell.data.actions, Choices):
+            yield f"{self.name} asks which of a few actions is best, and {cell.data.name} has a range. Use actor_critic."
+        if self.quota is not None and self.quota * cell.clients.total < min(self.warm, self.capacity):
+            yield (
+                f"{self.name} starts with {min(self.warm, self.capacity)} transitions, and the replay keeps {self.quota} of "
+                f"each of {cell.clients.total} actors. Raise quota, or lower warm."
+            )
+
+    def q(self, task: Acting, model: Tensor, seen: Tensor) -> Tensor:
+        """Q of all actions, ``[B, actions]``."""
+        advantages, value = task.outputs(model, seen)
+        if not self.dueling:
+            return advantages
+        return value[..., None] + advantages - advantages.mean(-1, keepdim=True)
+
+    def errors(self, task: Acting, model: Tensor, target: Tensor, some: Transitions) -> Tensor:
+        """float32 ``[B]``: what was wrong by each; gradients flow through Q(s, a) alone."""
+        chooser = (model if self.double else target).detach()
+        best = self.q(task, chooser, some.after).argmax(-1, keepdim=True)
+        worth = self.q(task, target, some.after).gather(-1, best).squeeze(-1).detach()
+        chosen = self.q(task, model, some.seen).gather(-1, some.actions[:, None]).squeeze(-1)
+        return some.returns + some.discounts * worth - chosen
+
+    def gradient(
+        self, task: Acting, model: Tensor, target: Tensor, some: Transitions, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Of L, float32 ``[d]``; and the errors ``[B]``."""
+
+        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
+            errors = self.errors(task, vector, target, some)
+            return (weights * errors.square()).mean() / 2, errors.detach()
+
+        found, errors = grad(loss, has_aux=True)(model)
+        return self.shortened(found[None])[0], errors
+
+    def bytes_sent(self, task: Task) -> int:
+        """Of each step of each copy: two observations, action, return, discount and priority."""
+        return self.t_max * task.sizes[0] * (2 * 4 * math.prod(task.shape) + 4 * 4)
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Learner(setup, self)
+
+
+class _Learner(RunningActors):
+    """The actors, what they sent and is on its way, and the learner's replay and target."""
+
+    def __init__(self, setup: Setup, algorithm: DoubleDQN) -> None:
+        super().__init__(setup)
+        self.algorithm = algorithm
+        self._sent: dict[int, dict[int, tuple[Transitions, Reals]]] = {}
+        self._replay = Replay(algorithm.capacity, algorithm.quota)
+        self._target: Tensor | None = None
+        self._batches = 0
+
+    def law(self, clients: Sequence[int]) -> Policy:
+        one, others = self.algorithm, max(len(self.setup.task.sizes) - 1, 1)
+        chances = torch.tensor([one.epsilon ** (1 + one.spread * client / others) for client in clients])
+        return EpsilonGreedy(self.setup.task.classes - 1, chances[:, None])
+
+    def made(
+        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    ) -> None:
+        one = self.algorithm
+        for (client, turn), model, rollout in zip(keys, models, rollouts, strict=True):
+            found = transitions(rollout, one.n, one.gamma, one.reward_scale)
+            told = task.said("priorities", client, self._surprise(model, model, found))
+            order = task.said("sends", client, torch.arange(len(found)))
+            self._sent.setdefault(client, {})[turn] = found[order], told[order].double().numpy()
+        rows.zero_()
+
+    def _surprise(self, model: Tensor, target: Tensor, some: Transitions) -> Tensor:
+        task = self.setup.task
+        assert isinstance(task, Acting)
+        with torch.no_grad():
+            return self.algorithm.errors(task, model, target, some).abs()
+
+    def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
+        for (client, turn), row in zip(keys, rows, strict=True):
+            sent = self._sent[client]
+            some, priorities = sent.pop(turn)
+            for earlier in [one for one in sent if one < turn]:  # was acted for nothing
+                del sent[earlier]
+            if self.algorithm.recompute:
+                target = model if self._target is None else self._target
+                priorities = self._surprise(model, target, some).double().numpy()
+            self._replay.add(client, some, priorities)
+            row.copy_(self._step(model))
+
+    def _step(self, model: Tensor) -> Tensor:
+        """float32 ``[d]``: the direction in which a batch of the replay moves the model; 0 before there is enough."""
+        one, replay, task = self.algorithm, self._replay, self.setup.task
+        assert isinstance(task, Acting)
+        if len(replay) < min(one.warm, one.capacity):
+            return torch.zeros_like(model)
+        if self._target is None or self._batches % one.target_every == 0:
+            self._target = model.clone()
+        self._batches += 1
+        draws = self.setup.rng.child("replay", self._batches).numpy()
+        places, chances = replay.drawn(one.batch, one.alpha, draws)
+        weights = torch.from_numpy(importance(chances, len(replay), one.beta)).float()
+        found, errors = one.gradient(task, model, self._target, replay.at(places), weights)
+        replay.judge(places, errors.abs().double().numpy())
+        return -found

@@ -1,0 +1,156 @@
+"""Prioritised experience replay: what surprised most is learned again most often (Schaul et al., ICLR 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedguard.contracts import Rollout
+
+Reals = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """What N times followed from an action.
+
+    Attributes:
+        seen: float32 ``[N, *shape]``.
+        actions: int64 ``[N]``.
+        returns: float32 ``[N]``: discounted rewards of up to n steps.
+        discounts: float32 ``[N]``: what the value of ``after`` counts; 0 where the episode ended by itself.
+        after: float32 ``[N, *shape]``: what was observed after these steps.
+    """
+
+    seen: Tensor
+    actions: Tensor
+    returns: Tensor
+    discounts: Tensor
+    after: Tensor
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __getitem__(self, places: Tensor) -> Self:
+        return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+
+def transitions(rollout: Rollout, n: int, gamma: float, scale: float = 1.0) -> Transitions:
+    r"""Those of a rollout of T steps of B copies, ``T B`` of them, each over n steps, or as far as episode and rollout go.
+
+    $R_t = sum_{k<m} gamma^k r_{t+k}$ and the discount $gamma^m$, where m is n at most; 0 if the last of these steps ended the
+    episode. Where it was cut off there, the state after it still has a value.
+
+    Args:
+        scale: what rewards are multiplied by.
+
+    Source: Horgan et al., ICLR 2018, section 3.1; Pardo et al., ICML 2018, for what is cut off.
+    """
+    rewards, over = scale * rollout.rewards, rollout.terminated | rollout.truncated
+    steps, copies = rewards.shape
+    returns, last = rewards.clone(), torch.arange(steps)[:, None].repeat(1, copies)
+    for k in range(1, min(n, steps)):
+        goes_on = (last[:-k] == torch.arange(k - 1, steps - 1)[:, None]) & ~over[k - 1 : -1]
+        returns[:-k] += torch.where(goes_on, gamma**k * rewards[k:], 0.0)
+        last[:-k] += goes_on
+    discounts = gamma ** (last - torch.arange(steps)[:, None] + 1).float() * ~rollout.terminated.gather(0, last)
+    after = rollout.after[last, torch.arange(copies)]
+    parts = rollout.seen, rollout.actions, returns, discounts, after
+    return Transitions(*(part.flatten(0, 1) for part in parts))
+
+
+class Replay:
+    """So many transitions at most, with the priority of each; the oldest make room for new ones.
+
+    Args:
+        capacity: how many.
+        quota: of one actor, at most; None for any number. What is more makes room among the actor's own.
+    """
+
+    def __init__(self, capacity: int, quota: int | None = None) -> None:
+        self.capacity, self.quota = capacity, quota
+        self._kept: Transitions | None = None
+        self.priorities: Reals = np.zeros(capacity)
+        self.owners: Places = np.full(capacity, -1)
+        self._ages: Places = np.zeros(capacity, np.int64)
+        self._clock = 0
+
+    def __len__(self) -> int:
+        return int((self.owners >= 0).sum())
+
+    def add(self, actor: int, new: Transitions, priorities: Reals) -> None:
+        """Keep these, in this order."""
+        most = min(self.capacity, self.quota or self.capacity)
+        some = slice(max(len(new) - most, 0), None)
+        new, priorities = new[torch.arange(len(new))[some]], priorities[some]
+        places = self._room(actor, len(new))
+        if self._kept is None:
+            parts = (getattr(new, field.name) for field in fields(new))
+            self._kept = Transitions(*(part.new_zeros(self.capacity, *part.shape[1:]) for part in parts))
+        for field in fields(new):
+            getattr(self._kept, field.name)[torch.from_numpy(places)] = getattr(new, field.name)
+        self.priorities[places], self.owners[places] = _finite(priorities), actor
+        self._ages[places] = self._clock + np.arange(len(new))
+        self._clock += len(new)
+
+    def _room(self, actor: int, n: int) -> Places:
+        """n places for an actor's new ones: those of its own above the quota, then empty ones, then the oldest of all."""
+        own = np.flatnonzero(self.owners == actor)
+        over = max(len(own) + n - self.quota, 0) if self.quota else 0
+        first = own[np.argsort(self._ages[own])][:over]
+        ages = np.where(self.owners < 0, np.arange(self.capacity) - self.capacity, self._ages)
+        ages[first] = self._clock
+        rest = np.argpartition(ages, n - over - 1)[: n - over] if n > over else first[:0]
+        rest = rest[np.argsort(ages[rest])]
+        return np.concatenate([first, rest])
+
+    def drawn(self, size: int, alpha: float, rng: np.random.Generator) -> tuple[Places, Reals]:
+        """So many places, and the probabilities with which these were drawn."""
+        chances = probabilities(self.priorities, self.owners >= 0, alpha)
+        places = stratified(chances, rng.random(size))
+        return places, chances[places]
+
+    def at(self, places: Places) -> Transitions:
+        assert self._kept is not None
+        return self._kept[torch.from_numpy(places)]
+
+    def judge(self, places: Places, priorities: Reals) -> None:
+        """What is at these places has other priorities from now on."""
+        self.priorities[places] = _finite(priorities)
+
+
+def _finite(priorities: Reals) -> Reals:
+    """Errors that are no numbers teach nothing, and those beyond all numbers are the largest."""
+    return np.nan_to_num(priorities, nan=0.0)
+
+
+def probabilities(priorities: Reals, there: NDArray[np.bool_], alpha: float, least: float = 1e-6) -> Reals:
+    r"""$P(i) = p_i^alpha / sum_k p_k^alpha$ of those that are there, with $p_i$ raised by ``least``; 0 of the others.
+
+    Source: Schaul et al., ICLR 2016, equation 1.
+    """
+    largest = priorities.max(initial=0.0, where=there) + least  # so that no power of a claim is too large
+    powers = np.where(there, ((priorities + least) / largest) ** alpha, 0.0)
+    return np.asarray(powers / powers.sum())
+
+
+def stratified(chances: Reals, draws: Reals) -> Places:
+    """Places by their chances: the b-th of B draws in [0, 1) takes the place at $(b + draw) / B$ of all chances in a row.
+
+    Source: Schaul et al., ICLR 2016, appendix B.2.1.
+    """
+    ends = np.cumsum(chances)
+    found = np.searchsorted(ends, (np.arange(len(draws)) + draws) / len(draws) * ends[-1], side="right")
+    return np.minimum(found, np.flatnonzero(chances)[-1])
+
+
+def importance(chances: Reals, n: int, beta: float) -> Reals:
+    r"""$w_i = (n P(i))^{-beta} / max_j w_j$ over those that were drawn of n. Source: Schaul et al., ICLR 2016, section 3.4."""
+    weights = (n * chances) ** -beta
+    return np.asarray(weights / weights.max())

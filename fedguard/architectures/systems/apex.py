@@ -1,0 +1,46 @@
+"""Ape-X: actors fill a replay, and the learner learns from what surprises it most (Horgan et al., ICLR 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedguard.architectures.systems.central_learner import CentralLearner
+from fedguard.contracts import Combination, Participation
+from fedguard.simulated.barriers import Barrier, asp
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApeX(CentralLearner):
+    """Distributed prioritised replay: actors that nobody waits for send transitions with priorities of their own reckoning.
+
+    $w <- w + eta S(-g)$ whenever transitions of an actor have come, where g is the gradient of a batch that the learner draws
+    from its replay (`training.algorithm: double_dqn`).
+
+    A batch has transitions of many actors, so no rule can tell actors apart: the rule is the mean. What holds malicious actors
+    are the replay's own means, ``recompute`` and ``quota``.
+    """
+
+    name = "apex"
+    source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
+    replays = True
+    believes = frozenset({"priorities", "sends"})
+
+    @property
+    def more_rows(self) -> str:
+        return "Here each aggregate is one batch of the replay: use mean, with recompute or quota of double_dqn, or impala."
+
+    @property
+    def shows_others(self) -> str:
+        return "The learner keeps each observation, action and reward of every actor, and reads them again and again."
+
+    def barrier(self, clients: Participation) -> Barrier:
+        return asp()
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        algorithm = cell.training.algorithm
+        if algorithm.acts and not algorithm.replays:
+            yield f"apex learns from a replay, and {algorithm.name} does not. Use training.algorithm: double_dqn, or impala."
+        if cell.protocol.private:
+            yield "noise hides what a client sends in one aggregate, and a replay hands it out again and again. Use a2c."

@@ -1,0 +1,33 @@
+"""What all learners have in common to which actors send what they met with, and not what they learned from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.architectures.systems.learner import Learner
+from fedguard.contracts import Combination, Exposure, PoisonAttack, Sight
+
+
+class CentralLearner(Learner):
+    """A learner that works out gradients by itself, and for that reads each observation, action and reward."""
+
+    exposes = Exposure(server=EventServer.exposes.server | Sight.TRAJECTORIES, clients=EventServer.exposes.clients)
+
+    @property
+    def shows_others(self) -> str:
+        return "The learner reads each observation, action and reward of every actor."
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        attack, name = cell.adversary, self.name
+        if isinstance(attack, PoisonAttack) and type(attack).craft is not PoisonAttack.craft:
+            yield (
+                f"{attack.name} changes updates, and the actors of {name} send trajectories. Use reward_flip, reward_scaling "
+                "or false_behaviour, or a3c."
+            )
+        if cell.pipeline.transforms or cell.protocol.masked or cell.training.worker_momentum:
+            yield (
+                f"the actors of {name} send trajectories, which nobody can mask, clip or average as if they were updates. "
+                "Leave out client defenses, secure_aggregation and worker_momentum, or use a2c."
+            )

@@ -1,0 +1,42 @@
+"""SEED RL: actors have no model; the learner sees each observation and says what to do (Espeholt et al., ICLR 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedguard.architectures.systems.event_server import EventServer
+from fedguard.architectures.systems.impala import Impala
+from fedguard.contracts import Acting, Exposure, Messages, Sight, Task, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedRL(Impala):
+    """Scalable, efficient deep RL: as `impala`, but each step's observation goes to the learner, which answers with the action.
+
+    $w <- w + eta S(R(-g_1, ..., -g_B))$, and equal to `impala` where trajectories come in the same order. No model travels:
+    of one rollout each copy sends ``t_max`` observations, rewards and ends and one observation more, and gets ``t_max``
+    actions, one step after the other; so the latency of a link counts twice in every step.
+
+    The learner draws the actions, and so knows by itself how likely they were: nobody can lie about that. A malicious actor
+    does not see the model; its observations and rewards are still its own to change. A rollout is acted by the model with
+    which it began, where the source takes that of the moment.
+    """
+
+    name = "seed_rl"
+    source = "Espeholt et al., SEED RL: Scalable and Efficient Deep-RL with Accelerated Central Inference, ICLR 2020"
+    believes = frozenset()
+    exposes = Exposure(
+        server=Impala.exposes.server | Sight.OBSERVATIONS, clients=EventServer.exposes.clients & ~Sight.MODEL
+    )
+
+    @property
+    def shows_others(self) -> str:
+        return "The learner reads each observation of every actor as it is made, and decides on each action."
+
+    def messages(self, training: Training, task: Task) -> Messages:
+        assert isinstance(task, Acting)
+        copies, steps = task.sizes[0], training.plan().epochs or 1
+        observation = 4 * math.prod(task.shape)
+        up = copies * (steps * (observation + 4 + 1) + observation)
+        return Messages(up=up, down=copies * steps * 4 * task.policy.numbers, each_way=steps)
