@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -10,9 +11,12 @@ from fedguard import api
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.running import apps
 from fedguard.bench.running.apps import Apps, run_app
+from fedguard.bench.running.check import estimate_seconds
 from fedguard.bench.running.code import code_of
+from fedguard.bench.running.procedures import PROCEDURES, procedure
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
+from fedguard.config.targets import Target
 from fedguard.contracts import Sight
 from fedguard.errors import ConfigError
 
@@ -206,3 +210,15 @@ def test_without_a_flower_that_was_tried_nothing_runs(monkeypatch, tmp_path, fou
     with pytest.raises(ConfigError, match=f"^app: expected Flower 1.41 or 1.42; {got}. pip install 'fedguard"):
         api.run(suite(seeds=1), store=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_run_and_what_is_not_timed():
+    """An app's cell is described as its record would be, and no time is promised for it."""
+    plan = api.lay_out(suite(seeds=1))[1]
+    for cell in plan.cells:
+        record = procedure(cell).not_run(cell, 0, "refused", "as planted")
+        from_text(to_text(record))
+        assert record["threat_card"]["architecture"] == "flower" and record["environment"]["data"] is None
+        assert cell.defended == (not cell.own)
+    assert math.isnan(estimate_seconds(plan, {}, 1))
+    assert set(PROCEDURES) == set(Target.__subclasses__())
