@@ -15,22 +15,52 @@ import pytest
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
 
+from fedguard import api
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.run import Run
+from fedguard.bench.running.apps import Apps, run_app
+from fedguard.bench.running.manifest import write_manifest
+from fedguard.commands.flower import below
 from fedguard.errors import ConfigError
 from fedguard.flower.node import drawing
 from fedguard.flower.processes import Processes, free_port
 from fedguard.flower.simulation import require_ray
-from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import Asked
 from fedguard.rng import Rng
 
 APP = Path(__file__).parent / "app"
 
 
-def told(engine, nodes=3, **more):
-    settings = {"num-server-rounds": 1}
-    asked = {"attack": "ipm(tau=5)", "defense": "median", "f": 1, "nodes": nodes, "seed": 3, "engine": engine}
-    found = run_trial(Asked(str(APP), settings, **{**asked, **more}))
-    return {key: value for key, value in found.items() if key not in ("seconds", "cpu_seconds", "memory")}
+def ran(engine, folder, nodes=3):
+    """A trial of a suite on an engine, and what is to be judged of it: one of three nodes attacks a rule for a round."""
+    plan = api.lay_out(
+        {
+            "name": engine,
+            "app": {"folder": str(APP), "set": {"num-server-rounds": 1}, "engine": engine},
+            "clients": {"total": nodes, "malicious": 1},
+            "matrix": {"attack": ["ipm(tau=5)"], "defense": ["median"]},
+            "seeds": [3],
+        }
+    )[1]
+    ((_, cell),) = plan.positions
+    processes = Apps()
+    record, log = run_app(cell, 3, {}, processes)
+    processes.close()
+    assert record["status"] == "ok", f"{record['reason']}\n{log}"
+    store = RunFolder(folder / engine)
+    store.create()
+    write_manifest(store, plan, {})
+    store.write(record)
+    return record["result"], Run.open(store.path, folder), log
+
+
+@pytest.fixture(scope="module")
+def inline_result(tmp_path_factory):
+    return ran("inline", tmp_path_factory.mktemp("inline"))[0]
+
+
+def judged(run):
+    """By the floor of `fedguard flower check`: what ends it with 3, and what does not."""
+    return [line.split(", ", 1)[1] for line in below(run, 0.999)], list(below(run, 0.1))
 
 
 def ours(marker: str) -> list[int]:
@@ -52,20 +82,24 @@ def gone(marker: str, seconds: float = 30.0) -> bool:
     return not ours(marker)
 
 
-def test_a_deployment_is_the_same_trial(monkeypatch):
+def test_a_deployment_is_the_same_trial(monkeypatch, tmp_path, inline_result):
+    """A SuperLink and three SuperNodes, attacked, defended and judged; to the last bit what it is in one process."""
     monkeypatch.setenv("FEDGUARD_TEST_MARK", mark := f"mark-{os.getpid()}-deployed")
-    found = told("deployment")
-    assert found["updates"] == 3 and found["lost"] == 0 and found["hostile_share"] == pytest.approx(1 / 3)
-    assert found == told("inline")
+    result, run, log = ran("deployment", tmp_path)
+    assert result == inline_result and result["rounds"]["updates"] == 3 and result["app"]["malicious"]
+    assert judged(run) == (["below 99.9 %"], [])
+    assert "--- supernode-2" in log
     assert gone(mark)
 
 
-def test_flowers_simulation_is_the_same_trial():
+def test_flowers_simulation_is_the_same_trial(tmp_path, inline_result):
     if importlib.util.find_spec("ray") is None:
         with pytest.raises(ConfigError, match=r"engine: simulation needs ray==2.* is not installed. pip install 'flwr"):
             require_ray()
     else:
-        assert told("simulation") == told("inline")
+        result, run, _ = ran("simulation", tmp_path)
+        assert result == inline_result
+        assert judged(run) == (["below 99.9 %"], [])
 
 
 def test_a_superlink_whose_port_is_taken_is_one_line(tmp_path):
