@@ -211,7 +211,8 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "aggregate": {"kappa": None, "cosine": None, "hostile_length": None},
         "filter": None,
         "attack_notes": {},
-        "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]},
+        "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]}
+        | _lost(found),
         "chance": None,
         "minority": [],
         "secure_aggregation": None,
@@ -223,3 +224,10 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "attack_success_clean": None,
         "durability": None,
     }
+
+
+def _lost(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Nodes that stopped answering, and how their processes ended; nothing where all went on."""
+    gone, ended = found.get("gone", {}), found.get("ended", {})
+    lost = [{"node": int(node), "round": number, "how": ended.get(node)} for node, number in gone.items()]
+    return {"lost": lost} if lost else {}
