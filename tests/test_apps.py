@@ -84,6 +84,8 @@ def test_who_attacks_an_apps_own_strategy_does_not_know_its_rule():
         ("label_flip", "own", "label_flip acts on the clients' data, which is the app's own"),
         ("dropout", "own", "dropout acts on who takes part"),
         ("ipm", "client_clipping(bound=1) >> mean", "client_clipping is done by clients, and an app's are its own"),
+        ("inverting_gradients", "own", "inverting_gradients infers the clients' data from updates, for which FedGuard has"),
+        ("lira", "median", "lira infers the clients' data from updates"),
         ("ipm", "krum", None),
         ("ipm", "fltrust", "fltrust needs"),
     ],
@@ -178,6 +180,18 @@ def test_a_record_holds_what_a_trial_came_to(program):
         },
         **{"metric": None, "knowledge": ["honest_updates", "rule"], "engine": "inline"},
     }
+
+
+def test_a_node_that_was_lost_stands_in_the_record_and_raises_a_flag(program):
+    says, _ = program
+    says({"status": "ok", "found": FOUND | {"gone": {"2": 3}, "ended": {"2": "was killed by SIGKILL"}}, "log": ""})
+    record, _ = run_app(cells()["none", "own"], 0, {}, runner := Apps())
+    runner.close()
+    assert from_text(to_text(record))["result"]["app"]["lost"] == [
+        {"node": 2, "round": 3, "how": "was killed by SIGKILL"}
+    ]
+    (said,) = [flag["said"] for flag in record["flags"] if flag["flag"] == "lost_nodes"]
+    assert said.startswith("1 of 10 nodes stopped answering: node 2 from round 3 on (its process was killed by SIGKILL)")
 
 
 @pytest.mark.parametrize(

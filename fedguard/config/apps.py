@@ -96,6 +96,11 @@ class App(Target):
                 f"{cell.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a "
                 "suite without an app."
             )
+        if cell.inference is not None:
+            yield (
+                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model and "
+                "data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
+            )
         if cell.pipeline.transforms:
             yield (
                 f"{cell.pipeline.transforms[0].name} is done by clients, and an app's are its own. Use mixings and rules, "

@@ -1808,6 +1808,20 @@ FAULTS = (
         *APPS,
     ),
     _row(
+        "an inference against an app that is run as no attack at all",
+        "fedguard/config/apps.py",
+        "if cell.inference is not None:",
+        "if False:",
+        *APPS,
+    ),
+    _row(
+        "a node that is lost in silence",
+        "fedguard/bench/running/apps.py",
+        'return {"lost": lost} if lost else {}',
+        "return {}",
+        *APPS,
+    ),
+    _row(
         "an app's own strategy that counts as a defense",
         "fedguard/config/cells.py",
         "self.defense != self.target.undefended",
