@@ -46,9 +46,10 @@ test-ray: $(VENV)/.installed-dev
 	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/pytest -m ray tests/test_ray.py; \
 	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
 
-# Flower wants older versions of some packages, which come before those of .venv.
+# Flower wants older versions of some packages, which come before those of .venv; its simulation a Ray, which is not everywhere.
 test-flower: $(VENV)/.installed-dev
-	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
+	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
+	        || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
 	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
 	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
 

@@ -17,13 +17,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import pytest
 
 import fedguard.api
 from fedguard import cli
-from fedguard.bench.running import worker
+from fedguard.bench.running import apps, worker
 from fedguard.commands.options import console
 
 #: Below these folders stand modules that each process could import.
@@ -66,7 +66,7 @@ class Forked:
     ) -> None:
         (stdin, into), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
         arguments = command[1:] if command[0] == "fedguard" else command[command.index("-m") + 1 :]
-        program = "worker" if arguments == [worker.__name__] else "fedguard"
+        program = _PROGRAMS_BY_MODULE.get(arguments[0], "fedguard")
         self.returncode: int | None = None
         self.pid = _fork()
         if self.pid == 0:
@@ -82,7 +82,10 @@ class Forked:
             _become([program, *arguments], Path.cwd(), dict(env), 1, 2)
         for one in (stdin, stdout, stderr):
             os.close(one)
-        self.stdin, self.stdout, self.stderr = (
+        self.stdin, self.stdout, self.stderr = self._opened(into, out, err)
+
+    def _opened(self, into: int, out: int, err: int) -> tuple[IO[Any], IO[Any], IO[Any]]:
+        return (
             os.fdopen(into, "w", encoding="utf-8"),
             os.fdopen(out, encoding="utf-8"),
             os.fdopen(err, encoding="utf-8"),
@@ -112,6 +115,18 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class ForkedBytes(Forked):
+    """One whose streams are of bytes, and nobody listens to its standard error."""
+
+    def _opened(self, into: int, out: int, err: int) -> tuple[IO[Any], IO[Any], IO[Any]]:
+        return os.fdopen(into, "wb"), os.fdopen(out, "rb"), os.fdopen(err, "rb")
+
+    def communicate(self) -> tuple[bytes, bytes]:
+        self.wait()
+        with self.stdin, self.stdout, self.stderr:
+            return self.stdout.read(), self.stderr.read()
 
 
 def _let_go_of_files() -> None:
@@ -184,6 +199,19 @@ def _worker() -> int:
     return 0
 
 
+def _apps() -> int:
+    """The process in whose copies apps run. What tests have imported of an app is not that of another folder."""
+    from fedguard.flower import trial
+
+    for stream in (sys.stdout, sys.stderr):  # a copy of the process ends without emptying them
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    for name in [name for name in sys.modules if name.split(".")[0] == "digits"]:
+        del sys.modules[name]
+    trial.main()
+    return 0
+
+
 _PROGRAMS: dict[str, Callable[[], int]] = {
-    "fedguard": cli.main, "pytest": pytest.console_main, "python": _python, "worker": _worker,
+    "fedguard": cli.main, "pytest": pytest.console_main, "python": _python, "worker": _worker, "apps": _apps,
 }  # fmt: skip
+_PROGRAMS_BY_MODULE = {worker.__name__: "worker", apps.PROGRAM: "apps"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -10,9 +11,12 @@ from fedguard import api
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.running import apps
 from fedguard.bench.running.apps import Apps, run_app
+from fedguard.bench.running.check import estimate_seconds
 from fedguard.bench.running.code import code_of
+from fedguard.bench.running.procedures import PROCEDURES, procedure
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
+from fedguard.config.targets import Target
 from fedguard.contracts import Sight
 from fedguard.errors import ConfigError
 
@@ -80,6 +84,8 @@ def test_who_attacks_an_apps_own_strategy_does_not_know_its_rule():
         ("label_flip", "own", "label_flip acts on the clients' data, which is the app's own"),
         ("dropout", "own", "dropout acts on who takes part"),
         ("ipm", "client_clipping(bound=1) >> mean", "client_clipping is done by clients, and an app's are its own"),
+        ("inverting_gradients", "own", "inverting_gradients infers the clients' data from updates, for which FedGuard has"),
+        ("lira", "median", "lira infers the clients' data from updates"),
         ("ipm", "krum", None),
         ("ipm", "fltrust", "fltrust needs"),
     ],
@@ -176,6 +182,18 @@ def test_a_record_holds_what_a_trial_came_to(program):
     }
 
 
+def test_a_node_that_was_lost_stands_in_the_record_and_raises_a_flag(program):
+    says, _ = program
+    says({"status": "ok", "found": FOUND | {"gone": {"2": 3}, "ended": {"2": "was killed by SIGKILL"}}, "log": ""})
+    record, _ = run_app(cells()["none", "own"], 0, {}, runner := Apps())
+    runner.close()
+    assert from_text(to_text(record))["result"]["app"]["lost"] == [
+        {"node": 2, "round": 3, "how": "was killed by SIGKILL"}
+    ]
+    (said,) = [flag["said"] for flag in record["flags"] if flag["flag"] == "lost_nodes"]
+    assert said.startswith("1 of 10 nodes stopped answering: node 2 from round 3 on (its process was killed by SIGKILL)")
+
+
 @pytest.mark.parametrize(
     ("answers", "status", "said"),
     [
@@ -206,3 +224,15 @@ def test_without_a_flower_that_was_tried_nothing_runs(monkeypatch, tmp_path, fou
     with pytest.raises(ConfigError, match=f"^app: expected Flower 1.41 or 1.42; {got}. pip install 'fedguard"):
         api.run(suite(seeds=1), store=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_run_and_what_is_not_timed():
+    """An app's cell is described as its record would be, and no time is promised for it."""
+    plan = api.lay_out(suite(seeds=1))[1]
+    for cell in plan.cells:
+        record = procedure(cell).not_run(cell, 0, "refused", "as planted")
+        from_text(to_text(record))
+        assert record["threat_card"]["architecture"] == "flower" and record["environment"]["data"] is None
+        assert cell.defended == (not cell.own)
+    assert math.isnan(estimate_seconds(plan, {}, 1))
+    assert set(PROCEDURES) == set(Target.__subclasses__())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Document, plan, read_suite

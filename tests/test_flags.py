@@ -92,6 +92,10 @@ RAISED = {
     "told_wrong_f": ({}, {"told_f": 2}, ["f = 2", "4 clients"]),
     "outvoted": ({"rounds.outvoted": 3}, {}, ["3 of 30"]),
     "unproven": ({}, {"unproven": ["outside its guarantee: median needs n >= 9. Mend: raise n."]}, ["n >= 9"]),
+    "lost_nodes": (
+        {"app": {"lost": [{"node": 2, "round": 3, "how": "was killed by SIGKILL"}]}}, {},
+        ["1 of 20 nodes", "node 2 from round 3 on (its process was killed by SIGKILL)"],
+    ),
     "abandoned_rounds": ({"rounds.abandoned": 2, "rounds.why_abandoned": "krum needs 11 updates."}, {}, ["2 of 30", "11"]),
     "dropped_updates": (
         {"rounds.not_finite": 3, "rounds.too_large": 27}, {}, ["30 updates", "before median", "27 of them", "2^112", "not finite"],

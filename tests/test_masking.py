@@ -25,8 +25,8 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.report import overview
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.check import checked, estimate_seconds, refused_cells
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
-from fedguard.bench.running.rehearsal import refusals
 from fedguard.bench.running.trial import run_trial
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig

@@ -5,6 +5,7 @@ schema.py     what a suite may say; sections.py, what a cell's settings may
 validation.py every message about what they may not
 layout.py     the matrix, laid out: one cell per combination
 cells.py      a cell, with its identity
+targets.py    what a cell puts to the test: composed.py, a training of algorithms by name; apps.py, an app of other people
 """
 
 from fedguard.config.cells import Cell

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedguard.contracts import PoisonAttack
+from fedguard.config.sections import AppSection
+from fedguard.config.targets import OWN, Target
+from fedguard.contracts import PoisonAttack, Sight
 
 if TYPE_CHECKING:
     from fedguard.config.cells import Cell
-
-#: The defense that is the app's own strategy, whatever it does.
-OWN = "own"
+    from fedguard.config.schema import CellConfig
 
 #: What an attack may override that acts where an app, or a loop that is not ours, lets nobody act; and in whose words.
 ELSEWHERE = {
@@ -26,6 +27,10 @@ ELSEWHERE = {
     "claim_availability": "claims of availability",
     "checks_in": "when devices check in",
     "reports": "whether devices report",
+    "rewards": "what actors are rewarded with",
+    "behaviour": "what actors say of their acts",
+    "priorities": "what actors say of their transitions",
+    "sends": "what actors send to a replay",
 }
 
 #: The sections of a cell that an app takes the place of.
@@ -37,20 +42,6 @@ def acts_elsewhere(attack: PoisonAttack) -> str | None:
     kind = type(attack)
     acts = (what for method, what in ELSEWHERE.items() if getattr(kind, method) is not getattr(PoisonAttack, method))
     return next(acts, None)
-
-
-def reasons(cell: Cell) -> Iterator[str]:
-    """Why an app may not be put to a cell's attack."""
-    if cell.attack is not None and (where := acts_elsewhere(cell.attack)):
-        yield (
-            f"{cell.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a suite "
-            "without an app."
-        )
-    if cell.pipeline.transforms:
-        yield (
-            f"{cell.pipeline.transforms[0].name} is done by clients, and an app's are its own. Use mixings and rules, "
-            "which the server runs."
-        )
 
 
 def described() -> dict[str, Any]:
@@ -68,26 +59,73 @@ def described() -> dict[str, Any]:
 
 
 def without_description(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell's settings, from what a record holds of them: `described` is left out again, and the app's own strategy a word."""
+    """A cell's settings, from what a record holds of them: `described` is left out again, and the app's own strategy a word.
+
+    Without an app they are what they are.
+    """
+    if data.get("app") is None:
+        return dict(data)
     ours = described()
     told = {key: value for key, value in data.items() if key not in ours or value != ours[key]}
     return {**told, "defense": OWN} if told.get("defense", [{"name": OWN}]) == [{"name": OWN}] else told
 
 
-def canonical(cell: Cell) -> dict[str, Any]:
-    """JSON from which a cell of an app can be built again; see `Cell.canonical`."""
-    config, app = cell.config, cell.config.app
-    assert app is not None
-    content = {
-        "app": app.spec(),
-        **described(),
-        "clients": {
-            "total": config.clients.total,
-            "malicious": cell.malicious if cell.adversary else 0,
-            "assumed_f": cell.told,
-        },
-        "threat": {"knowledge": list((config.threat if cell.adversary else type(config.threat)()).knowledge)},
-        "attack": cell.named.spec() if cell.named else "none",
-        "defense": [{"name": OWN}] if cell.own else cell.pipeline.spec(),
-    }
-    return dict(json.loads(json.dumps(content)))
+@dataclass(frozen=True)
+class App(Target):
+    """A Flower app as it is.
+
+    Args:
+        section: what a suite says of it.
+    """
+
+    section: AppSection
+
+    undefended = OWN
+    silences = False
+
+    def check(self, config: CellConfig) -> None:
+        own = {"clients": {"total", "malicious", "assumed_f"}, "threat": {"knowledge"}}
+        for name in (*BROUGHT, *own):
+            section, usual = getattr(config, name), type(config).model_fields[name].default
+            if name in own:
+                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
+                section, usual = (one.model_copy(update=ours) for one in (section, usual))
+            if section != usual:
+                keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
+                raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
+
+    def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
+        if cell.attack is not None and (where := acts_elsewhere(cell.attack)):
+            yield (
+                f"{cell.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a "
+                "suite without an app."
+            )
+        if cell.inference is not None:
+            yield (
+                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model and "
+                "data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
+            )
+        if cell.pipeline.transforms:
+            yield (
+                f"{cell.pipeline.transforms[0].name} is done by clients, and an app's are its own. Use mixings and rules, "
+                "which the server runs."
+            )
+
+    def canonical(self, cell: Cell) -> dict[str, Any]:
+        config = cell.config
+        return {
+            "app": self.section.spec(),
+            **described(),
+            "clients": {
+                "total": config.clients.total,
+                "malicious": cell.malicious if cell.adversary else 0,
+                "assumed_f": cell.told,
+            },
+            "threat": {"knowledge": list((config.threat if cell.adversary else type(config.threat)()).knowledge)},
+            "attack": cell.named.spec() if cell.named else "none",
+            "defense": [{"name": OWN}] if cell.own else cell.pipeline.spec(),
+        }
+
+    def files(self) -> Mapping[str, Sequence[Path]]:
+        folder = Path(self.section.folder)
+        return {"app": [*folder.rglob("*.py"), *folder.glob("pyproject.toml")]}

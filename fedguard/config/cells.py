@@ -6,21 +6,20 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedguard.config import apps
-from fedguard.config.algorithms import settings, trained
-from fedguard.config.protocol import check, effective, masking
+from fedguard.config.algorithms import trained
+from fedguard.config.protocol import check, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
+from fedguard.config.targets import OWN, Target
 from fedguard.contracts import (
     PUBLIC,
     Architecture,
     Availability,
-    Combination,
     Data,
     Ensemble,
     Environment,
@@ -49,25 +48,6 @@ from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
 RESULTS_VERSION = 4
-
-#: What malicious clients may say of themselves, by the method of an attack: what it is about, and who goes by it.
-LIES = {
-    "checks_in": ("when its devices check in", "google with selection and check_ins"),
-    "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
-    "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
-    "hands_on": ("the finished sums that its nodes hand on", "all_reduce in a ring or hierarchical, without masks"),
-    "covers": ("its share of a check by sums", "btard with sums"),
-    "accuses": ("what other nodes did", "btard"),
-    "claim_rate": ("how quick its devices are", "decaf or dlion"),
-    "claim_weight": ("its push-sum weight", "sgp"),
-    "mixes": ("what its nodes make of others' values", "d_psgd, or another way without a server"),
-    "claim_loss": ("how well its models do", "dlion with transfer"),
-    "track": ("its tracker of the mean update", "dsgt or detag"),
-    "claim_availability": ("how often its devices stay", "decaf"),
-    "behaviour": ("how likely its actors were to act so", "impala with vtrace"),
-    "priorities": ("how much there is to learn from its transitions", "apex"),
-    "sends": ("which transitions its actors have", "apex"),
-}
 
 
 @dataclass(frozen=True)
@@ -127,14 +107,19 @@ class Cell:
         )
 
     @property
+    def target(self) -> Target:
+        """What is put to the attack and the defense."""
+        return self.config.target
+
+    @property
     def own(self) -> bool:
         """Whether nothing stands before an app's own strategy."""
-        return self.config.app is not None and self.config.defense == apps.OWN
+        return self.config.defense == OWN
 
     @property
     def defense(self) -> str:
         """The defense, as it is called."""
-        return apps.OWN if self.own else str(self.pipeline)
+        return OWN if self.own else str(self.pipeline)
 
     @property
     def adversary(self) -> PoisonAttack | Ensemble | None:
@@ -252,7 +237,7 @@ class Cell:
         if self.inference is not None:
             of_inference, sees = self._judged_inference(self.inference, exposure)
             reasons += of_inference
-        reasons += self._reasons_between(verdict.rule_sees) if self.config.app is None else apps.reasons(self)
+        reasons += self.target.reasons(self, verdict.rule_sees)
         if self.adversary is not None and self.malicious == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
@@ -288,84 +273,6 @@ class Cell:
         wants = self.config.observer
         return wants.nodes if self.inference is not None and wants.seat != "server" else 0
 
-    def _reasons_between(self, rule_sees: Sight) -> Iterator[str]:
-        """Why noise, rule and algorithm do not go together, or with the rest."""
-        cell = Combination(
-            protocol=self.protocol,
-            clients=self.participation,
-            training=self.training,
-            pipeline=self.pipeline,
-            model=self.model,
-            data=self.data,
-            copied=self.copying,
-            shared=self.config.task.shared,
-            rule_sees=rule_sees,
-            adversary=self.adversary,
-            inference=self.inference,
-            network=self.network,
-            meeting=self.meeting,
-            evasion=self.evasion,
-            told=self.told,
-            lookers=self.lookers,
-            watched_round=self.config.observer.round,
-        )
-        if self.pipeline.rule.by_noise and not self.noise.differs:
-            yield (
-                f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
-                "protocol.privacy: {kind: record, levels: [...]}, or use mean."
-            )
-        lies = self.attack is not None and type(self.attack).claim is not PoisonAttack.claim
-        if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
-            yield (
-                f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
-                "Use model_replacement, which boosts the update itself."
-            )
-        if self.inference is not None and cell.shared:
-            yield (
-                f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
-                "are nobody's secret. Set shared: 0."
-            )
-        assumed = [one.name for one in self.pipeline.transforms if one.by_cross_entropy]
-        if not self.model.by_cross_entropy and (assumed or self.inference is not None):
-            named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
-            yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
-        yield from self._unheard_lies()
-        yield from self.noise.reasons(cell)
-        if cell.clients.schedule and (cell.protocol.masked or cell.protocol.private):
-            yield (
-                "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
-                "them. Leave out one of the two."
-            )
-        if cell.clients.most_trainings is not None and not self.architecture.counts_trainings(cell.clients):
-            yield (
-                f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
-                "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
-            )
-        if isinstance(self.data, Environment):
-            yield from self.data.reasons(cell)
-        elif self.attack is not None and type(self.attack).rewards is not PoisonAttack.rewards:
-            yield (
-                f"{self.attack.name} changes what actors are rewarded with, and {self.data.name} has no rewards. Use "
-                "label_flip, or an environment such as cartpole."
-            )
-        if self.training.algorithm.replays and not self.architecture.replays:
-            yield (
-                f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
-                "apex, or training.algorithm: actor_critic."
-            )
-        yield from self.training.algorithm.reasons(cell)
-        yield from self.architecture.reasons(cell)
-
-    def _unheard_lies(self) -> Iterator[str]:
-        """What an attack says of its clients, where nothing of it is asked."""
-        attack, name = self.attack, self.architecture.name
-        lies = [
-            method for method in LIES if attack and getattr(type(attack), method) is not getattr(PoisonAttack, method)
-        ]
-        if attack is not None and self.architecture.believes.isdisjoint(lies):
-            for what, where in map(LIES.__getitem__, lies):
-                yield f"{attack.name} lies about {what}, and {name} does not go by that here. Use {where}."
-
     @property
     def trusted_server(self) -> bool:
         """Whether the server itself adds the noise, so that who infers sees only what it publishes."""
@@ -378,52 +285,8 @@ class Cell:
         A cell without attack is the same whoever would have attacked, so those settings are left at their defaults; but for
         how many hold copies of others' examples.
         """
-        config = self.config
-        if config.app is not None:
-            return apps.canonical(self)
-        clients: dict[str, Any] = {
-            "total": config.clients.total,
-            "per_round": self.participation.expected,
-            "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
-            "malicious": self.malicious if self.adversary or self.copying else 0,
-            "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
-        }
-        if self.participation.schedule:
-            clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
-        if self.participation.most_trainings is not None:
-            clients["most_trainings"] = self.participation.most_trainings
-        threat = config.threat if self.adversary else type(config.threat)()
-        content = {
-            "task": {
-                "data": self.data.spec(),
-                "model": self.model.spec(),
-                "partition": self.partition.spec(),
-                "partition_seed": config.task.partition_seed,
-                "partition_among": "honest" if self.copying else "all",
-                **({"shared": config.task.shared} if config.task.shared else {}),
-            },
-            "clients": clients,
-            "training": settings(self.training),
-            "protocol": effective(self.protocol),
-            "threat": threat.model_dump(mode="json"),
-            "server": config.server.model_dump(),
-            "evaluation": {"every": config.evaluation.every} | self._at_test_time,
-            "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
-            "attack": self.named.spec() if self.named else "none",
-            "defense": self.pipeline.spec(),
-        }
-        if self.network is not None:
-            there = self.network.there
-            named = there.spec() if there.fields() else there.name
-            content["network"] = dataclasses.asdict(self.network) | {"there": named}
-        if self.inference:
-            content["observer"] = self.config.observer.spec()
         # Tuples become lists: what is hashed is what a record holds.
-        return dict(json.loads(json.dumps(content)))
-
-    @property
-    def _at_test_time(self) -> dict[str, Any]:
-        return {} if self.evasion is None else {"evasion": self.evasion.spec()}
+        return dict(json.loads(json.dumps(self.target.canonical(self))))
 
     @cached_property
     def id(self) -> str:
@@ -438,10 +301,8 @@ class Cell:
 
     @property
     def defended(self) -> bool:
-        """Whether the rule is another than the plain mean, or the protocol itself defends."""
-        if self.config.app is not None:
-            return not self.own
-        return str(self.pipeline) != "mean" or self.protocol != self.protocol.undefended
+        """Whether the rule is another than what defenses are held against, or the protocol itself defends."""
+        return self.defense != self.target.undefended or self.protocol != self.protocol.undefended
 
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
         """One of the corners: with or without the attack, with the defense or the plain mean."""
@@ -449,8 +310,7 @@ class Cell:
         protocol = self.protocol if defended else self.protocol.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
-            undefended = "mean" if self.config.app is None else apps.OWN
-            changed |= {"defense": undefended, "protocol": self.config.protocol.under(protocol)}
+            changed |= {"defense": self.target.undefended, "protocol": self.config.protocol.under(protocol)}
         return dataclasses.replace(
             self,
             config=self.config.model_copy(update=changed),
@@ -497,7 +357,7 @@ class Cell:
         }
         if self.adversary is not None:
             attack_mean = self.corner(attacked=True, defended=False)
-            if self.config.app is None:
+            if self.target.silences:
                 cells |= {"silent_mean": attack_mean.silenced, "silent_defense": self.silenced}
             cells["attack_mean"] = attack_mean
         return cells
@@ -505,7 +365,7 @@ class Cell:
 
 def _rule(config: CellConfig) -> Spec | list[Spec]:
     """What stands in the pipeline; of an app's own strategy nothing is known."""
-    return "mean" if config.app is not None and config.defense == apps.OWN else config.defense
+    return "mean" if config.defense == OWN else config.defense
 
 
 def _network(config: CellConfig, known: Registry, where: str) -> Network | None:

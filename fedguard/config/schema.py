@@ -13,7 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedguard.config.apps import BROUGHT, OWN, without_description
+from fedguard.config.apps import App, without_description
+from fedguard.config.composed import Composed
 from fedguard.config.document import Document
 from fedguard.config.sections import (
     AppSection,
@@ -30,6 +31,7 @@ from fedguard.config.sections import (
     ThreatSection,
     TrainingSection,
 )
+from fedguard.config.targets import Target
 from fedguard.config.validation import validated
 from fedguard.metrics.figures import FIGURES, ToTarget
 
@@ -196,10 +198,8 @@ class CellConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_an_app(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("app") is not None:
-            return without_description(data)
-        return data
+    def _as_it_was_written(cls, data: Any) -> Any:
+        return without_description(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _consistent(self) -> CellConfig:
@@ -213,22 +213,13 @@ class CellConfig(Section):
             raise ValueError("threat.last_round: expected no less than threat.first_round")
         if self.observer.round > training.rounds:
             raise ValueError(f"observer.round: expected at most training.rounds = {training.rounds}")
-        if self.app is not None:
-            self._require_none_brought()
-        elif self.defense == OWN:
-            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
+        self.target.check(self)
         return self
 
-    def _require_none_brought(self) -> None:
-        own = {"clients": {"total", "malicious", "assumed_f"}, "threat": {"knowledge"}}
-        for name in (*BROUGHT, *own):
-            section, usual = getattr(self, name), type(self).model_fields[name].default
-            if name in own:
-                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
-                section, usual = (one.model_copy(update=ours) for one in (section, usual))
-            if section != usual:
-                keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
-                raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
+    @property
+    def target(self) -> Target:
+        """What is put to attacks and defenses."""
+        return Composed() if self.app is None else App(self.app)
 
 
 class Suite(CellConfig):

@@ -43,7 +43,8 @@ def run_deployed(asked: Asked) -> dict[str, Any]:
     """Run a trial on a SuperLink with as many SuperNodes as there are nodes, each a process of this machine.
 
     A SuperNode that dies is lost to its round and those that follow, with which Flower goes on once the node's heartbeat is
-    missed; what was lost is counted. A SuperLink that dies ends the trial.
+    missed; what was lost is counted, and told with how the process ended. Where the app's strategy waits for more nodes than
+    are left, and where the SuperLink dies, the trial ends.
 
     Raises:
         ConfigError: a process does not start or dies, Flower refuses the app, or what `served` raises.
@@ -61,9 +62,13 @@ def run_deployed(asked: Asked) -> dict[str, Any]:
         (home / ASKED).write_text(json.dumps({"asked": asdict(asked), "parts": parts, "nodes": list(nodes.items())}))
         (home / "config.toml").write_text(f'[superlink.{HERE}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
         found = _told(processes, home, str(processes.flwr("run", str(home / "app"), HERE)["run-id"]))
+        ended = {
+            str(number): how for number in range(asked.nodes) if (how := processes.how_ended(f"supernode-{number}"))
+        }
     if "found" in found:
-        return dict(found["found"])
-    raise (NotAllowed if found["refused"] else ConfigError)(found["reason"])
+        return {**found["found"], "ended": ended}
+    died = "".join(f" The process of node {number} {how}." for number, how in ended.items())
+    raise (NotAllowed if found["refused"] else ConfigError)(found["reason"] + died)
 
 
 def require_deployable(read: FlowerApp) -> None:

@@ -134,6 +134,13 @@ class Processes:
         if self._running[name].poll() is not None:
             raise ConfigError(f"the {name} ended: {self.said(name)}")
 
+    def how_ended(self, name: str) -> str | None:
+        """In words, if a process has ended by itself."""
+        code = self._running[name].poll()
+        if code is None:
+            return None
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
     def said(self, name: str) -> str:
         """The last line of what a process printed."""
         return _last(self._log(name).read_text(errors="replace"))

@@ -50,7 +50,11 @@ def run_simulated(asked: Asked) -> dict[str, Any]:
         num_supernodes=asked.nodes,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {"num_cpus": min(asked.nodes, os.cpu_count() or 1), "include_dashboard": False},
+            "init_args": {
+                "address": "local",  # and not a cluster that happens to run here
+                "num_cpus": min(asked.nodes, os.cpu_count() or 1),
+                "include_dashboard": False,
+            },
         },
     )
     if failed:

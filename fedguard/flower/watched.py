@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from fedguard.rng import Rng
 Curve = list[tuple[int, dict[str, float]]]
 #: Flower's codes of an answer that never came: the message or its reply are gone, or the node is.
 GONE = (3, 4, 5)
+#: Seconds for which a strategy may wait for nodes after some are lost: in an app under check none comes back.
+WAITING = 15.0
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,11 @@ def served(
 
     Returns:
         round, accuracy, loss: lists of one length; metric: what accuracy is; where: who measured it; malicious: partition
-        numbers; rounds, updates, dropped; lost: answers that did not come; abandoned: reasons; raised: what client apps raised.
+        numbers; rounds, updates, dropped; lost: answers that did not come; gone: by the
+        partition of a node that stopped answering, from which round; abandoned: reasons; raised: what client apps raised.
 
     Raises:
-        ConfigError: the app does not train, or measures nothing.
+        ConfigError: the app does not train, or measures nothing, or waits for nodes that are lost.
         NotAllowed: attack or rule have no place there.
     """
     place: list[Witness] = []
@@ -125,6 +129,7 @@ def served(
         "outvoted": seen.outvoted,
         "dropped": seen.dropped,
         "lost": seen.lost,
+        "gone": {str(node): number for node, number in sorted(seen.gone.items())},
         "abandoned": seen.abandoned,
         "raised": seen.raised,
         "bytes": seen.bytes,
@@ -140,6 +145,7 @@ class Witness(GuardedGrid):
     Attributes:
         curve: what honest nodes reported.
         lost: answers that did not come, since a node was gone.
+        gone: by the partition of each node that stopped answering, the first round that lacks an answer of it.
         raised: what client apps raised.
     """
 
@@ -147,6 +153,8 @@ class Witness(GuardedGrid):
         super().__init__(*arguments, **named)
         self.curve: Curve = []
         self.lost = 0
+        self.gone: dict[int, int] = {}
+        self._waits_since: float | None = None
         self.raised: list[str] = []
         self._partitions: dict[int, int] = {}
 
@@ -173,14 +181,34 @@ class Witness(GuardedGrid):
         return self._partitions.get(node, node)
 
     def get_node_ids(self) -> Iterable[int]:
-        return sorted(super().get_node_ids(), key=self.rank)
+        """The nodes that are there, by their partitions.
+
+        Raises:
+            ConfigError: some are lost, and it is asked again and again: a strategy waits for more than are left.
+        """
+        there = sorted(super().get_node_ids(), key=self.rank)
+        lost = sorted(set(self._partitions.values()) - {self.rank(node) for node in there})
+        now = time.monotonic()
+        self._waits_since = None if not self.rounds or not lost else self._waits_since or now
+        if self._waits_since is not None and now - self._waits_since > WAITING:
+            raise ConfigError(
+                f"after round {self.rounds} the app's strategy waits for more nodes than the {len(there)} that are left of "
+                f"{len(self._partitions)}, and {'node' if len(lost) == 1 else 'nodes'} {', '.join(map(str, lost))} will not "
+                "come back. Lower its min_available_nodes, or give it more nodes."
+            )
+        return there
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         asked = list(messages)
+        self._waits_since = None
         replies = list(super().send_and_receive(asked, timeout=timeout))
         failed = [one.error for one in replies if one.has_error()]
         self.raised += [str(one.reason) for one in failed if one.code not in GONE]
+        answered = {one.metadata.src_node_id for one in replies if not one.has_error() or one.error.code not in GONE}
+        silent = {self.rank(one.metadata.dst_node_id) for one in asked} - set(map(self.rank, answered))
         self.lost += sum(one.code in GONE for one in failed) + len(asked) - len(replies)
+        for node in silent:
+            self.gone.setdefault(node, self.rounds)
         return sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id))
 
     def evaluated(self, replies: Sequence[Message]) -> None:

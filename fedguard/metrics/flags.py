@@ -144,6 +144,22 @@ def abandoned_rounds(result: Part, card: Part) -> str | None:
     return f"{rounds['abandoned']} of {rounds['total']} rounds changed nothing: {rounds['why_abandoned']}"
 
 
+def lost_nodes(result: Part, card: Part) -> str | None:
+    """Nodes of an app that ended in the middle of its training."""
+    known(result, "rounds")
+    lost = result.get("app", {}).get("lost", [])
+    if not lost:
+        return None
+    told = [
+        f"node {one['node']} from round {one['round']} on" + (f" (its process {one['how']})" if one["how"] else "")
+        for one in lost
+    ]
+    return (
+        f"{len(lost)} of {known(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are of the others. "
+        "See the trial's log, and run it again with --no-cache."
+    )
+
+
 def dropped_updates(result: Part, card: Part) -> str | None:
     """Updates that no rule was shown, since the server refuses what no float32 sum could hold."""
     rounds = known(result, "rounds")
@@ -353,6 +369,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(7, unproven),
     Flag(7, abandoned_rounds),
     Flag(7, dropped_updates),
+    Flag(7, lost_nodes),
     Flag(8, read_beyond),
     Flag(9, root_suffices),
     Flag(9, root_overlaps),

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedguard.api import lay_out
 from fedguard.architectures.server import Server
-from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import Examples, LocalPlan, Participation, PoisonAttack, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError, ContractError, NotObservable

@@ -123,7 +123,9 @@ def test_what_the_page_shows_notices_a_weakness_that_came_into_the_app(tmp_path)
     assert failed.returncode == 3 and "REGRESSED" in failed.stdout, failed.stdout + failed.stderr
 
 
+@pytest.mark.processes
 def test_the_command_ends_with_3_below_the_floor(tmp_path):
+    """Worker and app start as they do where nothing is loaded yet."""
     said = fedguard(
         *("flower", "check", str(APP), "--attack", "ipm(tau=9)", "--defense", "median", "-f", "2", "--nodes", "6"),
         *("--seeds", "1", "--floor", "0.9", "--json", "--set", "num-server-rounds=1", "--jobs", "1"),

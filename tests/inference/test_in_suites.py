@@ -13,7 +13,7 @@ import fedguard as fg
 from fedguard.bench.records.pictures import load
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.inference.targets import alike
-from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedguard.bench.records.record import reproducible
-from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell

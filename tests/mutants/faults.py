@@ -237,7 +237,7 @@ FAULTS = (
     ),
     _row(
         "public examples that are no part of a cell",
-        "fedguard/config/cells.py",
+        "fedguard/config/composed.py",
         '**({"shared": config.task.shared} if config.task.shared else {}),',
         "",
         *EVERYBODYS,
@@ -688,7 +688,7 @@ FAULTS = (
     ),
     _row(
         "a law that is no part of a cell",
-        "fedguard/config/cells.py",
+        "fedguard/config/composed.py",
         "named = there.spec() if there.fields() else there.name",
         "named = there.name",
         *THERE,
@@ -1804,9 +1804,44 @@ FAULTS = (
     ),
     _row(
         "an app whose code may change unnoticed",
-        "fedguard/bench/running/code.py",
+        "fedguard/config/apps.py",
         '*folder.rglob("*.py"), *folder.glob("pyproject.toml")',
         '*folder.glob("pyproject.toml")',
+        *APPS,
+    ),
+    _row(
+        "an inference against an app that is run as no attack at all",
+        "fedguard/config/apps.py",
+        "if cell.inference is not None:",
+        "if False:",
+        *APPS,
+    ),
+    _row(
+        "a node that is lost in silence",
+        "fedguard/bench/running/apps.py",
+        'return {"lost": lost} if lost else {}',
+        "return {}",
+        *APPS,
+    ),
+    _row(
+        "an app's own strategy that counts as a defense",
+        "fedguard/config/cells.py",
+        "self.defense != self.target.undefended",
+        'self.defense != "mean"',
+        *APPS,
+    ),
+    _row(
+        "an app that is judged by corners of silent clients",
+        "fedguard/config/cells.py",
+        "if self.target.silences:",
+        "if True:",
+        *APPS,
+    ),
+    _row(
+        "an app that is timed as a training of FedGuard's own",
+        "fedguard/bench/running/check.py",
+        "cell.id not in refused and procedure(cell).here",
+        "cell.id not in refused",
         *APPS,
     ),
     _row(

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.running.rehearsal import refusals
+from fedguard.bench.running.procedures import refusals
 from fedguard.cli import app
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_in_words
-from fedguard.bench.running.rehearsal import refusals
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.tuning.tune import Proposal
 from fedguard.config import Cell, Document, plan, read_suite

@@ -1,6 +1,7 @@
 """From a plan to records.
 
 check.py        a suite before it runs: what is legal, what is refused, how long it takes
+procedures/     how the cells of each kind of target are tried, looked at before and described: the table of them
 rehearsal.py    what only the data can tell about a cell, before it runs; limit.py, its limit in time
 execute.py      a plan with workers of its own
 runner.py       a whole suite: order, resume, failures, Ctrl-C; progress.py, what it says meanwhile
@@ -8,10 +9,10 @@ selection.py    how an ensemble's worst attack is chosen
 engines/        where workers run: local.py, a pool on this machine
 worker.py       the process in which trials run; shared_state.py, what a trial may change there for others
 workbench.py    what the trials of one process share; budget.py, the memory that they may hold
-trial.py        one cell with one seed: train, measure, make the record
+trial.py        one cell with one seed: train, measure, make the record; apps.py, an app's, in processes of its own
 inference/      a server that infers: where claim and truth meet
 references.py   one more training to compare with: the server alone
-card.py         the threat card of a cell; protocol.py, what it says of masks and noise
+card.py         the threat card of a cell; protocol.py, what it says of masks and noise; app_card.py, that of an app
 code.py         digests of code and data; environment.py, the machine
 blame.py        whose plug-in an error came out of
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedguard.bench.records.record import identified
 from fedguard.bench.records.schema import Record
-from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.app_card import app_card
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
 from fedguard.config import Cell
@@ -36,15 +36,20 @@ class Apps:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._why_not: dict[str, str | None] = {}
 
     def told(self, cell: Cell, seed: int) -> Told:
         """Run a trial, and take what is said of it."""
         return self._said(_asked(cell, seed))
 
     def why_not(self, cell: Cell) -> str | None:
-        """Why an app cannot run on its engine, before it does; None if it seems to."""
-        told = self._said({**_asked(cell, 0), "rehearsal": True})
-        return None if told["status"] == "ok" else str(told["reason"])
+        """Why an app cannot run on its engine, before it does; None if it seems to. All cells of an app share it."""
+        asked = {**_asked(cell, 0), "rehearsal": True}
+        key = json.dumps([asked[name] for name in ("app", "settings", "metric", "engine")])
+        if key not in self._why_not:
+            told = self._said(asked)
+            self._why_not[key] = None if told["status"] == "ok" else str(told["reason"])
+        return self._why_not[key]
 
     def _said(self, asked: Mapping[str, Any]) -> Told:
         if why := without_flower():
@@ -131,13 +136,13 @@ def run_app(cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Ap
         body = {
             "status": status,
             "reason": told["reason"],
-            "threat_card": threat_card(cell),
+            "threat_card": app_card(cell),
             "result": None,
             "cost": None,
         }
         return identified(cell, seed, {**body, "flags": [], "environment": made}), told["log"]
     found = told["found"]
-    card = {**threat_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
+    card = {**app_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
     result = {**_result(found), **_compared(cell, found, corners)}
     body = {
         "status": "ok",
@@ -206,7 +211,8 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "aggregate": {"kappa": None, "cosine": None, "hostile_length": None},
         "filter": None,
         "attack_notes": {},
-        "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]},
+        "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]}
+        | _lost(found),
         "chance": None,
         "minority": [],
         "secure_aggregation": None,
@@ -218,3 +224,10 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "attack_success_clean": None,
         "durability": None,
     }
+
+
+def _lost(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Nodes that stopped answering, and how their processes ended; nothing where all went on."""
+    gone, ended = found.get("gone", {}), found.get("ended", {})
+    lost = [{"node": int(node), "round": number, "how": ended.get(node)} for node, number in gone.items()]
+    return {"lost": lost} if lost else {}

@@ -12,9 +12,8 @@ from rich.text import Text
 
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
-from fedguard.bench.running.card import threat_card, threat_in_words
+from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.protocol import encoding_in_words, protocol_in_words
-from fedguard.bench.running.rehearsal import refusals
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell, Plan
@@ -40,7 +39,7 @@ def estimate_seconds(plan: Plan, refused: Mapping[str, str], jobs: int, samples:
     Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread; an attack on the
     clients' privacy is made once more by itself, since its cost is not that of a round.
     """
-    legal = [cell for cell in plan.cells if cell.id not in refused and cell.config.app is None]
+    legal = [cell for cell in plan.cells if cell.id not in refused and procedure(cell).here]
     if not legal:
         return float("nan")
     chosen = legal[:: max(1, len(legal) // samples)][:samples]
@@ -68,10 +67,10 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     )
     for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named):
+    for threat in dict.fromkeys(procedure(cell).in_words(cell) for cell in told_of if cell.named):
         yield Text(f"Threat: {threat}")
     if told_of:
-        kinds = [{"config": cell.canonical, "threat_card": threat_card(cell)} for cell in told_of]
+        kinds = [{"config": cell.canonical, "threat_card": procedure(cell).card(cell)} for cell in told_of]
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     yield from _protocols(legal)
     if refused:

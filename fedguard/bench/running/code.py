@@ -29,10 +29,8 @@ def code_of(cell: Cell) -> dict[str, str]:
 
     A package is digested with all its Python files, a module with those beside it, which it may import; of an installed module
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
-    ``network.there``, and a graph, under ``architecture``.
+    ``network.there``, a graph, under ``architecture``, and an app, under ``app``.
     """
-    if cell.config.app is not None:
-        return {"fedguard": own_code(), **_of_plugins(cell, [cell.named, *cell.pipeline.stages]), "app": _of_app(cell)}
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
     parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages]
     there = cell.network.there if cell.network else None
@@ -43,19 +41,13 @@ def code_of(cell: Cell) -> dict[str, str]:
         **_of_plugins(cell, parts),
         **({} if trace is None else {"network.there": trace}),
         **({} if cell.architecture.digest is None else {"architecture": cell.architecture.digest}),
+        **{name: _digest(files) for name, files in cell.target.files().items()},
     }
 
 
 def _of_plugins(cell: Cell, parts: Iterable[Algorithm | None]) -> dict[str, str]:
     modules = {name for part in parts if part is not None for name in part.modules}
     return {name: _of_module(name, cell.known.folder) for name in sorted(modules - {"fedguard"})}
-
-
-def _of_app(cell: Cell) -> str:
-    """Of an app's Python files and its project file."""
-    assert cell.config.app is not None
-    folder = Path(cell.config.app.folder)
-    return _digest([*folder.rglob("*.py"), *folder.glob("pyproject.toml")])
 
 
 @lru_cache(maxsize=1)

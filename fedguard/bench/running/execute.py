@@ -9,10 +9,10 @@ from rich.console import Console
 
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
-from fedguard.bench.running.apps import without_flower
 from fedguard.bench.running.budget import parsed
 from fedguard.bench.running.engines import Engine
 from fedguard.bench.running.engines.local import LocalPool, default_jobs
+from fedguard.bench.running.procedures import procedure
 from fedguard.bench.running.progress import Bars, Listener
 from fedguard.bench.running.runner import Runner
 from fedguard.config import Plan
@@ -62,13 +62,8 @@ def execute(
         raise ConfigError(f"timeout: expected more than 0 seconds; got {timeout}.")
     if limit is not None and limit < 1:
         raise ConfigError(f"limit: expected at least 1; got {limit}.")
-    if any(cell.config.app is not None for cell in plan.cells):
-        if engine is not None:
-            raise ConfigError(
-                "app: an app runs on the machine on which the command is started. Leave out --engine ray."
-            )
-        if why := without_flower():
-            raise ConfigError(why)
+    for how in {procedure(cell): None for cell in plan.cells}:
+        how.require(cluster=engine is not None)
     if listener is None:
         console = Console(stderr=True)
         listener = Bars(console) if console.is_terminal or console.is_jupyter else Listener()

@@ -13,7 +13,6 @@ between one character and the next.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -23,7 +22,6 @@ from fedguard.architectures.clients import client_context
 from fedguard.architectures.local import started
 from fedguard.architectures.malicious import planted_by
 from fedguard.bench.running.inference.curious import Curious
-from fedguard.bench.running.limit import OutOfTime, at_most
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
@@ -42,34 +40,8 @@ NO_TEXT = (
 )
 
 
-def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:
-    """By cell id, why a cell cannot run on its data with this seed; cells that can are left out.
-
-    Args:
-        timeout: seconds for each cell. One that takes longer, and others with its attack, are left to their trials, whose
-            worker can be ended.
-    """
-    found, late, bench = dict[str, str](), set[str](), Workbench()
-    for cell in cells:
-        if str(cell.attack) in late:
-            continue
-        if cell.config.app is not None:
-            if (reason := bench.app(cell)) is not None:
-                found[cell.id] = reason
-            continue
-        try:
-            with at_most(timeout):
-                reason = _why_not(cell, seed, bench)
-        except OutOfTime:
-            late.add(str(cell.attack))
-            continue
-        if reason is not None:
-            found[cell.id] = reason
-    bench.apps.close()
-    return found
-
-
-def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+    """Why a cell cannot run on its data with this seed; None if it can."""
     try:
         task = bench.task(cell, seed)
         if cell.config.server.root_data:

@@ -13,12 +13,11 @@ from fedguard.bench.records.store import RunFolder, set_aside, write_atomically
 from fedguard.bench.running.blame import plugins_of
 from fedguard.bench.running.engines import Engine, Said
 from fedguard.bench.running.manifest import write_manifest
+from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.progress import Listener
-from fedguard.bench.running.rehearsal import refusals
 from fedguard.bench.running.schedule import Schedule
 from fedguard.bench.running.selection import Trial
-from fedguard.bench.running.trial import not_run
-from fedguard.config import Plan
+from fedguard.config import Cell, Plan
 from fedguard.metrics.flags import raised
 
 #: What a record holds beside its identity, its configuration and its seal.
@@ -85,7 +84,7 @@ class Runner:
         write_manifest(self.folder, self.plan, schedule.races)
         refused = schedule.refusals()
         for trial, reason in refused:
-            self.folder.write(not_run(schedule.cell(trial), trial[1], "refused", reason))
+            self.folder.write(_not_run(schedule.cell(trial), trial[1], "refused", reason))
         pending = schedule.first(everything, self.limit)
         left = len(everything) - len(pending)
         total = schedule.trials(everything) - left
@@ -112,7 +111,7 @@ class Runner:
                 waiting.remove(trial)
                 if (cell := schedule.chosen(trial)) is None:
                     self._store(
-                        not_run(schedule.cell(trial), trial[1], "failed", "every attack of the ensemble failed.")
+                        _not_run(schedule.cell(trial), trial[1], "failed", "every attack of the ensemble failed.")
                     )
                     continue
                 engine.submit(schedule.job(trial, cell))
@@ -141,7 +140,7 @@ class Runner:
             self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["accuracy"])
             return None
         if said.message is None:
-            record = not_run(self._schedule.cell(trial), trial[1], "failed", said.ended)
+            record = _not_run(self._schedule.cell(trial), trial[1], "failed", said.ended)
             log: str | None = f"{said.ended}\n{said.log}"
         else:
             record, log = self._noted(said.message)
@@ -186,3 +185,7 @@ class Runner:
         self.listener.note(
             f"{found.path} is damaged; it was set aside as {aside} and its trial runs again. {found.why}."
         )
+
+
+def _not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
+    return procedure(cell).not_run(cell, seed, status, reason)

@@ -114,7 +114,12 @@ def run_trial(
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
-        "environment": {**environment(bench.compute.name), **_origin(cell), "started": started},
+        "environment": {
+            **environment(bench.compute.name),
+            "code": code_of(cell),
+            "data": data_digest(cell.data),
+            "started": started,
+        },
     }
     record["flags"] = raised(
         result, {**card, "attack": None} if curious else card
@@ -125,25 +130,6 @@ def run_trial(
 def _vectors(result: Mapping[str, Any]) -> int:
     """How many vectors were sent: an update each, or what nodes tell each other."""
     return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
-
-
-def not_run(cell: Cell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:
-    """The record of a trial that was ``refused``, or that ``failed`` on a device."""
-    body: dict[str, Any] = {
-        "status": status,
-        "reason": reason,
-        "threat_card": threat_card(cell),
-        "result": None,
-        "cost": None,
-        "flags": [],
-    }
-    made = {**environment(device), **_origin(cell), "started": time.time()}
-    return identified(cell, seed, {**body, "environment": made})
-
-
-def _origin(cell: Cell) -> dict[str, Any]:
-    """Digests of the code and of the data."""
-    return {"code": code_of(cell), "data": data_digest(cell.data) if cell.config.app is None else None}
 
 
 def set_up(cell: Cell, seed: int, task: Classification | Playing) -> Setup:

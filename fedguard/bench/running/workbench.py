@@ -39,17 +39,10 @@ class Workbench:
         self.compute = Compute(device)
         self.memory = memory
         self.apps = Apps()
-        self._apps: dict[str, str | None] = {}
         self._tasks: dict[_Key, Classification | Playing] = {}
         self._held = 0
         self._dissimilarity: dict[tuple[_Key, int], dict[str, float | int]] = {}
         self._finals: dict[tuple[str, int], float] = {}
-
-    def app(self, cell: Cell) -> str | None:
-        """Why a cell's app cannot run; None if it seems to."""
-        app = cell.config.app
-        assert app is not None
-        return _kept(self._apps, app.model_dump_json(), None, lambda: self.apps.why_not(cell))
 
     def task(self, cell: Cell, seed: int) -> Classification | Playing:
         """The task of a cell, dealt out, or with its actors.

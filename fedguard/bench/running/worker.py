@@ -14,7 +14,6 @@ to hear of it is gone.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import json
 import os
@@ -22,7 +21,6 @@ import queue
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -51,8 +49,7 @@ def main() -> None:
 
     bench = Workbench(start.get("device", "cpu"), start.get("memory"))
     known = installed().with_modules(start["plugins"], folder)
-    import fedguard.bench.records.pictures
-    import fedguard.bench.running.trial  # noqa: F401  now, since a trial's time is limited
+    import fedguard.bench.running.procedures  # noqa: F401  now, since a trial's time is limited
 
     _say(out, {"ready": True})
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -76,20 +73,9 @@ def serve(
     job: Mapping[str, Any], known: Registry, bench: Workbench, say: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     """Run one trial, tell now and then how far it is, and return what is said at its end."""
-    import numpy as np
-    import torch
-
-    from fedguard.bench.records import pictures
-    from fedguard.bench.records.record import from_text, to_text
-    from fedguard.bench.records.store import RunFolder, write_atomically
-    from fedguard.bench.running.apps import run_app
-    from fedguard.bench.running.blame import in_words
-    from fedguard.bench.running.shared_state import changed, shared_state
-    from fedguard.bench.running.trial import not_run, run_trial
+    from fedguard.bench.running.procedures import procedure
     from fedguard.config import Cell
     from fedguard.config.schema import CellConfig
-    from fedguard.contracts import Data, Examples, Reconstruction
-    from fedguard.tasks.data import loaded
 
     cell = Cell.build(CellConfig.model_validate(job["cell"]), known)
     spoken, unsaid = time.monotonic(), list[tuple[int, float]]()
@@ -103,48 +89,7 @@ def serve(
             say({"round": round, "rounds": rounds, "accuracy": unsaid})
             unsaid.clear()
 
-    def clean_model() -> torch.Tensor | None:
-        path = Path(job["clean_model"])
-        with contextlib.suppress(OSError, ValueError, EOFError):  # missing or damaged: it is trained again
-            found = np.load(path, allow_pickle=False) if path.is_file() else None
-            if isinstance(found, np.ndarray) and found.dtype == np.float32 and found.ndim == 1:
-                return torch.from_numpy(found)
-        return None
-
-    def album(name: str, claim: Reconstruction, truth: Examples) -> None:
-        folder = RunFolder(Path(job["folder"]))
-        assert isinstance(cell.data, Data)  # nothing is rebuilt of actors
-        pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
-
-    if cell.config.app is not None:  # it has a process of its own: nothing is changed here
-        record, log = run_app(cell, job["seed"], job["corners"], bench.apps)
-        if record["status"] == "ok" and log:  # what its processes said, kept where the log of a failed trial would be
-            write_atomically(RunFolder(Path(job["folder"])).log_path(cell.id, job["seed"]), log.encode())
-            log = ""
-        return {"record": record, "log": log or None, "changed": []}
-    before = shared_state()
-    try:
-        record, model = run_trial(
-            cell, job["seed"], job["corners"], bench, progress=progress, clean_model=clean_model, album=album
-        )
-        from_text(to_text(record))  # an attack's notes may hold anything: what cannot be read back has failed
-        if job["model"] is not None:
-            _save_atomically(Path(job["model"]), model.numpy())
-        answer: dict[str, Any] = {"record": record, "log": None}
-    except Exception as error:
-        answer = {
-            "record": not_run(cell, job["seed"], "failed", in_words(error), bench.compute.name),
-            "log": traceback.format_exc(),
-        }
-    return {**answer, "changed": changed(before, shared_state())}
-
-
-def _save_atomically(path: Path, array: Any) -> None:
-    import numpy as np
-
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.npy")
-    np.save(temporary, array, allow_pickle=False)
-    temporary.replace(path)
+    return procedure(cell).trial(cell, job, bench, progress)
 
 
 def _say(out: IO[str], message: dict[str, Any]) -> None:

@@ -138,6 +138,20 @@ class WorstCase(TypedDict):
     saturation: Saturation | None
 
 
+class LostNode(TypedDict):
+    """A node that stopped answering.
+
+    Attributes:
+        node: by its partition.
+        round: the first that lacks an answer of it.
+        how: its process ended, where that is known.
+    """
+
+    node: Count
+    round: Count
+    how: str | None
+
+
 class OfApp(TypedDict):
     """What is known of an app of other people.
 
@@ -145,11 +159,13 @@ class OfApp(TypedDict):
         metric: what it calls its accuracy.
         measured_by: who measured it, in words.
         malicious: the nodes, by their partitions.
+        lost: those that stopped answering, where any did.
     """
 
     metric: str
     measured_by: str
     malicious: list[Count]
+    lost: NotRequired[list[LostNode]]
 
 
 class Result(Trajectory):

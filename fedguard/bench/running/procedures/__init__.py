@@ -1,0 +1,51 @@
+"""How the cells of each kind of target are tried: the one table in which the bench looks.
+
+contract.py   what a procedure is
+composed.py   a training that FedGuard composes, in the worker's own process
+app.py        an app of other people, in processes of its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedguard.bench.running.limit import OutOfTime, at_most
+from fedguard.bench.running.procedures.app import OfApp
+from fedguard.bench.running.procedures.composed import OfComposed
+from fedguard.bench.running.procedures.contract import Procedure
+from fedguard.bench.running.workbench import Workbench
+from fedguard.config import Cell
+from fedguard.config.apps import App
+from fedguard.config.composed import Composed
+from fedguard.config.targets import Target
+
+PROCEDURES: dict[type[Target], Procedure] = {Composed: OfComposed(), App: OfApp()}
+
+
+def procedure(cell: Cell) -> Procedure:
+    """How a cell is tried."""
+    return PROCEDURES[type(cell.target)]
+
+
+def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:
+    """By cell id, why a cell cannot run with this seed, as far as can be told before it does; cells that can are left out.
+
+    Args:
+        timeout: seconds for each cell. One that takes longer, and others with its attack, are left to their trials, whose
+            worker can be ended.
+    """
+    found, late, bench = dict[str, str](), set[str](), Workbench()
+    for cell in cells:
+        if str(cell.attack) in late:
+            continue
+        how = procedure(cell)
+        try:
+            with at_most(timeout if how.here else None):
+                reason = how.why_not(cell, seed, bench)
+        except OutOfTime:
+            late.add(str(cell.attack))
+            continue
+        if reason is not None:
+            found[cell.id] = reason
+    bench.apps.close()
+    return found

@@ -1,0 +1,49 @@
+"""Trials of an app of other people: they have processes of their own, and nothing is changed in the worker's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedguard.bench.records.store import RunFolder, write_atomically
+from fedguard.bench.running.app_card import app_card, app_in_words
+from fedguard.bench.running.apps import run_app, without_flower
+from fedguard.bench.running.procedures.contract import Procedure
+from fedguard.bench.running.trial import Progress
+from fedguard.bench.running.workbench import Workbench
+from fedguard.config import Cell
+from fedguard.errors import ConfigError
+
+
+class OfApp(Procedure):
+    """`run_app`, with the log of its processes."""
+
+    here = False
+
+    def require(self, *, cluster: bool) -> None:
+        if cluster:
+            raise ConfigError(
+                "app: an app runs on the machine on which the command is started. Leave out --engine ray."
+            )
+        if why := without_flower():
+            raise ConfigError(why)
+
+    def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
+        return bench.apps.why_not(cell)
+
+    def card(self, cell: Cell) -> dict[str, Any]:
+        return app_card(cell)
+
+    def in_words(self, cell: Cell) -> str:
+        return app_in_words(cell)
+
+    def data(self, cell: Cell) -> str | None:
+        return None
+
+    def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
+        record, log = run_app(cell, job["seed"], job["corners"], bench.apps)
+        if record["status"] == "ok" and log:  # what its processes said, kept where the log of a failed trial would be
+            write_atomically(RunFolder(Path(job["folder"])).log_path(cell.id, job["seed"]), log.encode())
+            log = ""
+        return {"record": record, "log": log or None, "changed": []}

@@ -1,0 +1,85 @@
+"""Trials of a training that FedGuard composes: they run in the worker's own process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedguard.bench.records import pictures
+from fedguard.bench.records.record import from_text, to_text
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.running.blame import in_words
+from fedguard.bench.running.card import threat_card, threat_in_words
+from fedguard.bench.running.code import data_digest
+from fedguard.bench.running.procedures.contract import Procedure
+from fedguard.bench.running.rehearsal import why_not
+from fedguard.bench.running.shared_state import changed, shared_state
+from fedguard.bench.running.trial import Progress, run_trial
+from fedguard.bench.running.workbench import Workbench
+from fedguard.config import Cell
+from fedguard.contracts import Data, Examples, Reconstruction
+from fedguard.tasks.data import loaded
+
+
+class OfComposed(Procedure):
+    """`run_trial`, with what it leaves behind for other trials and for who reads."""
+
+    here = True
+
+    def require(self, *, cluster: bool) -> None:
+        """Nothing beside FedGuard."""
+
+    def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
+        return why_not(cell, seed, bench)
+
+    def card(self, cell: Cell) -> dict[str, Any]:
+        return threat_card(cell)
+
+    def in_words(self, cell: Cell) -> str:
+        return threat_in_words(cell)
+
+    def data(self, cell: Cell) -> str | None:
+        return data_digest(cell.data)
+
+    def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
+        def clean_model() -> torch.Tensor | None:
+            path = Path(job["clean_model"])
+            with contextlib.suppress(OSError, ValueError, EOFError):  # missing or damaged: it is trained again
+                found = np.load(path, allow_pickle=False) if path.is_file() else None
+                if isinstance(found, np.ndarray) and found.dtype == np.float32 and found.ndim == 1:
+                    return torch.from_numpy(found)
+            return None
+
+        def album(name: str, claim: Reconstruction, truth: Examples) -> None:
+            folder = RunFolder(Path(job["folder"]))
+            assert isinstance(cell.data, Data)  # nothing is rebuilt of actors
+            pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
+
+        before = shared_state()
+        try:
+            record, model = run_trial(
+                cell, job["seed"], job["corners"], bench, progress=progress, clean_model=clean_model, album=album
+            )
+            from_text(to_text(record))  # an attack's notes may hold anything: what cannot be read back has failed
+            if job["model"] is not None:
+                _save_atomically(Path(job["model"]), model.numpy())
+            answer: dict[str, Any] = {"record": record, "log": None}
+        except Exception as error:
+            answer = {
+                "record": self.not_run(cell, job["seed"], "failed", in_words(error), bench.compute.name),
+                "log": traceback.format_exc(),
+            }
+        return {**answer, "changed": changed(before, shared_state())}
+
+
+def _save_atomically(path: Path, array: Any) -> None:
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.npy")
+    np.save(temporary, array, allow_pickle=False)
+    temporary.replace(path)

@@ -1,0 +1,165 @@
+"""A training that FedGuard composes of its own and others' algorithms: which of them go together, and what makes it another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fedguard.config.algorithms import settings
+from fedguard.config.protocol import effective
+from fedguard.config.targets import OWN, Target
+from fedguard.contracts import Combination, Environment, PoisonAttack, Sight
+
+if TYPE_CHECKING:
+    from fedguard.config.cells import Cell
+    from fedguard.config.schema import CellConfig
+
+#: What malicious clients may say of themselves, by the method of an attack: what it is about, and who goes by it.
+LIES = {
+    "checks_in": ("when its devices check in", "google with selection and check_ins"),
+    "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
+    "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
+    "hands_on": ("the finished sums that its nodes hand on", "all_reduce in a ring or hierarchical, without masks"),
+    "covers": ("its share of a check by sums", "btard with sums"),
+    "accuses": ("what other nodes did", "btard"),
+    "claim_rate": ("how quick its devices are", "decaf or dlion"),
+    "claim_weight": ("its push-sum weight", "sgp"),
+    "mixes": ("what its nodes make of others' values", "d_psgd, or another way without a server"),
+    "claim_loss": ("how well its models do", "dlion with transfer"),
+    "track": ("its tracker of the mean update", "dsgt or detag"),
+    "claim_availability": ("how often its devices stay", "decaf"),
+    "behaviour": ("how likely its actors were to act so", "impala with vtrace"),
+    "priorities": ("how much there is to learn from its transitions", "apex"),
+    "sends": ("which transitions its actors have", "apex"),
+}
+
+
+class Composed(Target):
+    """Task x partition x architecture x protocol, each by an algorithm that a suite names."""
+
+    undefended = "mean"
+    silences = True
+
+    def check(self, config: CellConfig) -> None:
+        if config.defense == OWN:
+            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
+
+    def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
+        """Why noise, rule and algorithm do not go together, or with the rest."""
+        combined = Combination(
+            protocol=cell.protocol,
+            clients=cell.participation,
+            training=cell.training,
+            pipeline=cell.pipeline,
+            model=cell.model,
+            data=cell.data,
+            copied=cell.copying,
+            shared=cell.config.task.shared,
+            rule_sees=rule_sees,
+            adversary=cell.adversary,
+            inference=cell.inference,
+            network=cell.network,
+            meeting=cell.meeting,
+            evasion=cell.evasion,
+            told=cell.told,
+            lookers=cell.lookers,
+            watched_round=cell.config.observer.round,
+        )
+        if cell.pipeline.rule.by_noise and not cell.noise.differs:
+            yield (
+                f"{cell.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
+                "protocol.privacy: {kind: record, levels: [...]}, or use mean."
+            )
+        lies = cell.attack is not None and type(cell.attack).claim is not PoisonAttack.claim
+        if cell.attack is not None and lies and cell.protocol.masked and cell.pipeline.rule.by_samples:
+            yield (
+                f"{cell.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
+                "Use model_replacement, which boosts the update itself."
+            )
+        if cell.inference is not None and combined.shared:
+            yield (
+                f"what {cell.inference.name} finds may be public, since each client holds task.shared of the examples, which "
+                "are nobody's secret. Set shared: 0."
+            )
+        assumed = [one.name for one in cell.pipeline.transforms if one.by_cross_entropy]
+        if not cell.model.by_cross_entropy and (assumed or cell.inference is not None):
+            named = " and ".join([*assumed, *([cell.inference.name] if cell.inference else [])])
+            yield f"{named} works out gradients of cross-entropy, and {cell.model.name} has another loss. Use softmax or mlp."
+        yield from _unheard_lies(cell)
+        yield from cell.noise.reasons(combined)
+        if combined.clients.schedule and (combined.protocol.masked or combined.protocol.private):
+            yield (
+                "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
+                "them. Leave out one of the two."
+            )
+        if combined.clients.most_trainings is not None and not cell.architecture.counts_trainings(combined.clients):
+            yield (
+                f"clients.most_trainings stops clients that go on by themselves, and under {cell.architecture.name} rounds say "
+                "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
+            )
+        if isinstance(cell.data, Environment):
+            yield from cell.data.reasons(combined)
+        elif cell.attack is not None and type(cell.attack).rewards is not PoisonAttack.rewards:
+            yield (
+                f"{cell.attack.name} changes what actors are rewarded with, and {cell.data.name} has no rewards. Use "
+                "label_flip, or an environment such as cartpole."
+            )
+        if cell.training.algorithm.replays and not cell.architecture.replays:
+            yield (
+                f"{cell.training.algorithm.name} learns from a replay, which {cell.architecture.name} does not have. Use "
+                "apex, or training.algorithm: actor_critic."
+            )
+        yield from cell.training.algorithm.reasons(combined)
+        yield from cell.architecture.reasons(combined)
+
+    def canonical(self, cell: Cell) -> dict[str, Any]:
+        config = cell.config
+        clients: dict[str, Any] = {
+            "total": config.clients.total,
+            "per_round": cell.participation.expected,
+            "sampling": config.clients.sampling if cell.participation.expected < config.clients.total else "fixed",
+            "malicious": cell.malicious if cell.adversary or cell.copying else 0,
+            "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else cell.told,
+        }
+        if cell.participation.schedule:
+            clients["schedule"] = [dataclasses.asdict(stay) for stay in cell.participation.schedule]
+        if cell.participation.most_trainings is not None:
+            clients["most_trainings"] = cell.participation.most_trainings
+        threat = config.threat if cell.adversary else type(config.threat)()
+        content = {
+            "task": {
+                "data": cell.data.spec(),
+                "model": cell.model.spec(),
+                "partition": cell.partition.spec(),
+                "partition_seed": config.task.partition_seed,
+                "partition_among": "honest" if cell.copying else "all",
+                **({"shared": config.task.shared} if config.task.shared else {}),
+            },
+            "clients": clients,
+            "training": settings(cell.training),
+            "protocol": effective(cell.protocol),
+            "threat": threat.model_dump(mode="json"),
+            "server": config.server.model_dump(),
+            "evaluation": {"every": config.evaluation.every}
+            | ({} if cell.evasion is None else {"evasion": cell.evasion.spec()}),
+            "architecture": cell.architecture.spec() if cell.architecture.fields() else cell.architecture.name,
+            "attack": cell.named.spec() if cell.named else "none",
+            "defense": cell.pipeline.spec(),
+        }
+        if cell.network is not None:
+            there = cell.network.there
+            named = there.spec() if there.fields() else there.name
+            content["network"] = dataclasses.asdict(cell.network) | {"there": named}
+        if cell.inference:
+            content["observer"] = cell.config.observer.spec()
+        return content
+
+
+def _unheard_lies(cell: Cell) -> Iterator[str]:
+    """What an attack says of its clients, where nothing of it is asked."""
+    attack, name = cell.attack, cell.architecture.name
+    lies = [method for method in LIES if attack and getattr(type(attack), method) is not getattr(PoisonAttack, method)]
+    if attack is not None and cell.architecture.believes.isdisjoint(lies):
+        for what, where in map(LIES.__getitem__, lies):
+            yield f"{attack.name} lies about {what}, and {name} does not go by that here. Use {where}."
