@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 
@@ -15,11 +16,15 @@ from fedguard.bench.running.check import estimate_seconds
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.procedures import PROCEDURES, procedure
 from fedguard.config import Cell
+from fedguard.config.apps import ELSEWHERE, acts_elsewhere
 from fedguard.config.schema import CellConfig
 from fedguard.config.targets import Target
-from fedguard.contracts import Sight
+from fedguard.contracts import PoisonAttack, Sight
 from fedguard.errors import ConfigError
+from fedguard.registry import installed
 
+#: What an attack may override that an app's messages carry, or that FedGuard asks it wherever it runs.
+CARRIED = {"craft", "claim", "remember", "notes", "siblings", "backdoor"}
 MATRIX = {"attack": ["none", "ipm(tau=5)"], "defense": ["own", "median"]}
 #: What a program that runs an app says of a trial; the accuracies are of seven rounds, of which the last five count.
 FOUND = {
@@ -84,7 +89,11 @@ def test_who_attacks_an_apps_own_strategy_does_not_know_its_rule():
         ("label_flip", "own", "label_flip acts on the clients' data, which is the app's own"),
         ("dropout", "own", "dropout acts on who takes part"),
         ("ipm", "client_clipping(bound=1) >> mean", "client_clipping is done by clients, and an app's are its own"),
-        ("inverting_gradients", "own", "inverting_gradients infers the clients' data from updates, for which FedGuard has"),
+        (
+            "inverting_gradients",
+            "own",
+            "inverting_gradients infers the clients' data from updates, for which FedGuard has",
+        ),
         ("lira", "median", "lira infers the clients' data from updates"),
         ("ipm", "krum", None),
         ("ipm", "fltrust", "fltrust needs"),
@@ -191,7 +200,9 @@ def test_a_node_that_was_lost_stands_in_the_record_and_raises_a_flag(program):
         {"node": 2, "round": 3, "how": "was killed by SIGKILL"}
     ]
     (said,) = [flag["said"] for flag in record["flags"] if flag["flag"] == "lost_nodes"]
-    assert said.startswith("1 of 10 nodes stopped answering: node 2 from round 3 on (its process was killed by SIGKILL)")
+    assert said.startswith(
+        "1 of 10 nodes stopped answering: node 2 from round 3 on (its process was killed by SIGKILL)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,3 +247,13 @@ def test_what_is_not_run_and_what_is_not_timed():
         assert cell.defended == (not cell.own)
     assert math.isnan(estimate_seconds(plan, {}, 1))
     assert set(PROCEDURES) == set(Target.__subclasses__())
+
+
+def test_what_an_attack_may_do_is_carried_by_an_apps_messages_or_refused():
+    """A new lie that nobody thought of here would run as no attack at all."""
+    may = {name for name, held in vars(PoisonAttack).items() if inspect.isfunction(held) and not name.startswith("_")}
+    assert may == CARRIED | set(ELSEWHERE)
+    for name, kind in installed().classes(["attack"]):
+        if issubclass(kind, PoisonAttack) and kind.craft is PoisonAttack.craft:
+            assert acts_elsewhere(kind.__new__(kind)), name
+    assert acts_elsewhere(installed().build("attack", "dissensus")) == "what its nodes make of others' values"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedguard.config.composed import LIES
 from fedguard.config.sections import AppSection
 from fedguard.config.targets import OWN, Target
 from fedguard.contracts import PoisonAttack, Sight
@@ -15,22 +16,14 @@ if TYPE_CHECKING:
     from fedguard.config.cells import Cell
     from fedguard.config.schema import CellConfig
 
-#: What an attack may override that acts where an app, or a loop that is not ours, lets nobody act; and in whose words.
+#: What an attack may override that acts where an app, or a loop that is not ours, lets nobody act; and on what.
 ELSEWHERE = {
     "poison": "the clients' data",
     "prepare": "what clients settle before they train",
     "plan": "local training",
     "silent": "who takes part",
-    "adds": "sums that clients pass on",
-    "accuses": "what nodes say of each other",
-    "claim_rate": "claims of speed",
-    "claim_availability": "claims of availability",
-    "checks_in": "when devices check in",
-    "reports": "whether devices report",
     "rewards": "what actors are rewarded with",
-    "behaviour": "what actors say of their acts",
-    "priorities": "what actors say of their transitions",
-    "sends": "what actors send to a replay",
+    **{method: what for method, (what, _) in LIES.items()},
 }
 
 #: The sections of a cell that an app takes the place of.
@@ -102,8 +95,8 @@ class App(Target):
             )
         if cell.inference is not None:
             yield (
-                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model and "
-                "data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
+                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model "
+                "and data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
             )
         if cell.pipeline.transforms:
             yield (
