@@ -256,4 +256,4 @@ def test_what_an_attack_may_do_is_carried_by_an_apps_messages_or_refused():
     for name, kind in installed().classes(["attack"]):
         if issubclass(kind, PoisonAttack) and kind.craft is PoisonAttack.craft:
             assert acts_elsewhere(kind.__new__(kind)), name
-    assert acts_elsewhere(installed().build("attack", "dissensus")) == "what its nodes make of others' values"
+    assert acts_elsewhere(installed().build("attack", "hermit")) == "what its nodes make of others' values"
