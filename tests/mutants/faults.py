@@ -2054,4 +2054,11 @@ FAULTS = (
         "one.epsilon",
         *REPLAYS,
     ),
+    _row(
+        "lies that no message of an app carries run as no attack",
+        "fedguard/config/apps.py",
+        "    **{method: what for method, (what, _) in LIES.items()},\n",
+        "",
+        "tests/test_apps.py",
+    ),
 )
