@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from rich.console import Console
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.processes import collective, course, gossip
 from fedguard.bench.conformance.conform import ENGINES, TOLERANCE, cell_of, conform, difference
 from fedguard.bench.conformance.engine import OneByOne, Outcome, set_up_of, simulated, start_of
-from fedguard.bench.conformance.shown import as_markdown
+from fedguard.bench.conformance.shown import COLUMNS, as_markdown, table
 from fedguard.errors import ConfigError, NotAllowed
 from tests.forked import fedguard
 
@@ -226,6 +227,12 @@ def test_a_difference_is_told():
     (first, second) = conform(["d_psgd"], "wrong", rounds=2, engines={"wrong": Wrong()})
     assert not first.passed and not second.passed and not first.same_bits
     assert "they differ" in as_markdown([first])
+    console = Console(width=80)
+    with console.capture() as screen:
+        console.print(table([first, second]))
+    title, header, *_ = screen.get().splitlines()
+    assert title.strip() == "wrong" and header.split() == [column for column in COLUMNS if column != "engine"]
+    assert any(line.rstrip().endswith("/ 0.1") for line in screen.get().splitlines())
     assert json.loads(json.dumps(first.as_dict()))["passed"] is False
     assert difference(torch.full((1, 2), torch.nan), torch.ones(1, 2), torch.zeros(2)) == float("inf")
     assert difference(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(2)) == float("inf")  # nothing has moved

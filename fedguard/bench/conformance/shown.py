@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 from rich.table import Table
 
@@ -12,12 +13,13 @@ COLUMNS = ("architecture", "engine", "attack", "simulated", "real", "difference"
 
 
 def table(found: Sequence[Conformance]) -> Table:
-    """For a terminal."""
-    shown = Table(box=None, header_style="bold")
-    for column in COLUMNS:
-        shown.add_column(column, overflow="fold", min_width=24 if column == "architecture" else None)
+    """For a terminal of 80 columns: the engine, which all rows have in common, stands in the title."""
+    shown = Table(box=None, header_style="bold", pad_edge=False, title=found[0].engine, title_justify="left")
+    said = [column != "engine" for column in COLUMNS]
+    for column in compress(COLUMNS, said):
+        shown.add_column(column, overflow="fold", min_width=20 if column == "architecture" else len(column))
     for row in rows(found):
-        shown.add_row(*row)
+        shown.add_row(*compress(row, said))
     return shown
 
 
