@@ -222,8 +222,8 @@ def test_apex_is_the_papers_loop_over_who_came_when() -> None:
                 target = model
             batches += 1
             draws = setup.rng.child("replay", batches).numpy().random(one.batch)
-            places, chances = loop_of_draws([entry[1] for entry in replay], one.alpha, draws)
-            weights = [(len(replay) * chance) ** -one.beta for chance in chances]
+            places, chances = loop_of_draws([entry[1] for entry in replay], one.priority_exponent, draws)
+            weights = [(len(replay) * chance) ** -one.importance_exponent for chance in chances]
             wide = model.float().double().requires_grad_()
             drawn = [replay[place][0] for place in places]
             errors = [loop_of_errors(task, one, wide, target.float().double(), single)[0] for single in drawn]

@@ -17,7 +17,7 @@ VTRACE = {"algorithm": "vtrace(t_max=4)", "rounds": 6, "lr": 0.05}
 UNEVEN = {"compute": {"seconds": 0.01, "spread": 0.8}}
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("network", [None, UNEVEN])
 def test_it_is_impala_where_trajectories_come_in_the_same_order(seed: int, network: dict[str, Any] | None) -> None:
     given = {"network": network} if network else {}

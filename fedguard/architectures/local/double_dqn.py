@@ -52,8 +52,8 @@ class DoubleDQN(Actors):
         warm: how many it has before the learner starts.
         target_every: batches between copies of Q to Q'.
         epsilon, spread: how much actors try.
-        alpha: how much priorities decide; 0 for nothing.
-        beta: how much of that the weights take back; 1 for all.
+        priority_exponent: alpha, how much priorities decide; 0 for nothing.
+        importance_exponent: beta, how much of that the weights take back; 1 for all.
         double: whether Q chooses; else Q' does.
         dueling: whether Q is made of V and A; else A is Q.
         recompute: whether the learner works out the first priorities, too; then nobody's word is taken.
@@ -71,8 +71,8 @@ class DoubleDQN(Actors):
     target_every: PositiveInt = 100
     epsilon: Fraction = 0.4
     spread: NonNegativeFloat = 7.0
-    alpha: NonNegativeFloat = 0.6
-    beta: Fraction = 0.4
+    priority_exponent: NonNegativeFloat = 0.6
+    importance_exponent: Fraction = 0.4
     double: bool = True
     dueling: bool = True
     recompute: bool = False
@@ -178,8 +178,8 @@ class _Learner(RunningActors):
             self._target = model.clone()
         self._batches += 1
         draws = self.setup.rng.child("replay", self._batches).numpy()
-        places, chances = replay.drawn(one.batch, one.alpha, draws)
-        weights = torch.from_numpy(importance(chances, len(replay), one.beta)).float()
+        places, chances = replay.drawn(one.batch, one.priority_exponent, draws)
+        weights = torch.from_numpy(importance(chances, len(replay), one.importance_exponent)).float()
         found, errors = one.gradient(task, model, self._target, replay.at(places), weights)
         replay.judge(places, errors.abs().double().numpy())
         return -found

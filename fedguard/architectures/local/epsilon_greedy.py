@@ -45,4 +45,5 @@ class EpsilonGreedy(Policy):
     def entropy(self, outputs: Tensor) -> Tensor:
         chances = torch.stack([self.epsilon / self.outputs] * self.outputs, -1)
         chances[..., 0] += 1 - self.epsilon
-        return -torch.special.xlogy(chances, chances).sum(-1).expand(outputs.shape[:-1])
+        found: Tensor = -torch.special.xlogy(chances, chances).sum(-1).expand(outputs.shape[:-1])
+        return found

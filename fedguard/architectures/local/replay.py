@@ -147,7 +147,7 @@ def stratified(chances: Reals, draws: Reals) -> Places:
     """
     ends = np.cumsum(chances)
     found = np.searchsorted(ends, (np.arange(len(draws)) + draws) / len(draws) * ends[-1], side="right")
-    return np.minimum(found, np.flatnonzero(chances)[-1])
+    return np.asarray(np.minimum(found, np.flatnonzero(chances)[-1]))
 
 
 def importance(chances: Reals, n: int, beta: float) -> Reals:
