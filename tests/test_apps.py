@@ -84,7 +84,11 @@ def test_who_attacks_an_apps_own_strategy_does_not_know_its_rule():
         ("label_flip", "own", "label_flip acts on the clients' data, which is the app's own"),
         ("dropout", "own", "dropout acts on who takes part"),
         ("ipm", "client_clipping(bound=1) >> mean", "client_clipping is done by clients, and an app's are its own"),
-        ("inverting_gradients", "own", "inverting_gradients infers the clients' data from updates, for which FedGuard has"),
+        (
+            "inverting_gradients",
+            "own",
+            "inverting_gradients infers the clients' data from updates, for which FedGuard has",
+        ),
         ("lira", "median", "lira infers the clients' data from updates"),
         ("ipm", "krum", None),
         ("ipm", "fltrust", "fltrust needs"),
@@ -191,7 +195,9 @@ def test_a_node_that_was_lost_stands_in_the_record_and_raises_a_flag(program):
         {"node": 2, "round": 3, "how": "was killed by SIGKILL"}
     ]
     (said,) = [flag["said"] for flag in record["flags"] if flag["flag"] == "lost_nodes"]
-    assert said.startswith("1 of 10 nodes stopped answering: node 2 from round 3 on (its process was killed by SIGKILL)")
+    assert said.startswith(
+        "1 of 10 nodes stopped answering: node 2 from round 3 on (its process was killed by SIGKILL)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ class App(Target):
             )
         if cell.inference is not None:
             yield (
-                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model and "
-                "data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
+                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model "
+                "and data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
             )
         if cell.pipeline.transforms:
             yield (
