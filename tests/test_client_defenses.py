@@ -432,6 +432,7 @@ def test_training_learns_behind_each_of_them(text):
     assert last.evaluation.accuracy > 0.6
 
 
+@pytest.mark.slow
 def test_training_learns_with_precode():
     training = Training(rounds=12, local_epochs=2, lr=0.3)
     setup = federation("mean", training=training, model="precode(hidden=(32,), bottleneck=16)")

@@ -243,6 +243,7 @@ for megabytes in (64, 4096):  # the peak of the first is below that of the secon
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.slow
 def test_peak_memory_stays_within_the_limit():
     """400 clients, whose Gram matrices alone take 61 MiB, in 64 MiB and with room for all."""
     done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)

@@ -53,11 +53,13 @@ def pretended() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", [*CASES, "in slices"])
+@pytest.mark.slow
 def test_everything_costly_is_on_the_device_and_comes_back(case, pretended):
     assert pretended[case] == "right"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.slow
 def test_the_pretended_device_shows_what_is_on_a_wrong_one(fault, pretended):
     said = pretended[f"planted {fault}"]
     assert "two devices, pretended:0 and cpu" in said or said == "computed on ['cpu', 'pretended']"

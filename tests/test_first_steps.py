@@ -74,6 +74,7 @@ def test_the_data_that_new_writes_are_those_of_the_documents(tmp_path):
     assert of((tmp_path / "moons.py").read_text()) == of(block("add_task.md", "moons.py"))
 
 
+@pytest.mark.slow
 def test_what_new_writes_passes_its_own_tests(tmp_path):
     for kind in starters.KINDS:
         said = fedguard("new", kind, f"my_{kind}", cwd=tmp_path)

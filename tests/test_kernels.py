@@ -217,6 +217,7 @@ print(peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="a peak can be started anew on Linux only")
+@pytest.mark.slow
 def test_a_rule_needs_no_more_memory_than_the_updates_and_one_block():
     """Every kind of rule, on 153 MiB of updates: the process grows by a few vectors of 4 MiB, never by a matrix."""
     rules = [

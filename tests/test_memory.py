@@ -179,6 +179,7 @@ def test_a_file_gives_what_memory_gives(changes):
             assert not torch.equal(wanted, start)
 
 
+@pytest.mark.slow
 def test_networks_that_train_client_by_client_give_the_same_to_the_last_bit():
     """Up to 8 MiB the matrix is one block either way, and who trains beside whom is of no account."""
     cell = cell_of("trimmed_mean", "alie", model="resnet20(width=4, groups=2)", rounds=1, clients=(5, 1))

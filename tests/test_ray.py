@@ -5,10 +5,14 @@ All of it needs Ray: `make test-ray`. What needs none stands in `tests/test_ray_
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -331,6 +335,74 @@ def test_another_version_of_ray_is_one_line(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "__version__", "2.0.0")
     with pytest.raises(ConfigError, match="another version of Ray or Python than this process. Install the same"):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray(cluster.address))
+
+
+def test_who_has_no_token_of_the_cluster_is_told_so_and_who_has_it_is_let_in(tmp_path, monkeypatch):
+    """Clusters of new Rays ask for one; a process looks for it if it is told to."""
+    (tmp_path / "quick.json").write_text(
+        json.dumps({**SUITE, "seeds": 1, "matrix": {"attack": ["none"], "defense": ["mean"]}})
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "RAY_AUTH_TOKEN": "a" * 64,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TMPDIR": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(name, value)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    short = tempfile.mkdtemp(dir="/tmp")  # Ray binds sockets in it, whose paths have 107 bytes at most
+    options = [
+        "--head",
+        f"--temp-dir={short}",
+        "--block",
+        "--num-cpus=1",
+        "--include-dashboard=false",
+        f"--port={port}",
+    ]
+    head = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", *options],
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "fedguard.cli",
+        "run",
+        "quick.json",
+        "--engine",
+        "ray",
+        "--address",
+        f"127.0.0.1:{port}",
+    ]
+    try:
+        _until_it_listens(port, head)
+        refused = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, env={**os.environ, "RAY_AUTH_MODE": "disabled"}
+        )
+        let_in = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, env={**os.environ, "RAY_AUTH_MODE": "token"}
+        )
+    finally:
+        head.terminate()
+        head.wait(60)
+        shutil.rmtree(short, ignore_errors=True)
+    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    assert "If it asks for a token, as new ones do, set RAY_AUTH_MODE=token" in refused.stderr
+    assert let_in.returncode == 0, let_in.stderr
+
+
+def _until_it_listens(port: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("no head came up")
 
 
 def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, monkeypatch):

@@ -159,6 +159,7 @@ def peak_of(folder: Path, n: int, d: int, rules: list[str]) -> tuple[int, int]:
     return int(before), int(peak)
 
 
+@pytest.mark.slow
 def test_aggregation_from_a_file_needs_a_small_part_of_its_size(tmp_path):
     """120 MB of updates: the process grows by blocks and a few vectors of 1.2 MB."""
     before, peak = peak_of(tmp_path, 100, 300_000, ["median", "krum", "centered_clipping", "nnm >> trimmed_mean"])

@@ -167,6 +167,7 @@ def records(suite):
     return [run_trial(cell, 0, {}, bench)[0] for cell in plan.cells]
 
 
+@pytest.mark.slow
 def test_other_attacks_run_on_texts():
     found = records(text_suite(SMALL, RUN))
     assert len(found) >= len(RUN)

@@ -137,6 +137,7 @@ def test_a_planted_regression_ends_with_the_gates_code_and_a_summary(ran, tmp_pa
     assert "sign_flip against mean" in runner.summary.read_text().replace("\\", "")
 
 
+@pytest.mark.slow
 def test_a_suite_that_cannot_run_ends_the_job_and_a_failed_trial_is_left_to_the_gate(tmp_path):
     runner = Runner(tmp_path)
     assert runner.run("Run the suite", suite="none.yaml").returncode == 2

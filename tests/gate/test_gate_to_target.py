@@ -197,6 +197,7 @@ SUITE = {
         pytest.param(0.01, "the target was reached on 2 of 2 seeds, and is on 0 now", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_rule_made_slower_is_a_regression(tmp_path, monkeypatch, factor, why):
     """From trainings to the verdict: the final accuracy alone would say less, and later."""
     monkeypatch.chdir(tmp_path)

@@ -163,6 +163,7 @@ def test_mistakes_are_one_line_before_anything_runs(place):
         assert said in line
 
 
+@pytest.mark.slow
 def test_the_ini_file_says_the_same_for_calls_that_name_no_path(place):
     (place / "pytest.ini").write_text(
         "[pytest]\nfedguard_suite = suite.yaml\nfedguard_baseline = baseline.json\nfedguard_store = elsewhere\n"

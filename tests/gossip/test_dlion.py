@@ -388,6 +388,7 @@ def spent(system: Any, rounds: int, seed: int = 0) -> tuple[float, float, float]
     return last.moment.seconds, last.evaluation.accuracy, last.nodes.consensus
 
 
+@pytest.mark.slow
 def test_what_each_technique_saves_in_seconds_or_gives_in_accuracy():
     """The cheap sibling: twenty rounds on one seed."""
     seconds, accuracy, apart = spent("dlion", 20)

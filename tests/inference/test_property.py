@@ -77,6 +77,7 @@ def test_an_update_of_noise_tells_nothing():
     assert low <= 0.5 <= high
 
 
+@pytest.mark.slow
 def test_another_property_is_another_question():
     """The same updates, asked for another class, tell who holds that one, and no longer who holds the first."""
     root, parts = dealt(clients=16)

@@ -52,6 +52,7 @@ def test_each_level_finds_its_own_noise():
     assert set(spent_by_level(noise, training, ALL, {0: 5, 3: 2})) == {0}
 
 
+@pytest.mark.slow
 def test_clients_that_take_turns_need_less_noise_for_a_target():
     noise = RecordNoise(epsilon=3.0, sample_rate=0.25)
     turns = Participation(total=6, per_round=2, sampling="cyclic")

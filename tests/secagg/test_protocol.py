@@ -75,6 +75,7 @@ def test_rings_and_suites(ring, suite):
     assert run.complaints == [] and (run.server.total == run.sum(range(5))).all()
 
 
+@pytest.mark.slow
 def test_hundred_clients_of_whom_ten_drop_out():
     inputs = np.random.default_rng(0).integers(0, 2**32, (100, 4), dtype=np.uint32)
     dropped = {"share_keys": range(3), "masked_input": range(3, 7), "unmask": range(7, 10)}

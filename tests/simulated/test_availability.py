@@ -230,6 +230,7 @@ def test_a_device_depends_on_nobody_else_and_not_on_the_order_of_questions(tmp_p
 
 @settings(deadline=None)
 @given(times=st.lists(st.floats(0, 3e5), min_size=1, max_size=20), seconds=st.floats(0, 1e5))
+@pytest.mark.slow
 def test_waits_and_leaves_are_those_of_the_stretches(times, seconds, tmp_path_factory):
     """Looked up in the plain list of all stretches of a device, up to a microsecond."""
     for spec in laws(tmp_path_factory.getbasetemp()):

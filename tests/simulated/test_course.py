@@ -365,6 +365,7 @@ def test_at_night_all_work_and_by_day_nobody():
 # Effort.
 
 
+@pytest.mark.slow
 def test_an_event_costs_the_same_among_many_devices():
     """Seconds of CPU for 2,000 updates, the least of three; a look at each of 30,000 devices would take 50 times as long."""
 

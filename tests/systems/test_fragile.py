@@ -98,6 +98,7 @@ def part(tmp_path_factory):
     return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("fragile"), settings=settings, jobs=1))
 
 
+@pytest.mark.slow
 def test_on_few_cells_the_order_of_the_servers_is_that_of_the_page(part):
     assert part.refused == {(EVENTUAL, "ipm(tau=2)", "median")}
     assert part.beside(EVENTUAL, "mean").mean < -5 and part.beside(GOOGLE, "mean").mean < -5

@@ -80,6 +80,7 @@ def test_a_ring_is_the_server_with_the_mean():
     assert server == pytest.approx(ring, abs=0.006)
 
 
+@pytest.mark.slow
 def test_few_neighbours_cost_a_rule_much_soon():
     """After sixteen rounds on one seed: the cheap sibling of whole runs."""
     assert (

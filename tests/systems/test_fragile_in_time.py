@@ -49,6 +49,7 @@ def part(tmp_path_factory):
     return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("in_time"), settings=settings, jobs=1))
 
 
+@pytest.mark.slow
 def test_on_few_cells_clean_examples_hold_and_a_filter_of_single_updates_does_not(part):
     zeno, plain = part.worst(EVENTUAL, "zeno_plus_plus"), part.worst(EVENTUAL, "mean")
     assert zeno > plain + 5 and zeno > part.without(EVENTUAL, "zeno_plus_plus") - 5

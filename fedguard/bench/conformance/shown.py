@@ -17,7 +17,7 @@ def table(found: Sequence[Conformance]) -> Table:
     shown = Table(box=None, header_style="bold", pad_edge=False, title=found[0].engine, title_justify="left")
     said = [column != "engine" for column in COLUMNS]
     for column in compress(COLUMNS, said):
-        shown.add_column(column, overflow="fold", min_width=20 if column == "architecture" else None)
+        shown.add_column(column, overflow="fold", min_width=20 if column == "architecture" else len(column))
     for row in rows(found):
         shown.add_row(*compress(row, said))
     return shown

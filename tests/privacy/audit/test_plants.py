@@ -60,7 +60,9 @@ def test_a_fault_that_looks_like_noise_is_seen_and_named(where, name, seen_by, n
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-@pytest.mark.parametrize("where", plants.SUITES)
+@pytest.mark.parametrize(
+    "where", [pytest.param(one, marks=[pytest.mark.slow] * one.startswith("clients")) for one in plants.SUITES]
+)
 def test_right_code_passes(where, seed):
     found = plants.audited(where, seed=seed)
     assert found.verdict == "consistent", found.words

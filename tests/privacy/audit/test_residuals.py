@@ -40,6 +40,7 @@ def failed(one):
     return {check.name for check in residual_checks(one) if not check.passed}
 
 
+@pytest.mark.slow
 def test_p_values_of_right_code_are_no_smaller_than_uniform():
     found = [p_values(transcript(seed)) for seed in range(300)]
     assert set(found[0]) == {*OF_NOISE, "normaliser", "rounds", "coordinates", "counts", "sampling", "draws"}

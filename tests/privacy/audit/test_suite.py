@@ -147,6 +147,7 @@ def run(tmp_path, suite, *options):
     return CliRunner().invoke(app, [str(file), *options])
 
 
+@pytest.mark.slow
 def test_the_command_tells_both_bounds_and_the_verdict(tmp_path):
     done = run(tmp_path, SUITE, "--canaries", "200")
     assert done.exit_code == 0, done.output

@@ -108,8 +108,9 @@ def failing(name, seed=0):
 @pytest.mark.parametrize(
     ("name", "seeds"),
     [
-        *((name, 20 if name == "server" else 1 if name in DEAR else 5) for name in SUITES),
-        *(pytest.param(name, 5, marks=pytest.mark.slow) for name in DEAR),
+        *((name, 20 if name == "server" else 1 if name in DEAR else 5) for name in SUITES if name not in IN_TIME),
+        *((name, 1) for name in IN_TIME if name.startswith("server") or name == "record under fedbuff"),
+        *(pytest.param(name, 5, marks=pytest.mark.slow) for name in {**dict.fromkeys(DEAR), **IN_TIME}),
         *(
             pytest.param(name, 60, marks=pytest.mark.slow)
             for name in ("server", "poisson", "adaptive", "bands", "momentum")
@@ -343,9 +344,18 @@ FAULTS = [
 EACH_FAULT = pytest.mark.parametrize(
     ("fault", "name", "seen_by"), FAULTS, ids=[f"{fault.__name__}-{name}" for fault, name, _ in FAULTS]
 )
+#: The quick ones: each fault once, where it stands first.
+FIRST = list({fault.__name__: name for fault, name, _ in reversed(FAULTS)}.items())
 
 
-@EACH_FAULT
+@pytest.mark.parametrize(
+    ("fault", "name", "seen_by"),
+    [
+        pytest.param(fault, *where, id=f"{fault.__name__}-{where[0]}", marks=[pytest.mark.slow] * (not quick))
+        for fault, *where in FAULTS
+        for quick in [(fault.__name__, where[0]) in FIRST]
+    ],
+)
 def test_a_fault_of_the_wiring_is_seen(fault, name, seen_by, monkeypatch):
     fault(monkeypatch)
     assert seen_by in failing(name, 0)

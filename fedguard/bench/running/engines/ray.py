@@ -85,7 +85,7 @@ class Ray:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"--address {self.address or 'local'}: {_why(error)}") from None
+            raise ConfigError(f"--address {self.address or 'local'}: {_why(error, self.address)}") from None
 
 
 def _reachable(address: str) -> str:
@@ -114,11 +114,16 @@ def _reachable(address: str) -> str:
     return f"{host}:{port}"
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, address: str | None) -> str:
     """Why Ray did not come up, in a line."""
     said = oneline(error)
     if "ersion mismatch" in said:
         return f"the cluster runs another version of Ray or Python than this process. Install the same: {said}"
+    if isinstance(error, ConnectionError) and address not in (None, "auto"):
+        return (
+            f"expected a Ray cluster that lets this process in; something answers there, but: {said}. If it asks for a token, "
+            "as new ones do, set RAY_AUTH_MODE=token, with the cluster's token in ~/.ray/auth_token or RAY_AUTH_TOKEN."
+        )
     if isinstance(error, ConnectionError):
         return f"expected a Ray cluster; got none: {said}. Start one: `ray start --head`; or leave out --address."
     return f"Ray did not start: {said}"
