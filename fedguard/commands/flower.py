@@ -68,7 +68,8 @@ def check(
     It is a suite with an `app`, as `fedguard run` and `fedguard gate` take it, and `--suite` writes it. What is stored runs
     again only where the app's code has changed.
 
-    Exit code 0; 2 for what the app or the command lacks; 3 where a defended cell is below the floor; 4 where trials failed.
+    Exit code 0; 2 for what is wrong with app or command before anything runs; 3 where a defended cell is below the floor; 4
+    where trials failed.
     """
     import yaml
 

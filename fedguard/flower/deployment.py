@@ -20,7 +20,7 @@ from flwr.cli.build import build_fab_from_disk
 
 from fedguard.errors import ConfigError, NotAllowed
 from fedguard.flower.app import FlowerApp
-from fedguard.flower.processes import Processes, free_port
+from fedguard.flower.processes import Processes
 from fedguard.flower.sides import ASKED, TOLD
 from fedguard.flower.watched import Asked
 
@@ -52,9 +52,9 @@ def run_deployed(asked: Asked) -> dict[str, Any]:
     """
     read = asked.read
     with tempfile.TemporaryDirectory(prefix="fedguard-flower-") as folder, Processes(Path(folder)) as processes:
-        home, port = Path(folder), free_port()
+        home = Path(folder)
         _bundle(read, home)
-        processes.superlink(port)
+        port = processes.superlink()
         for number in range(asked.nodes):
             processes.supernode(number, asked.nodes, port)
         nodes = {processes.node_id(number): number for number in range(asked.nodes)}

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from fedguard.errors import ConfigError
 
 #: Seconds in which a process has to be there, and those in which it has to go when it is told to.
 START, STOP = 120.0, 5.0
+#: How many ports are tried.
+PORTS = 3
 #: Flower's programs, by the module and the function that they start with.
 PROGRAMS = {
     "superlink": "flwr.superlink.cli.flower_superlink:flower_superlink",
@@ -29,6 +32,10 @@ PROGRAMS = {
 }
 
 _T = TypeVar("_T")
+
+
+class _Taken(ConfigError):
+    """A program ended since another has its port."""
 
 
 class Processes:
@@ -83,14 +90,26 @@ class Processes:
                 if mark in (process / "environ").read_bytes():
                     yield int(process.name)
 
-    def superlink(self, port: int) -> None:
-        """Start a SuperLink, and wait until it answers.
+    def superlink(self, ports: Iterator[int] | None = None) -> int:
+        """Start a SuperLink at a port that is free, and wait until it answers.
+
+        Nobody asked for that port, so where another program takes it in the meantime the next is tried.
+
+        Args:
+            ports: those to try; by default what the system offers, up to `PORTS` times.
+
+        Returns:
+            the port.
 
         Raises:
-            ConfigError: it does not, such as where the port is taken.
+            ConfigError: it ends or does not answer, or no port was left to it.
         """
-        self._start("superlink", "superlink", ["--insecure", "--host", "127.0.0.1", "--port", str(port)])
-        self._until("superlink", f"an answer at port {port}", lambda: _answers(port) or None)
+        for port in ports or (free_port() for _ in range(PORTS)):
+            self._start("superlink", "superlink", ["--insecure", "--host", "127.0.0.1", "--port", str(port)])
+            with suppress(_Taken):
+                self._until("superlink", f"an answer at port {port}", partial(self._answers, port))
+                return port
+        raise ConfigError(f"the superlink found no free port on 127.0.0.1: {self.said('superlink')}")
 
     def supernode(self, number: int, nodes: int, port: int) -> None:
         """Start the SuperNode with part ``number`` of ``nodes``, which connects to the SuperLink at a port."""
@@ -132,7 +151,8 @@ class Processes:
         for process in self._running.values():
             process.poll()
         if self._running[name].poll() is not None:
-            raise ConfigError(f"the {name} ended: {self.said(name)}")
+            said = self.said(name)
+            raise (_Taken if "address already in use" in said.lower() else ConfigError)(f"the {name} ended: {said}")
 
     def how_ended(self, name: str) -> str | None:
         """In words, if a process has ended by itself."""
@@ -165,6 +185,13 @@ class Processes:
             time.sleep(0.1)
         return one
 
+    def _answers(self, port: int) -> bool | None:
+        """Whether the SuperLink has the port, and not another program, and answers there; None if not yet."""
+        if f"running on http://127.0.0.1:{port}" in self._log("superlink").read_text(errors="replace"):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+                return True
+        return None
+
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
@@ -185,12 +212,6 @@ def free_port() -> int:
 def _scripts() -> list[str]:
     """Where the programs are that Flower's programs start: beside Python, or beside a Flower with a folder of its own."""
     return [str(Path(sys.executable).parent), str(Path(flwr.__file__).parent.parent / "bin")]
-
-
-def _answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-        return True
-    return False
 
 
 def _last(text: str) -> str:

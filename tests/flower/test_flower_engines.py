@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -170,14 +171,19 @@ def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, 
             run_trial(asked)
 
 
-def test_a_superlink_whose_port_is_taken_is_one_line(tmp_path):
-    port = free_port()
-    import socket
-
+def test_a_superlink_whose_port_is_taken_takes_another_or_says_so_in_a_line(tmp_path):
     with socket.socket() as taken, Processes(tmp_path) as processes:
-        taken.bind(("127.0.0.1", port))
-        with pytest.raises(ConfigError, match="the superlink ended: .*address already in use"):
-            processes.superlink(port)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()  # it answers, and is no SuperLink
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConfigError, match="the superlink found no free port on 127.0.0.1: .*address already in use"
+        ):
+            processes.superlink(iter([port]))
+        other = free_port()
+        assert processes.superlink(iter([port, other])) == other
+        with socket.create_connection(("127.0.0.1", other), timeout=5):
+            pass
 
 
 def test_all_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
