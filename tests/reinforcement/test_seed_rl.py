@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import InferenceAttack, Off, PoisonAttack, Sight, ThreatModel
 from fedguard.registry import installed
@@ -67,6 +68,14 @@ def test_the_card_says_what_a_learner_sees_of_an_actor(name: str) -> None:
     card, (seen, words) = record["threat_card"], SEEN[name]
     assert {"trajectories", "observations"} & set(card["server_shown"]) == seen
     assert words in card["in_words"]
+    config: dict[str, Any] = {
+        "attack": "reward_flip",
+        "clients": {"total": 4, "malicious": 1},
+        "training": {"algorithm": chosen, "rounds": 2},
+    }
+    colluders = threat_card(cell(name, **config))["in_words"]
+    assert ("the honest clients' updates" in colluders) == (not seen)  # none travels where trajectories do
+    assert ("the global model" in colluders) == (name != "seed_rl")
 
 
 class Reader(InferenceAttack):

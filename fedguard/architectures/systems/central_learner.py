@@ -12,7 +12,10 @@ from fedguard.contracts import Combination, Exposure, PoisonAttack, Sight
 class CentralLearner(Learner):
     """A learner that works out gradients by itself, and for that reads each observation, action and reward."""
 
-    exposes = Exposure(server=EventServer.exposes.server | Sight.TRAJECTORIES, clients=EventServer.exposes.clients)
+    exposes = Exposure(
+        server=EventServer.exposes.server | Sight.TRAJECTORIES,
+        clients=EventServer.exposes.clients & ~Sight.HONEST_UPDATES,
+    )  # no update travels that colluders could look at
 
     @property
     def shows_others(self) -> str:

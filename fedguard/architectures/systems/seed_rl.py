@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.systems.impala import Impala
 from fedguard.contracts import Acting, Exposure, Messages, Sight, Task, Training
 
@@ -26,9 +25,7 @@ class SeedRL(Impala):
     name = "seed_rl"
     source = "Espeholt et al., SEED RL: Scalable and Efficient Deep-RL with Accelerated Central Inference, ICLR 2020"
     believes = frozenset()
-    exposes = Exposure(
-        server=Impala.exposes.server | Sight.OBSERVATIONS, clients=EventServer.exposes.clients & ~Sight.MODEL
-    )
+    exposes = Exposure(server=Impala.exposes.server | Sight.OBSERVATIONS, clients=Impala.exposes.clients & ~Sight.MODEL)
 
     @property
     def shows_others(self) -> str:
