@@ -19,6 +19,7 @@ from fedguard.api import lay_out
 from fedguard.bench.records.record import from_text, reproducible, to_text
 from fedguard.bench.records.store import RunFolder, set_aside
 from fedguard.bench.running.progress import Listener
+from fedguard.bench.running.runner import Interrupted
 from fedguard.bench.running.schedule import Schedule
 from fedguard.errors import ConfigError, NotAllowed, StoreError
 from fedguard.metrics.figures import FIGURES
@@ -352,6 +353,22 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path, monkeyp
     monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
     whole = fg.run(suite, store=tmp_path / "b", jobs=1)
     assert records(fg.open_run("trouble", tmp_path / "a")) == records(whole)
+
+
+def test_ctrl_c_between_storing_a_trial_and_counting_it_is_counted(tmp_path, monkeypatch):
+    take_in, suite = Schedule.take_in, {**SUITE, "matrix": {"attack": ["none"], "defense": ["mean", "median"]}}
+
+    def interrupted(schedule, record):
+        if len(schedule.final) == 2:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        take_in(schedule, record)
+
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
+    monkeypatch.setattr(Schedule, "take_in", interrupted)
+    with pytest.raises(Interrupted, match="3 of 4 trials are stored"):
+        fg.run(suite, store=tmp_path, jobs=1)
+    assert len(list(tmp_path.glob("*/cells/*/seed-*.json"))) == 3
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ class Runner:
             Interrupted: Ctrl-C.
             StoreError: the folder cannot be written, or another process writes to it.
         """
+        self._at_hand: tuple[Trial, Record] | None = None
         self._schedule = schedule = Schedule(
             self.plan, self.folder, self.retry_failed, self.fresh, self.same_code, self._set_aside
         )
@@ -98,6 +99,8 @@ class Runner:
             if pool is not None:
                 self._work(pending, pool)
         except KeyboardInterrupt:
+            if self._at_hand is not None and self.folder.record_path(*self._at_hand[0]).exists():
+                schedule.take_in(self._at_hand[1])  # stored, but not yet counted
             total, stored = schedule.trials(pending) - len(refused), len(schedule.final)
             raise Interrupted(
                 f"interrupted: {stored} of {total} trials are stored. Run the same command to go on."
@@ -176,6 +179,7 @@ class Runner:
         return identified(race.cell, trial[1], body)
 
     def _store(self, record: Record) -> None:
+        self._at_hand = (record["cell"], record["seed"]), record
         self.folder.write(record)
         self._schedule.take_in(record)
         self.listener.ended(record)
