@@ -1924,8 +1924,8 @@ FAULTS = (
     _row(
         "a malicious actor that sees the model where none is sent",
         "fedguard/architectures/systems/seed_rl.py",
-        "EventServer.exposes.clients & ~Sight.MODEL",
-        "EventServer.exposes.clients",
+        "Impala.exposes.clients & ~Sight.MODEL",
+        "Impala.exposes.clients",
         *CENTRAL,
     ),
     _row(

@@ -226,7 +226,7 @@ class Wrong:
 def test_a_difference_is_told():
     (first, second) = conform(["d_psgd"], "wrong", rounds=2, engines={"wrong": Wrong()})
     assert not first.passed and not second.passed and not first.same_bits
-    assert "they differ" in as_markdown([first])
+    assert "differ: " in as_markdown([first])
     console = Console(width=80)
     with console.capture() as screen:
         console.print(table([first, second]))

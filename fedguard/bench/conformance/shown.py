@@ -17,7 +17,7 @@ def table(found: Sequence[Conformance]) -> Table:
     shown = Table(box=None, header_style="bold", pad_edge=False, title=found[0].engine, title_justify="left")
     said = [column != "engine" for column in COLUMNS]
     for column in compress(COLUMNS, said):
-        shown.add_column(column, overflow="fold", min_width=20 if column == "architecture" else len(column))
+        shown.add_column(column, overflow="fold", no_wrap=column != "architecture")
     for row in rows(found):
         shown.add_row(*compress(row, said))
     return shown
@@ -38,7 +38,7 @@ def rows(found: Sequence[Conformance]) -> list[tuple[str, ...]]:
             one.attack,
             f"{100 * one.simulated.accuracy:.1f} %",
             f"{100 * one.real.accuracy:.1f} %",
-            f"{one.difference:.0e}" if one.passed else f"{one.difference:.1e}: they differ",
+            f"{one.difference:.0e}" if one.passed else f"differ: {one.difference:.0e}",
             "the same" if one.same_bits else "others",
             f"{one.simulated.seconds:.1f} / {one.real.seconds:.1f}",
         )
