@@ -40,6 +40,7 @@ CATALOGUE = {
     "caf": "fedguard.defenses.aggregators.caf:CAF",
     "cge": "fedguard.defenses.aggregators.cge:CGE",
     "huber": "fedguard.defenses.aggregators.huber:Huber",
+    "fedpg_br": "fedguard.defenses.aggregators.fedpg_br:FedPGBR",
     "dnc": "fedguard.defenses.aggregators.dnc:DnC",
     "foolsgold": "fedguard.defenses.aggregators.foolsgold:FoolsGold",
     "cosine_clustering": "fedguard.defenses.aggregators.cosine_clustering:CosineClustering",

@@ -75,6 +75,8 @@ DEFENSES = [
     Defense("cge", translation=False, mean_at_zero=True),
     Defense("huber"),
     Defense("huber(threshold=2)", scale=False),
+    Defense("fedpg_br", mean_at_zero=True),
+    Defense("fedpg_br(sigma=1)", scale=False),
     Defense("dnc", mean_at_zero=True),
     Defense("dnc(sample=2, iterations=3, filter_factor=1.5)", mean_at_zero=True),
     Defense("foolsgold", translation=False, resists=None),  # a lone attacker gains, Sybils lose

@@ -155,6 +155,33 @@ def dnc(rows, f, factor=1.0):
     return mean([rows[i] for i in best])
 
 
+def fedpg_br(rows, f, sigma=None, delta=0.6, batch=16):
+    n = len(rows)
+
+    def middle_of(sets):
+        return mean([mean([rows[i] for i in members]) for members in sets])
+
+    def kept(radius, count=n // 2 + 1):
+        near = [[j for j in range(n) if apart(rows[i], rows[j]) <= radius] for i in range(n)]
+        agree = [i for i in range(n) if len(near[i]) >= count]
+        if not agree:
+            return []
+        middle = mean([rows[i] for i in agree])
+        away = {i: apart(rows[i], middle) for i in agree}
+        return [
+            near[i] for i in agree if away[i] <= min(away.values()) + 1e-7
+        ]  # two that agree are equally far from their mean
+
+    if sigma is not None:
+        first = kept(2 * sigma * math.sqrt(2 * math.log(2 * n / delta) / batch))
+        if len({i for members in first for i in members}) >= n - f:
+            return middle_of(first)
+        if second := kept(2 * sigma):
+            return middle_of(second)
+    smallest = min(sorted(apart(row, other) for other in rows)[n - f - 1] for row in rows)
+    return middle_of(kept(smallest * (1 + 1e-9), n - f))
+
+
 def foolsgold(histories, rows, confidence=1.0):
     n = len(rows)
 
@@ -206,6 +233,12 @@ LOOPS = {
     "cge": cge,
     "huber(threshold=0.8)": lambda rows, f: huber(rows, 0.8),
     "huber(threshold=1000)": lambda rows, f: mean(rows),
+    "fedpg_br": fedpg_br,
+    **{
+        f"fedpg_br(sigma={sigma})": lambda rows, f, sigma=sigma: fedpg_br(rows, f, sigma)
+        for sigma in (0.01, 0.7, 1.2, 2.5, 9)
+    },
+    "fedpg_br(sigma=1.5, delta=0.05, trajectories=40)": lambda rows, f: fedpg_br(rows, f, 1.5, 0.05, 40),
     "dnc": dnc,
     "dnc(filter_factor=1.5)": lambda rows, f: dnc(rows, f, 1.5),
     "foolsgold": lambda rows, f: foolsgold(rows, rows),
@@ -381,6 +414,21 @@ def test_stays_within_its_published_kappa(defense):
         assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-6
 
 
+def test_the_variance_test_keeps_honest_means_and_drops_what_lies_beyond():
+    """Of means over 16 trajectories, each within sigma of its expectation, the first test fails less than delta; a liar always."""
+    n, f, d, sigma = 10, 4, 30, 0.5
+    left_out = 0
+    for seed in range(200):
+        steps = normal(n * 16, d, seed=seed)
+        honest = (sigma * steps / steps.norm(dim=1, keepdim=True)).reshape(n, 16, d).mean(1)
+        lies = normal(f, d, seed=1000 + seed)
+        updates = torch.cat([lies * 2 * sigma / lies.norm(dim=1, keepdim=True), honest[f:]])
+        weights = run(f"fedpg_br(sigma={sigma})", updates, f).weights
+        assert not weights[:f].any()
+        left_out += int((weights[f:] == 0).any())
+    assert left_out / 200 <= 0.6
+
+
 def test_published_bounds_on_kappa():
     assert KNOWN.pipeline("mda").kappa(20, 4) == pytest.approx(8)
     assert KNOWN.pipeline("smea").kappa(20, 4) == pytest.approx(4 * 4 / 16 * (4 / 3) ** 2)
@@ -391,6 +439,7 @@ def test_published_bounds_on_kappa():
         "cge",
         "huber",
         "dnc",
+        "fedpg_br",
         "bulyan",
         "zeno",
         "foolsgold",

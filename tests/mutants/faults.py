@@ -2068,4 +2068,18 @@ FAULTS = (
         "if False and",
         "tests/test_running.py",
     ),
+    _row(
+        "a variance test that keeps few",
+        "defenses/aggregators/fedpg_br.py",
+        "if found is not None and int((found > 0).sum()) >= honest:",
+        "if found is not None:",
+        "tests/catalogue/test_weight_rules.py",
+    ),
+    _row(
+        "a centre that no majority is near",
+        "defenses/aggregators/fedpg_br.py",
+        "majority, honest = gram.n // 2 + 1, gram.n - context.f",
+        "majority, honest = 2, gram.n - context.f",
+        "tests/catalogue/test_weight_rules.py",
+    ),
 )
