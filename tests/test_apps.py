@@ -114,6 +114,8 @@ def test_what_has_no_place_at_an_app_is_refused(attack, defense, said):
             {"clients": {"total": 4, "per_round": 2}},
             "app: it brings its own clients; expected nothing there but assumed_f",
         ),
+        ({"observer": {"round": 2}}, "observer: an app names neither its model nor its data, so nobody can look"),
+        ({"observer": {"seat": "nodes"}}, "observer: an app names neither"),
         ({"app": {"folder": "app", "engine": "ray"}}, "app.engine: expected 'inline', 'simulation' or 'deployment'"),
         ({"app": {}}, "app.folder"),
     ],

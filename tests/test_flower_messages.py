@@ -6,6 +6,7 @@ All of it needs Flower, in its own versions of packages: `make test-flower`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,10 +53,12 @@ class Deployment:
 
     Args:
         silent: for a node's place, the first kind of its messages that is lost.
+        keep: a folder for the nodes' folders, in which each is kept from one message to the next; None for parties that stay.
         fails: places of nodes whose apps raise when they are to give their inputs.
     """
 
     silent: dict[int, Phase] = field(default_factory=dict)
+    keep: Path | None = None
     fails: frozenset[int] = frozenset()
     entropy: object = system
     wire: list[tuple[int, bytes]] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Deployment:
         self.roster = Roster(tuple(one.public for one in self.identities))
         self.config = SETTINGS.config(NODES, LENGTH)
         self.vectors = {}
-        self.client = secagg_client(self.join)
+        self.client = secagg_client(self.join, self.keep and (lambda context: self.keep / str(context.node_id)))
 
     def join(self, context, round: int) -> Client:
         place = int(context.node_config["partition-id"])
@@ -187,8 +190,9 @@ def uniform(vector: np.ndarray) -> bool:
     return all(stats.chisquare(one).pvalue > 1e-6 / 4 for one in counts)
 
 
-def test_the_sum_is_the_simulations_to_the_last_bit():
-    vectors, deployment = inputs(), Deployment()
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_sum_is_the_simulations_to_the_last_bit(keep, tmp_path):
+    vectors, deployment = inputs(), Deployment(keep=tmp_path if keep else None)
     server = deployment.run(vectors)
     simulated = Federation(SETTINGS).run(
         round=1, clients=range(NODES), length=LENGTH, vector=lambda client, _: vectors[client], model_hash=MODEL
@@ -197,7 +201,9 @@ def test_the_sum_is_the_simulations_to_the_last_bit():
     assert np.array_equal(server.total, simulated.total) and server.total.dtype == simulated.total.dtype
     assert tuple(sorted(server.included)) == simulated.included == tuple(range(NODES))
     assert deployment.said == []
-    assert all(party.state in (ClientState.DONE, ClientState.ABORTED) for party in deployment.parties)
+    over = (ClientState.DONE, ClientState.ABORTED)
+    assert len(deployment.parties) == NODES * (5 if keep else 1)  # one is made for each message, where they are kept
+    assert all(party.state in over for party in deployment.parties[-NODES:])
 
 
 @pytest.mark.parametrize("step", list(STEPS))
@@ -275,15 +281,47 @@ def test_planted_leaks_are_seen(plant, monkeypatch):
     assert wanted[plant] in found
 
 
-def test_a_session_is_not_begun_again():
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_session_is_not_begun_again(keep, tmp_path):
     """A server that names an old round, or begins the same one anew, gets no second masked input."""
-    deployment = Deployment()
+    deployment = Deployment(keep=tmp_path if keep else None)
     deployment.run(inputs(), 2)
     for round in (1, 2):
         with pytest.raises(TooFewSurvivors):
             deployment.run(inputs(), round)
-    assert len(deployment.parties) == NODES
     assert len(masked_inputs(deployment.wire)) == NODES
+
+
+@pytest.mark.parametrize("when", ["a message came twice", "nothing can be written", "the input failed"])
+def test_a_party_that_is_kept_answers_once(when, tmp_path, monkeypatch):
+    """What it has become lies on the disk before the answer is given: without that there is none."""
+    deployment = Deployment(keep=tmp_path, fails=frozenset({0}) if when == "the input failed" else frozenset())
+    grid, server = (
+        InlineGrid(deployment.client, NODES, {}),
+        Server(deployment.config, deployment.roster, round=1, model_hash=MODEL),
+    )
+    deployment.vectors[1] = inputs()
+
+    def asked(data):
+        with _as_node(SERVER):
+            (reply,) = grid.send_and_receive(
+                [Message(RecordDict({RECORD: ConfigRecord({BYTES: data})}), SERVER + 1, KIND)]
+            )
+        return reply.content.config_records[RECORD] if reply.has_content() else None
+
+    if when == "nothing can be written":
+        with monkeypatch.context() as patch:
+            patch.setattr("fedguard.flower.keeping.os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+            assert asked(server.hello()) is None
+        assert BYTES in asked(server.hello())  # nothing was said, so it may begin
+    if when == "a message came twice":
+        assert BYTES in asked(server.hello())
+        assert "HELLO has no place here" in asked(server.hello())[REFUSED]
+    if when == "the input failed":
+        with pytest.raises(TooFewSurvivors):
+            deployment.silent = dict.fromkeys(range(1, NODES), Phase.MASKED)
+            deployment.run(inputs())
+        assert "round 1 is over" in asked(server.hello())[REFUSED]
 
 
 def test_bytes_of_nobody_and_of_another_session_are_refused():
@@ -310,7 +348,7 @@ def test_servers_over_messages_agree_with_the_simulation():
 
 def test_another_training_than_the_simulations_is_seen(monkeypatch):
     """A node that trains as another client would: the bits differ, and the comparison fails."""
-    from fedguard.bench.conformance.actors import Node
+    from fedguard.bench.conformance.remote import Node
 
     real = Node.train
     monkeypatch.setattr(
@@ -323,7 +361,7 @@ def test_another_training_than_the_simulations_is_seen(monkeypatch):
 
 
 def test_a_client_app_that_raises_is_one_line(monkeypatch):
-    from fedguard.bench.conformance.actors import Node
+    from fedguard.bench.conformance.remote import Node
 
     def train(self, *_):
         raise RuntimeError("out of\nluck")

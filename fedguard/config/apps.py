@@ -23,6 +23,8 @@ ELSEWHERE = {
     "plan": "local training",
     "silent": "who takes part",
     "rewards": "what actors are rewarded with",
+    "retell": "what actors meet with",
+    "recalls": "what actors meet with",
     **{method: what for method, (what, _) in LIES.items()},
 }
 
@@ -86,6 +88,11 @@ class App(Target):
             if section != usual:
                 keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
+        if config.observer != type(config).model_fields["observer"].default:
+            raise ValueError(
+                "observer: an app names neither its model nor its data, so nobody can look for them in its messages; expected "
+                "nothing there. Leave it out, or describe the training in a suite without an app"
+            )
 
     def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
         if cell.attack is not None and (where := acts_elsewhere(cell.attack)):

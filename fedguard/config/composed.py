@@ -105,10 +105,15 @@ class Composed(Target):
                 f"{cell.attack.name} changes what actors are rewarded with, and {cell.data.name} has no rewards. Use "
                 "label_flip, or an environment such as cartpole."
             )
+        elif cell.attack is not None and type(cell.attack).retell is not PoisonAttack.retell:
+            yield (
+                f"{cell.attack.name} changes what actors say that they met with, and in {cell.data.name} nobody acts. Use "
+                "label_flip or backdoor, or an environment such as cartpole."
+            )
         if cell.training.algorithm.replays and not cell.architecture.replays:
             yield (
                 f"{cell.training.algorithm.name} learns from a replay, which {cell.architecture.name} does not have. Use "
-                "apex, or training.algorithm: actor_critic."
+                f"{'r2d2' if cell.training.algorithm.sequences else 'apex'}, or training.algorithm: actor_critic."
             )
         yield from cell.training.algorithm.reasons(combined)
         yield from cell.architecture.reasons(combined)

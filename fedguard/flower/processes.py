@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -46,10 +46,11 @@ class Processes:
 
     Args:
         folder: for the output and for Flower's configuration.
+        aloud: whether what they have said is printed when they have ended.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, aloud: bool = True) -> None:
+        self._folder, self._aloud = folder, aloud
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         told = os.environ.get("PYTHONPATH", "")
         ours = {
@@ -76,7 +77,8 @@ class Processes:
                 process.wait(STOP)
             process.kill()
             process.wait()
-            sys.stdout.write(f"--- {name}\n{self._log(name).read_text(errors='replace')}\n")
+            if self._aloud:
+                sys.stdout.write(f"--- {name}\n{self._log(name).read_text(errors='replace')}\n")
         sys.stdout.flush()
         for left in self._left():  # what a SuperLink or a SuperNode has started that died before it could end it
             with suppress(ProcessLookupError):
@@ -111,9 +113,14 @@ class Processes:
                 return port
         raise ConfigError(f"the superlink found no free port on 127.0.0.1: {self.said('superlink')}")
 
-    def supernode(self, number: int, nodes: int, port: int) -> None:
-        """Start the SuperNode with part ``number`` of ``nodes``, which connects to the SuperLink at a port."""
+    def supernode(self, number: int, nodes: int, port: int, more: Mapping[str, str] | None = None) -> None:
+        """Start the SuperNode with part ``number`` of ``nodes``, which connects to the SuperLink at a port.
+
+        Args:
+            more: of its configuration, beside these two.
+        """
         config = f"partition-id={number} num-partitions={nodes}"
+        config += "".join(f" {key}={json.dumps(value)}" for key, value in (more or {}).items())
         link = ["--insecure", "--superlink", f"127.0.0.1:{port}", "--port", str(free_port()), "--node-config", config]
         self._start("supernode", f"supernode-{number}", link)
 
@@ -217,5 +224,8 @@ def _scripts() -> list[str]:
 def _last(text: str) -> str:
     """The last line that tells of an error, or else the last that says anything; without colours."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"\bERROR\b|Error: ", line)]
-    return next(reversed(errors or lines), "nothing said")
+    errors = [number for number, line in enumerate(lines) if re.search(r"\bERROR\b|Error: ", line)]
+    if not errors:
+        return next(reversed(lines), "nothing said")
+    more = 3 if re.search(r"Exit Code: \d+$", lines[errors[-1]]) else 1  # Flower says why in the lines that follow
+    return " ".join(lines[errors[-1] : errors[-1] + more])

@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import Lock
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedguard.flower.keeping import turn
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Unreadable, read_header
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.server import Server
-from fedguard.secagg.transitions import ServerState
+from fedguard.secagg.transitions import ClientState, ServerState
 
 #: The kind of message, the record in it, and its keys: the protocol's bytes, or why a client gives none.
 KIND, RECORD, BYTES, REFUSED = "train.secagg", "fedguard.secagg", "bytes", "refused"
 
 
-def secagg_client(join: Callable[[Context, int], Client]) -> ClientApp:
+def secagg_client(join: Callable[[Context, int], Client], keep: Callable[[Context], Path] | None = None) -> ClientApp:
     """A client app that answers the protocol's messages.
 
-    A node has one party for each round, and rounds only go up: a server that begins one anew, or goes back to one, is
-    refused. The party and its secrets are in this process alone, so the process has to stay from one message to the next: it
-    does in FedGuard's own Grid, and does not where Flower starts a process for each message.
+    A node has one party for each round of a run, and rounds only go up: a server that begins one anew, or goes back to one, is
+    refused.
 
     Args:
         join: from the node's context and a round its party: with the roster and policy that the node was told out of band, its
-            long-term identity, and its input.
+            long-term identity, and its input. With ``keep`` it is called for each message.
+        keep: the folder in which a node, and nobody else, keeps its party between messages, sealed under its identity. Without
+            it the party is in this process alone, which has to stay from one message to the next: it does over FedGuard's own
+            Grid, and does not where Flower starts a process for each message.
     """
-    app, parties, adding = ClientApp(), dict[tuple[int, int], tuple[int, Client]](), Lock()
-
-    def party_of(context: Context, round: int) -> Client | None:
-        with adding:
-            last, party = parties.get((context.run_id, context.node_id), (-1, None))
-            if round > last:
-                if party is not None:
-                    party.close()
-                party = join(context, round)
-                parties[context.run_id, context.node_id] = round, party
-            return party if round >= last else None
+    app, alone = ClientApp(), InProcess(join)
 
     @app.train(KIND.partition(".")[2])
     def answer(message: Message, context: Context) -> Message:
@@ -48,14 +42,58 @@ def secagg_client(join: Callable[[Context, int], Client]) -> ClientApp:
         try:
             data = record[BYTES]
             assert isinstance(data, bytes)
-            round = read_header(data).round
-            party = party_of(context, round)
-            told = ConfigRecord({REFUSED: f"round {round} is over"} if party is None else {BYTES: party.receive(data)})
+            answered = alone.answered(data, context) if keep is None else on_disk(data, context, join, keep(context))
+            told = ConfigRecord({BYTES: answered})
         except (ProtocolError, Unreadable) as error:
             told = ConfigRecord({REFUSED: str(error)})
         return Message(RecordDict({RECORD: told}), reply_to=message)
 
     return app
+
+
+class InProcess:
+    """Parties that live as long as this process."""
+
+    def __init__(self, join: Callable[[Context, int], Client]) -> None:
+        self._join, self._adding = join, Lock()
+        self._parties: dict[tuple[int, int], tuple[int, Client]] = {}
+
+    def answered(self, data: bytes, context: Context) -> bytes:
+        """The party's answer to a message. Raises ProtocolError, Unreadable."""
+        return self._party(context, read_header(data).round).receive(data)
+
+    def _party(self, context: Context, round: int) -> Client:
+        node = context.run_id, context.node_id
+        with self._adding:
+            last, party = self._parties.get(node, (-1, None))
+            if round < last:
+                raise Unreadable(f"round {round} is over")
+            if round > last or party is None:
+                if party is not None:
+                    party.close()
+                party = self._join(context, round)
+                self._parties[node] = round, party
+            return party
+
+
+def on_disk(data: bytes, context: Context, join: Callable[[Context, int], Client], folder: Path) -> bytes:
+    """The answer of a party that is gone on with, and kept before it is given.
+
+    Raises:
+        ProtocolError, Unreadable: there is none.
+    """
+    round = read_header(data).round
+    with turn(folder, context.run_id, context.node_id) as slot:
+        if round < slot.round or (round == slot.round and not slot.sealed):
+            raise Unreadable(f"round {round} is over")
+        party = join(context, round)
+        if round == slot.round:
+            party.go_on(slot.sealed)
+        try:
+            return party.receive(data)
+        finally:
+            if party.state is not ClientState.NEW:  # a message that begins nothing ends nothing
+                slot.write(round, party.keep())
 
 
 def secagg_sum(grid: Grid, nodes: Sequence[int], server: Server, *, timeout: float | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Collection
 from threading import Lock
@@ -15,6 +16,7 @@ from fedguard.secagg import codec, errors, keys, merkle, messages
 from fedguard.secagg.codec import SHARE_BYTES, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
+from fedguard.secagg.kept import BETWEEN, Kept, seal, unseal
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Packet
 from fedguard.secagg.session import Config, Policy, Roster, proposal_id
@@ -57,6 +59,8 @@ class Client:
         self._identity, self._roster, self._policy = identity, roster, policy
         self._round, self._model_hash, self._entropy = round, model_hash, entropy
         self._table = CLIENT if policy.attested else TRUSTING_CLIENT
+        self._shared: frozenset[int] = frozenset()
+        self._included: frozenset[int] = frozenset()
         self._wipe()
         self._vector: Callable[[bytes], RingVector] = vector
 
@@ -86,6 +90,63 @@ class Client:
             self._wipe()
             if self.state is not ClientState.DONE:
                 self.state = ClientState.ABORTED
+
+    def keep(self) -> bytes:
+        """What another process needs to go on from here, sealed; empty where nothing is under way.
+
+        The keeper must not let two go on from the same bytes; see `kept`.
+        """
+        with self._answering:
+            if self.state not in BETWEEN:
+                return b""
+            own = () if self._vector is _spent else (self._encryption.secret, self._mask.secret, self._seed)
+            directory: Directory | None = getattr(self, "_directory", None)
+            kept = Kept(
+                self.state,
+                self.proposal,
+                self.sid,
+                self._config.pack(),
+                tuple(map(bytes, own)),
+                directory.entries if directory else {},
+                self._shared,
+                self._included,
+                {v: (bytes(of_seed), bytes(of_key)) for v, (of_seed, of_key) in self._held.items()},
+            )
+            return seal(self._identity.keeping_key(), kept.pack(), self._bound, self._entropy)
+
+    def go_on(self, sealed: bytes) -> None:
+        """Be the client that `keep` kept, in a process of its own.
+
+        Raises:
+            AlreadyAnswered: this one is in a session.
+            MalformedMessage: what was kept was altered, or is another client's or round's.
+        """
+        with self._answering:
+            if self.state is not ClientState.NEW:
+                raise self._error(errors.AlreadyAnswered, "it is in a session, and cannot go on with another")
+            try:
+                kept = Kept.unpack(unseal(self._identity.keeping_key(), sealed, self._bound))
+            except codec.Unreadable as error:
+                raise self._error(errors.MalformedMessage, str(error)) from None
+            self.state, self.proposal, self.sid = kept.state, kept.proposal, kept.sid
+            self._config = Config.unpack(kept.config)
+            self._table = CLIENT if self._config.attested else TRUSTING_CLIENT
+            self._shared, self._included = kept.shared, kept.included
+            self._held.update({v: (bytearray(one), bytearray(other)) for v, (one, other) in kept.held.items()})
+            if kept.entries:
+                self._directory = Directory(self.proposal, self._config, self._round, kept.entries)
+            if not kept.secrets:
+                self._vector = _spent
+                return
+            self._fresh(*kept.secrets)
+            if kept.entries:
+                self._agree()
+
+    @property
+    def _bound(self) -> bytes:
+        """What kept bytes belong to: the round, this place, the model and the roster."""
+        place = struct.pack("<II", self._round, self.id)
+        return place + self._model_hash + hashlib.sha256(b"".join(self._roster.identities)).digest()
 
     def _answer(self, data: bytes) -> bytes:
         """Header and length are judged before the body is read."""
@@ -139,11 +200,14 @@ class Client:
             raise self._error(errors.ModelMismatch, "the server holds another model, configuration or roster")
         self.proposal, self._config = proposal, config
         self._table = CLIENT if config.attested else TRUSTING_CLIENT
-        self._encryption = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
-        self._mask = keys.KeyPair(self._entropy(keys.SECRET_BYTES))
-        self._seed = bytearray(self._entropy(keys.SECRET_BYTES))
-        self._own = messages.Advertise(self._encryption.public, self._mask.public, self._model_hash, config.hash())
+        self._fresh(*(self._entropy(keys.SECRET_BYTES) for _ in range(3)))
         return self._own
+
+    def _fresh(self, encryption: bytes, mask: bytes, seed: bytes) -> None:
+        """The session's secrets, 32 bytes each, and what is advertised of them."""
+        self._encryption, self._mask, self._seed = keys.KeyPair(encryption), keys.KeyPair(mask), bytearray(seed)
+        public = self._encryption.public, self._mask.public
+        self._own = messages.Advertise(*public, self._model_hash, self._config.hash())
 
     def _share(self, header: Header, roster: messages.Roster) -> Message:
         """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
@@ -152,9 +216,17 @@ class Client:
         self._directory = Directory(self.proposal, self._config, self._round, entries)
         self.sid = self._directory.sid
         self._check_enough(entries, "advertised keys", self._config.members)
+        neighbours = self._agree()
+        secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
+        dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
+        packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
+        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
+
+    def _agree(self) -> tuple[int, ...]:
+        """Agree on secrets with all neighbours, and say who they are."""
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
-            advertised = entries[v]
+            advertised = self._directory.entries[v]
             try:
                 self._agreed[v] = (
                     self._encryption.agree(advertised.encryption_key),
@@ -162,10 +234,7 @@ class Client:
                 )
             except ValueError:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
-        secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
-        dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
-        packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
-        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
+        return neighbours
 
     def _check_keys(self, roster: messages.Roster) -> None:
         if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:

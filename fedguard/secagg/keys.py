@@ -24,6 +24,7 @@ SELF = b"FedGuard/secagg/v2/self"
 SHARE = b"FedGuard/secagg/v2/share"
 SEED = b"FedGuard/secagg/v2/seed"
 SHARED = b"FedGuard/secagg/v2/shared"
+KEPT = b"FedGuard/secagg/v2/kept"
 
 SECRET_BYTES = 32
 #: Bytes that are kept secret; in a bytearray they can be wiped.
@@ -41,6 +42,10 @@ class Identity:
     def sign(self, message: bytes) -> bytes:
         """64 bytes."""
         return self._key.sign(message)
+
+    def keeping_key(self) -> bytes:
+        """The AES-256 key under which a client's state is sealed between two messages; see `kept`."""
+        return HKDF(SHA256(), 32, None, KEPT).derive(self._key.private_bytes_raw())
 
     def __repr__(self) -> str:
         return f"<Identity {self.public.hex()[:8]}>"
