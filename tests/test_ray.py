@@ -84,7 +84,7 @@ class Ear(Listener):
     def begin(self, total, stored, refused, jobs):
         self.jobs = jobs
 
-    def advanced(self, trial, round, rounds, accuracy):
+    def advanced(self, trial, round, rounds, scores):
         self.rounds += 1
 
     def ended(self, record):
@@ -428,7 +428,9 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, 
     assert records(there) == records(fg.run(SUITE, store=tmp_path / "here", jobs=1, limit=2))
 
 
-@pytest.mark.parametrize("architecture", ["server", "parameter_server(consistency='eventual')"])
+@pytest.mark.parametrize(
+    "architecture", ["server", "parameter_server(consistency='eventual')", "a3c", "impala(buffer=2)"]
+)
 def test_actors_conform(connected, architecture):
     from fedguard.bench.conformance.conform import conform
 

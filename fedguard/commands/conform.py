@@ -15,11 +15,14 @@ def conform(
         list[str], typer.Argument(metavar="ARCHITECTURE", help="An architecture, such as all_reduce. One or more.")
     ],
     engine: Annotated[
-        str, typer.Option(metavar="gloo|ray|flower", help="What the real processes are and how they talk.")
+        str, typer.Option(metavar="gloo|ray|flower|deployment", help="What the real processes are and how they talk.")
     ],
     attack: Annotated[
-        str, typer.Option(help="The attack of the second of both trainings, by one malicious client.")
-    ] = "ipm",
+        str | None,
+        typer.Option(
+            help="The attack of the second of both trainings, by one malicious client. (ipm; of actors reward_flip)"
+        ),
+    ] = None,
     defense: Annotated[str, typer.Option(help="The defense of both.")] = "mean",
     nodes: Annotated[int, typer.Option(min=2, max=64, help="Clients, or nodes.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of the training.")] = 10,
@@ -32,8 +35,9 @@ def conform(
     """Train on real processes and in simulation, with the same batches, and say how far apart they end.
 
     Without an attack and with one. With `--engine gloo` each node is a process that sends vectors to its neighbours over
-    sockets; with `--engine ray` the clients are in Ray actors; with `--engine flower` models travel as Flower's messages. Where
-    clients do not wait for each other, the simulation follows the order in which the real updates arrived.
+    sockets; with `--engine ray` the clients are in Ray actors; with `--engine flower` models travel as Flower's messages, and
+    with `--engine deployment` they do so between a SuperLink and SuperNodes, processes of this machine. Where clients do
+    not wait for each other, the simulation follows the order in which the real updates arrived.
 
     Exit code 0 where the largest difference is at most 1e-5 of the way that the model has moved, 3 where it is not.
     """

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,14 +20,17 @@ pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
 from flwr.app import Error, Message
 
 from fedguard import api
+from fedguard.bench.conformance.conform import cell_of, compared
+from fedguard.bench.conformance.deployed import Deployed
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
-from fedguard.bench.running.apps import Apps, run_app
+from fedguard.bench.running.apps import Apps, _asked, run_app
 from fedguard.bench.running.manifest import write_manifest
 from fedguard.commands.flower import below
 from fedguard.errors import ConfigError
-from fedguard.flower import inline, watched
+from fedguard.flower import inline, trial, watched
+from fedguard.flower.deployment import run_deployed
 from fedguard.flower.inline import InlineGrid
 from fedguard.flower.node import drawing
 from fedguard.flower.processes import Processes, free_port
@@ -37,23 +38,43 @@ from fedguard.flower.simulation import require_ray
 from fedguard.flower.trial import run_trial
 from fedguard.flower.watched import Asked
 from fedguard.rng import Rng
+from tests.flower.conftest import DEPLOYED, gone, killed, ours
+from tests.forked import fedguard
 
 APP = Path(__file__).parent / "app"
 
 
-def ran(engine, folder, attack="ipm(tau=5)", defense="median"):
-    """A trial of a suite on an engine, and what is to be judged of it: one of three nodes attacks a rule for a round."""
+NODES = DEPLOYED
+
+
+class Shared:
+    """Trials of deployments, on the SuperLink of all tests."""
+
+    def __init__(self, federation):
+        self._federation = federation
+
+    def told(self, cell, seed):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(trial.ENGINES, "deployment", partial(run_deployed, on=self._federation))
+            return {"log": "", **trial.answer(_asked(cell, seed))}
+
+    def close(self):
+        pass
+
+
+def ran(engine, folder, attack="ipm(tau=5)", defense="median", on=None):
+    """A trial of a suite on an engine, and what is to be judged of it: one of four nodes attacks a rule for a round."""
     plan = api.lay_out(
         {
             "name": engine,
             "app": {"folder": str(APP), "set": {"num-server-rounds": 1}, "engine": engine},
-            "clients": {"total": 3, "malicious": 1},
+            "clients": {"total": NODES, "malicious": 1},
             "matrix": {"attack": [attack], "defense": [defense]},
             "seeds": [3],
         }
     )[1]
     ((_, cell),) = plan.positions
-    processes = Apps()
+    processes = Shared(on) if on else Apps()
     record, log = run_app(cell, 3, {}, processes)
     processes.close()
     assert record["status"] == "ok", f"{record['reason']}\n{log}"
@@ -62,7 +83,7 @@ def ran(engine, folder, attack="ipm(tau=5)", defense="median"):
     write_manifest(store, plan, {})
     store.write(record)
     from_text(to_text(record))
-    return record["result"], Run.open(store.path, folder), log
+    return record["result"], Run.open(store.path, folder)
 
 
 @pytest.fixture(scope="module")
@@ -75,33 +96,11 @@ def judged(run):
     return [line.split(", ", 1)[1] for line in below(run, 0.999)], list(below(run, 0.1))
 
 
-def ours(marker: str) -> list[int]:
-    """Processes with a marker in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if marker.encode() in (folder / "environ").read_bytes() and " Z " not in (folder / "stat").read_text():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
-def gone(marker: str, seconds: float = 30.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and ours(marker):
-        time.sleep(0.2)
-    return not ours(marker)
-
-
-def test_a_deployment_is_the_same_trial(monkeypatch, tmp_path, inline_result):
-    """A SuperLink and three SuperNodes, attacked, defended and judged; to the last bit what it is in one process."""
-    monkeypatch.setenv("FEDGUARD_TEST_MARK", mark := f"mark-{os.getpid()}-deployed")
-    result, run, log = ran("deployment", tmp_path)
-    assert result == inline_result and result["rounds"]["updates"] == 3 and result["app"]["malicious"]
+def test_a_deployment_is_the_same_trial(federation, tmp_path, inline_result):
+    """A SuperLink and its SuperNodes, attacked, defended and judged; to the last bit what it is in one process."""
+    result, run = ran("deployment", tmp_path, on=federation)
+    assert result == inline_result and result["rounds"]["updates"] == NODES and result["app"]["malicious"]
     assert judged(run) == (["below 99.9 %"], [])
-    assert "--- supernode-2" in log
-    assert gone(mark)
 
 
 def test_flowers_simulation_is_the_same_trial(tmp_path, inline_result):
@@ -109,37 +108,28 @@ def test_flowers_simulation_is_the_same_trial(tmp_path, inline_result):
         with pytest.raises(ConfigError, match=r"engine: simulation needs ray==2.* is not installed. pip install 'flwr"):
             require_ray()
     else:
-        result, run, _ = ran("simulation", tmp_path)
+        result, run = ran("simulation", tmp_path)
         assert result == inline_result
         assert judged(run) == (["below 99.9 %"], [])
 
 
-def killed_while_it_trains(mark: str, number: int) -> None:
-    """Kill a SuperNode, as a machine that loses its power would, once it has been asked to train."""
-    end = time.monotonic() + 180
-    while time.monotonic() < end:
-        time.sleep(0.1)
-        for process in map(Path, (f"/proc/{one}" for one in ours(mark))):
-            with suppress(OSError):
-                if f"partition-id={number} ".encode() in (process / "cmdline").read_bytes():
-                    home = re.search(rb"FLWR_HOME=([^\0]+)", (process / "environ").read_bytes())[1].decode()
-                    if "Receiving: train message" in (Path(home) / f"supernode-{number}.log").read_text():
-                        os.kill(int(process.name), signal.SIGKILL)
-                        return
-
-
-def test_a_supernode_that_dies_in_the_middle_is_named_and_the_others_go_on(monkeypatch, tmp_path):
-    monkeypatch.setenv("FEDGUARD_TEST_MARK", mark := f"mark-{os.getpid()}-died")
-    death = threading.Thread(target=killed_while_it_trains, args=(mark, 1))
-    death.start()
-    result, run, _ = ran("deployment", tmp_path, "none", "own")
-    death.join()
+def test_a_supernode_that_dies_in_the_middle_is_named_and_the_others_go_on(federation, tmp_path):
+    with killed(federation, 1, "Receiving: train message"):
+        result, run = ran("deployment", tmp_path, "none", "own", on=federation)
     assert result["app"]["lost"] == [{"node": 1, "round": 1, "how": "was killed by SIGKILL"}]
-    assert (result["rounds"]["updates"], result["rounds"]["silent"]) == (2, 1)
-    assert result["final_accuracy"] > 0.2  # the other two have trained and measured
+    assert (result["rounds"]["updates"], result["rounds"]["silent"]) == (NODES - 1, 1)
+    assert result["final_accuracy"] > 0.2  # the others have trained and measured
     (flags,) = [record["flags"] for record in run.ran.values()]
-    assert "1 of 3 nodes stopped answering: node 1 from round 1 on (its process was killed by SIGKILL)" in str(flags)
-    assert gone(mark)
+    assert "1 of 4 nodes stopped answering: node 1 from round 1 on (its process was killed by SIGKILL)" in str(flags)
+
+
+@pytest.mark.parametrize(("architecture", "rounds"), [("server", 1), ("fedasync", 2)])
+def test_a_deployed_server_is_the_simulated_one(federation, architecture, rounds):
+    """Under attack; where it does not wait for its nodes, the simulation follows the order in which answers came."""
+    engine, cell = Deployed(federation), cell_of(architecture, "ipm", "mean", NODES, rounds)
+    one = compared(engine, architecture, cell, *engine.run([cell], 0), 0)
+    assert one.passed and one.same_bits
+    assert one.order is None if architecture == "server" else len(one.order) >= rounds * NODES
 
 
 class Dies(InlineGrid):
@@ -155,7 +145,7 @@ class Dies(InlineGrid):
 
 
 @pytest.mark.parametrize(("nodes", "goes_on"), [(3, True), (2, False)])
-def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, nodes, goes_on):
+def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, tmp_path, nodes, goes_on):
     """FedAvg wants two nodes; of three that leaves one to spare."""
     monkeypatch.setattr(watched, "WAITING", 0.5)
     monkeypatch.setattr(inline, "InlineGrid", Dies)
@@ -169,6 +159,13 @@ def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, 
             ConfigError, match="after round 2 the app's strategy waits for more nodes than the 1 .* of 2, and node 1 "
         ):
             run_trial(asked)
+        said = fedguard(
+            *("flower", "check", str(APP), "-f", "0", "--nodes", "2", "--seeds", "1", "--set", "num-server-rounds=3"),
+            *("--jobs", "1"),
+            cwd=tmp_path,
+        )
+        assert said.returncode == 4, said.stdout + said.stderr
+        assert "1 of 1 trials failed: after round 2 the app's strategy waits for more nodes than the 1" in said.stderr
 
 
 def test_a_superlink_whose_port_is_taken_takes_another_or_says_so_in_a_line(tmp_path):
@@ -186,7 +183,7 @@ def test_a_superlink_whose_port_is_taken_takes_another_or_says_so_in_a_line(tmp_
             pass
 
 
-def test_all_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
+def test_all_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch, brisk):
     """As a worker ends that Ctrl-C, or a time limit, has killed: its pipe closes."""
     monkeypatch.setenv("FEDGUARD_TEST_MARK", mark := f"mark-{os.getpid()}-ended")
     asked = f'{{"app": "{APP}", "settings": {{}}, "attack": null, "defense": null, "f": 0, "nodes": 2, "seed": 0, "engine": "deployment"}}'

@@ -14,9 +14,11 @@ import torch
 from rich.console import Console
 
 from fedguard.architectures.gossip.gossip import Gossip
-from fedguard.architectures.processes import collective, course, gossip
+from fedguard.architectures.processes import collective, gossip
 from fedguard.bench.conformance.conform import ENGINES, TOLERANCE, cell_of, conform, difference
 from fedguard.bench.conformance.engine import OneByOne, Outcome, set_up_of, simulated, start_of
+from fedguard.bench.conformance.remote import Remote, simulated_in
+from fedguard.bench.conformance.remote import trained as over
 from fedguard.bench.conformance.shown import COLUMNS, as_markdown, table
 from fedguard.errors import ConfigError, NotAllowed
 from tests.forked import fedguard
@@ -138,29 +140,23 @@ def test_without_the_attack_it_does_not_conform():
     assert not apart(attacked, trained(honest)) <= TOLERANCE
 
 
-class Late:
+class Late(Remote):
     """Clients that are done in some order, each in a moment of its own."""
 
     def __init__(self, setup, seed):
-        self._setup, self._clients = setup, OneByOne(setup)
-        self._draw = torch.Generator().manual_seed(seed)
-        self._under_way, self._rows = {}, {}
+        super().__init__()
+        self._clients, self._draw = OneByOne(setup), torch.Generator().manual_seed(seed)
+        self._done = {}
 
-    def begin(self, key, model):
-        row = torch.empty(1, len(model))
-        self._clients.train(model, [key[1]], (key[0],), row)
-        self._rows[key] = row[0]
-        self._under_way[key] = model
+    def send(self, trainings):
+        for (client, turn), model in trainings:
+            (sent,) = self._clients.train(model, [turn], (client,))
+            self._done[client, turn] = sent.numpy()
 
-    def arrived(self):
-        keys = sorted(self._under_way)
+    def receive(self):
+        keys = sorted(self._done)
         key = keys[int(torch.randint(len(keys), (1,), generator=self._draw))]
-        del self._under_way[key]
-        return key
-
-    def train(self, model, rounds, clients, rows):
-        for row, key in zip(rows, zip(clients, rounds, strict=True), strict=True):
-            row.copy_(self._rows.pop(key))
+        return key, self._done.pop(key)
 
 
 @pytest.mark.parametrize("attack", ["none", "ipm"])
@@ -172,21 +168,61 @@ class Late:
     ],
 )  # fmt: skip
 def test_a_server_that_follows_reality_is_replayed_to_the_last_bit(architecture, attack):
+    follows(architecture, attack)
+
+
+@pytest.mark.parametrize("architecture", [pytest.param("a2c", marks=pytest.mark.slow), "a3c", "impala(buffer=2)"])
+def test_so_is_a_learner_whose_actors_are_elsewhere(architecture):
+    follows(architecture, None)
+
+
+def follows(architecture, attack):
     """In the order in which updates really came; in another order it ends elsewhere, unless all wait for each other."""
     cell = cell_of(architecture, attack, "mean", 4, 3)
     setup, finals = set_up_of(cell, 0), []
-    one_by_one = replace(setup, trainer=OneByOne(setup))
+
+    def one_by_one():
+        """Actors keep where they stand, so each training has its own."""
+        return replace(setup, trainer=OneByOne(setup))
+
     for seed in (1, 2):
-        late, order = Late(setup, seed), []
-        *_, real = course.real(cell.architecture, replace(setup, trainer=late), late.begin, late.arrived, order)
-        *_, again = course.replayed(cell.architecture, one_by_one, order)
-        assert torch.equal(real.model, again.model)
-        assert len(order) >= 3 * 4
-        finals.append(real.model)
-    together = architecture == "parameter_server"
+        real = over(Late(setup, seed), cell, 0)
+        assert torch.equal(real.models, simulated_in(cell, one_by_one(), real.order))
+        assert len(real.order) >= 3 * 4
+        finals.append(real.models)
+    together = architecture in ("parameter_server", "a2c")
     assert torch.equal(*finals) == together
     if together:  # and then it is the plain simulation
-        assert torch.equal(finals[0][None], simulated(cell.architecture, one_by_one))
+        assert torch.equal(finals[0], simulated(cell.architecture, one_by_one()))
+
+
+@pytest.mark.parametrize("attack", ["none", "ipm"])
+def test_a_server_whose_clients_answer_in_any_order_is_the_simulated_one_to_the_last_bit(attack):
+    cell = cell_of("server", attack, "mean", 4, 3)
+    setup = set_up_of(cell, 0)
+    for seed in (1, 2):
+        real = over(Late(setup, seed), cell, 0)
+        assert real.order is None
+        assert torch.equal(real.models, simulated(cell.architecture, replace(setup, trainer=OneByOne(setup))))
+
+
+class InOrder(Late):
+    """The first clients are done first."""
+
+    def receive(self):
+        key = min(self._done)
+        return key, self._done.pop(key)
+
+
+def test_what_arrives_while_a_server_waits_for_others_is_told_afterwards():
+    setup = set_up_of(cell_of("server", "none", "mean", 4, 1), 0)
+    late, start = InOrder(setup, 3), start_of(setup)
+    for client in (0, 1):
+        late.begin((client, 1), start)
+    late.train(start, [1, 1], (2, 3))
+    assert [late.arrived(), late.arrived()] == [(0, 1), (1, 1)]
+    alone = OneByOne(setup).train(start, [1, 1], (0, 1))
+    assert torch.equal(torch.stack(late.train(start, [1, 1], (0, 1))), torch.stack(alone))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +233,13 @@ def test_a_server_that_follows_reality_is_replayed_to_the_last_bit(architecture,
         ("all_reduce(masks=16)", "gloo", "agreed on in one process. Leave out masks"),
         ("all_reduce(topology='all_to_all')", "gloo", "has no sum on the way"),
         ("d_psgd(masks=16, graph='complete')", "gloo", "masks of d_psgd are agreed on in one process"),
+        ("d_psgd", "deployment", "deployment runs server, and servers in simulated time"),
+        ("google", "deployment", "decides by simulated seconds"),
+        ("fedasync", "flower", "all nodes are in one process, and answer in turn. Take --engine deployment"),
         ("google", "ray", "decides by simulated seconds"),
+        ("apex", "ray", "what the actors of apex send is not carried there yet. Take a3c"),
+        ("seed_rl", "ray", "what the actors of seed_rl send is not carried there yet"),
+        ("a3c", "deployment", "an actor's environments go on from one rollout to the next"),
         ("server", "carrier_pigeon", "unknown engine 'carrier_pigeon'"),
     ],
 )

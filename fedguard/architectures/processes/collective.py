@@ -94,17 +94,17 @@ class Own:
         self._clients, self._links = Clients(setup), links
         self._liars = sorted(setup.malicious) if setup.attack else []
 
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
-        me = self._links.rank
-        rows.fill_(math.nan)
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> list[Tensor]:
+        me, rows = self._links.rank, torch.full((len(clients), model.shape[-1]), math.nan)
         sent, received = list[Parcel](), list[Parcel]()
         if me in clients:
             place = clients.index(me)
-            self._clients.train_honest(model, rounds[place : place + 1], (me,), rows[place : place + 1])
+            rows[place] = self._clients.sent(me, rounds[place], model)
             sent = [Parcel(liar, rows[place]) for liar in self._liars]
         elif me in self._liars:
             received = [Parcel(client, row) for client, row in zip(clients, rows, strict=True)]
         self._links.exchange(sent, received)
+        return list(rows)
 
 
 class Elsewhere(MaliciousClients):

@@ -16,6 +16,7 @@ from fedguard.architectures.systems.event_run import EventRun, course_of
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.systems.trainings import Key, Trainings
 from fedguard.contracts import RoundReport, Setup
+from fedguard.errors import ConfigError, FedGuardError
 from fedguard.simulated.agenda import SECOND, Agenda
 from fedguard.simulated.course import Arrival, Course
 
@@ -62,6 +63,12 @@ class Driven(EventRun):
 
     def course(self) -> Course:
         return course_of(self._system, self._setup, self._world, self._kind(self))
+
+    def _nothing_to_craft_from(self) -> FedGuardError:
+        return ConfigError(
+            f"under {self._system.name} all that malicious clients sent arrived before any honest update, as it happened, and so "
+            "they sent honest ones. Run it again, or for more rounds."
+        )
 
 
 class Real(Course):

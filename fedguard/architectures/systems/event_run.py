@@ -22,7 +22,7 @@ from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
-from fedguard.errors import PreconditionError, StalledError
+from fedguard.errors import FedGuardError, PreconditionError, StalledError
 from fedguard.simulated.course import Arrival, Course, Release
 from fedguard.simulated.world import World
 
@@ -132,7 +132,10 @@ class EventRun:
         for number, (release, round, last) in enumerate(course, 1):
             yield self._step(release, number, round, last), last
         if self._unarmed and not self._armed:
-            raise _unarmed(self._system)
+            raise self._nothing_to_craft_from()
+
+    def _nothing_to_craft_from(self) -> FedGuardError:
+        return _unarmed(self._system)
 
     def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
         """One aggregate, or an abandoned round.

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.architectures.clients import Clients
-from fedguard.architectures.processes import course
-from fedguard.architectures.server import Server
-from fedguard.architectures.systems.event_server import EventServer
-from fedguard.architectures.times import world
-from fedguard.bench.conformance.engine import Outcome, set_up_of, simulated, start_of
+from fedguard.bench.conformance import remote
+from fedguard.bench.conformance.engine import Outcome
+from fedguard.bench.conformance.remote import Key, Node, Remote
 from fedguard.bench.running.engines.ray import Ray
 from fedguard.config import Cell
-from fedguard.config.schema import CellConfig
-from fedguard.contracts import Architecture, Participation, Setup
+from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, oneline
-from fedguard.registry import installed
 
-#: A client, and which of its trainings it is.
-Key = tuple[int, int]
 #: Seconds that a training may take, with the start of its actor.
 PATIENCE = 300.0
 
@@ -44,78 +34,26 @@ class Actors:
     processes: int = 2
 
     name = "ray"
-    runs = "server, and servers in simulated time without deadlines, backups and selection"
+    runs = remote.RUNS
 
     def why_not(self, architecture: Architecture) -> str | None:
-        if isinstance(architecture, Server):
-            return None
-        if not isinstance(architecture, EventServer):
-            return f"ray runs {self.runs}. Take another engine."
-        barrier = architecture.barrier(Participation(total=4))
-        if barrier.deadline is not None or barrier.backups or barrier.selection is not None:
-            return f"{architecture.name} decides by simulated seconds, which a real run does not keep. Take parameter_server."
-        return None
+        return remote.why_not(self.name, architecture)
 
     def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
         with Ray(self.address).connected(self.processes) as cluster:
             actor, of_all = cluster.ray.remote(num_cpus=0)(Node), [cell.canonical for cell in cells]
             nodes = [actor.remote(of_all, seed) for _ in range(self.processes)]
-            return [self._run(Remote(cluster.ray, nodes, number), cell, seed) for number, cell in enumerate(cells)]
+            return [self._run(InActors(cluster.ray, nodes, number), cell, seed) for number, cell in enumerate(cells)]
 
-    def _run(self, remote: Remote, cell: Cell, seed: int) -> Outcome:
-        setup = set_up_of(cell, seed)
-        if isinstance(cell.architecture, EventServer):
-            start = start_of(setup)
-            if cell.architecture.fractions(setup, world(setup, start)) is not None:
-                raise ConfigError(
-                    f"conform: {cell.architecture.name} deals out shares of its clients' work by simulated seconds, which a "
-                    "real run does not keep. Take parameter_server."
-                )
-        remote.ready()
-        began, order = time.monotonic(), list[Key]()
-        there, last = replace(setup, trainer=remote), start_of(setup)
-        if isinstance(cell.architecture, EventServer):
-            reports = course.real(cell.architecture, there, remote.begin, remote.arrived, order)
-        else:
-            reports = cell.architecture.run(there)
-        for report in reports:
-            last = report.model
-        seconds = time.monotonic() - began
-        return Outcome(last[None], seconds, tuple(order) if order else None)
+    def _run(self, there: InActors, cell: Cell, seed: int) -> Outcome:
+        there.ready()
+        return remote.trained(there, cell, seed)
 
     def simulated(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
-        if order is None or not isinstance(cell.architecture, EventServer):
-            return simulated(cell.architecture, setup)
-        last = start_of(setup)
-        for report in course.replayed(cell.architecture, setup, order):
-            last = report.model
-        return last[None]
+        return remote.simulated_in(cell, setup, order)
 
 
-class Node:
-    """Some clients in a process of their own.
-
-    Args:
-        cells: as `Cell.canonical` writes them.
-    """
-
-    def __init__(self, cells: Sequence[Mapping[str, Any]], seed: int) -> None:
-        torch.set_num_threads(1)
-        built = [Cell.build(CellConfig.model_validate(cell), installed()) for cell in cells]
-        self._clients = [Clients(set_up_of(cell, seed)) for cell in built]
-
-    def ready(self) -> None:
-        """Nothing more: an actor that answers has loaded its data."""
-
-    def train(self, cell: int, client: int, turn: int, model: NDArray[Any]) -> NDArray[Any]:
-        """float32 ``[d]``: what a client's so-manieth training in a cell comes to, from a model ``[d]``."""
-        row = torch.empty(1, len(model))
-        self._clients[cell].train_honest(torch.tensor(model), [turn], (client,), row)
-        return row[0].numpy()
-
-
-@dataclass
-class Remote:
+class InActors(Remote):
     """A trainer whose clients are in actors.
 
     Args:
@@ -124,52 +62,30 @@ class Remote:
         cell: which of their cells is trained.
     """
 
-    ray: Any
-    nodes: Sequence[Any]
-    cell: int
-    _under_way: dict[Key, Any] = field(default_factory=dict)
-    _from: dict[Key, Tensor] = field(default_factory=dict)
-    _done: deque[Key] = field(default_factory=deque)
+    def __init__(self, ray: Any, nodes: Sequence[Any], cell: int) -> None:
+        super().__init__()
+        self._ray, self._nodes, self._cell = ray, nodes, cell
+        self._under_way: dict[Any, Key] = {}
 
     def ready(self) -> None:
         """Wait until all have loaded their data."""
-        self._get([node.ready.remote() for node in self.nodes])
+        self._get([node.ready.remote() for node in self._nodes])
 
-    def begin(self, key: Key, model: Tensor) -> None:
-        """Let a client begin from a model, float32 ``[d]``."""
-        client, turn = key
-        self._from[key] = model
-        self._under_way[key] = self.nodes[client % len(self.nodes)].train.remote(self.cell, client, turn, model.numpy())
+    def send(self, trainings: Sequence[tuple[Key, Tensor]]) -> None:
+        for (client, turn), model in trainings:
+            node = self._nodes[client % len(self._nodes)]
+            self._under_way[node.train.remote(self._cell, client, turn, model.numpy())] = (client, turn)
 
-    def arrived(self) -> Key:
-        """Wait for the next that is done."""
-        waiting = {self._under_way[key]: key for key in self._under_way if key not in self._done}
-        done, _ = self.ray.wait(list(waiting), num_returns=1, timeout=PATIENCE)
+    def receive(self) -> tuple[Key, NDArray[Any]]:
+        done, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=PATIENCE)
         if not done:
             raise ConfigError(f"conform: no actor has answered for {PATIENCE:g} s.")
-        key = waiting[done[0]]
-        self._done.append(key)
-        return key
-
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
-        """Fill ``rows`` with what came, or comes now, of these trainings.
-
-        Raises:
-            ConfigError: an actor was lost.
-        """
-        starts, keys = model.expand(len(clients), -1), list(zip(clients, rounds, strict=True))
-        for key, start in zip(keys, starts, strict=True):
-            if key not in self._under_way:
-                self.begin(key, start)
-            assert torch.equal(self._from[key], start), f"{key} began with another model than the server says"
-        for row, found in zip(rows, self._get([self._under_way.pop(key) for key in keys]), strict=True):
-            row.copy_(torch.tensor(found))
-        self._from = {key: start for key, start in self._from.items() if key not in keys}
-        self._done = deque(key for key in self._done if key not in keys)
+        (row,) = self._get(done)
+        return self._under_way.pop(done[0]), row
 
     def _get(self, what: list[Any]) -> list[Any]:
         try:
-            found: list[Any] = self.ray.get(what, timeout=PATIENCE)
-        except self.ray.exceptions.RayError as error:
+            found: list[Any] = self._ray.get(what, timeout=PATIENCE)
+        except self._ray.exceptions.RayError as error:
             raise ConfigError(f"conform: an actor did not come to its end: {oneline(error)[:300]}.") from None
         return found

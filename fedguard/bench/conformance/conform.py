@@ -11,15 +11,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedguard.architectures.systems.central_learner import CentralLearner
+from fedguard.architectures.systems.learner import Learner
 from fedguard.bench.conformance.actors import Actors
+from fedguard.bench.conformance.deployed import Deployed
 from fedguard.bench.conformance.engine import OneByOne, Outcome, RealEngine, set_up_of, start_of
 from fedguard.bench.conformance.gloo import Gloo
 from fedguard.bench.conformance.messages import Messages
+from fedguard.bench.running.trial import share
 from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.errors import ConfigError, NotAllowed, UnknownName
+from fedguard.registry import installed
 
 #: The real engines by name: each is a file beside this one.
-ENGINES: Mapping[str, RealEngine] = {"gloo": Gloo(), "ray": Actors(), "flower": Messages()}
+ENGINES: Mapping[str, RealEngine] = {
+    "gloo": Gloo(),
+    "ray": Actors(),
+    "flower": Messages(),
+    "deployment": Deployed(),
+}
+#: What clients train on that do not act.
+DIGITS = {"data": "digits", "model": "softmax", "partition": {"kind": "dirichlet", "alpha": 0.5}}
 #: The largest difference over the way moved that counts as none, in float32, in which FedGuard trains.
 TOLERANCE = 1e-5
 
@@ -29,7 +41,7 @@ class Side:
     """One side of a comparison.
 
     Attributes:
-        accuracy: on the test set, the mean over all nodes.
+        accuracy: on the test set, the mean over all nodes; where actors act the normalised return.
         sha256: of all models, the first 16 digits.
         seconds: of the training.
     """
@@ -78,7 +90,7 @@ def conform(
     architectures: Sequence[str],
     engine: str,
     *,
-    attack: str = "ipm",
+    attack: str | None = None,
     defense: str = "mean",
     nodes: int = 4,
     rounds: int = 10,
@@ -89,8 +101,8 @@ def conform(
 
     Args:
         architectures: their specs, such as ``d_psgd(graph='ring')``.
-        engine: ``gloo``, ``ray`` or ``flower``.
-        attack: of one malicious client.
+        engine: ``gloo``, ``ray``, ``flower`` or ``deployment``.
+        attack: of one malicious client; None for ipm, or reward_flip where actors act.
         nodes: clients, or nodes.
 
     Raises:
@@ -108,20 +120,29 @@ def conform(
     return [compared(engines[engine], *one, seed) for one in found]
 
 
-def cell_of(architecture: str, attack: str, defense: str, nodes: int, rounds: int) -> Cell:
-    """The cell that both sides train: handwritten digits, unlike from client to client.
+def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rounds: int) -> Cell:
+    """The cell that both sides train: handwritten digits, unlike from client to client; or actors that balance a pole.
 
     Raises:
         NotAllowed: it may not run.
     """
+    built = installed().build("architecture", architecture)
+    acts = isinstance(built, Learner)
+    algorithm = "double_dqn" if built.replays else "vtrace" if isinstance(built, CentralLearner) else "actor_critic"
+    task = {"data": "cartpole(copies=2)", "model": {"name": "mlp", "hidden": [16]}} if acts else DIGITS
+    training: dict[str, Any] = {"local_steps": 2, "batch_size": 16, "lr": 0.1}
+    if acts:
+        adam = {"name": "adam", "tau": 1e-5}
+        training = {"algorithm": f"{algorithm}(t_max=8)", "lr": 0.1, "server_lr": 0.1, "server_optimizer": adam}
+    attack = attack or ("reward_flip" if acts else "ipm")
     document = Document(
         {
             "schema": 1,
             "name": "conform",
-            "task": {"data": "digits", "model": "softmax", "partition": {"kind": "dirichlet", "alpha": 0.5}},
+            "task": task,
             "architecture": architecture,
             "clients": {"total": nodes, "malicious": 1},
-            "training": {"rounds": rounds, "local_steps": 2, "batch_size": 16, "lr": 0.1},
+            "training": {"rounds": rounds, **training},
             "seeds": 1,
             "matrix": {"attack": [attack], "defense": [defense]},
         }
@@ -139,7 +160,7 @@ def compared(engine: RealEngine, architecture: str, cell: Cell, real: Outcome, s
     by_one = engine.simulated(cell, replace(setup, trainer=OneByOne(setup)), real.order)
 
     def side(models: Tensor, seconds: float) -> Side:
-        accuracy = [setup.task.evaluate(model).accuracy for model in models]
+        accuracy = [share(setup.task, setup.task.evaluate(model)) for model in models]
         digest = hashlib.sha256(models.numpy().tobytes()).hexdigest()[:16]
         return Side(sum(accuracy) / len(accuracy), digest, seconds)
 

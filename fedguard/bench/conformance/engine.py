@@ -62,11 +62,9 @@ class OneByOne:
     def __init__(self, setup: Setup) -> None:
         self._clients = Clients(setup)
 
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> list[Tensor]:
         starts = model.expand(len(clients), -1)
-        for place, client in enumerate(clients):
-            one = slice(place, place + 1)
-            self._clients.train_honest(starts[place], rounds[one], (client,), rows[one])
+        return [self._clients.sent(*one) for one in zip(clients, rounds, starts, strict=True)]
 
 
 def set_up_of(cell: Cell, seed: int) -> Setup:

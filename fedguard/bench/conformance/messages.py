@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.architectures.server import Server
-from fedguard.bench.conformance.actors import Node
-from fedguard.bench.conformance.engine import Outcome, set_up_of, simulated, start_of
+from fedguard.bench.conformance.engine import Outcome, simulated
+from fedguard.bench.conformance.remote import Key, Node, Remote, trained
 from fedguard.config import Cell
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, MissingExtra
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What a message asks for, the model in it, and the one array of that.
 ASKED, MODEL, VECTOR = "asked", "model", "vector"
+#: Seconds between questions whether answers are there, and those without any after which no more are expected.
+PAUSE, PATIENCE = 0.1, 300.0
 
 
 class Messages:
@@ -32,67 +33,86 @@ class Messages:
     runs = "server, whose rounds wait for all"
 
     def why_not(self, architecture: Architecture) -> str | None:
-        return None if isinstance(architecture, Server) else f"flower runs {self.runs}. Take --engine ray or gloo."
+        if isinstance(architecture, Server):
+            return None
+        return (
+            f"flower runs {self.runs}: all nodes are in one process, and answer in turn. Take --engine deployment, ray or "
+            "gloo."
+        )
 
     def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
         try:
             from fedguard.flower.inline import run_inline
         except ImportError:
             raise MissingExtra("--engine flower", "flwr", "flower") from None
-        client, found = client_app(cells, seed), list[Outcome]()
+        canonical, found = [cell.canonical for cell in cells], list[Outcome]()
+        client = client_app(lambda number: canonical[number], seed)
         for number, cell in enumerate(cells):
-            server = server_app(cell, number, seed, found)
+            server = server_app(cell, number, seed, found.append)
             run_inline(server, client, nodes=cell.config.clients.total, config={}, seed=seed)
         return found
 
-    def simulated(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
+    def simulated(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
         return simulated(cell.architecture, setup)
 
 
-def server_app(cell: Cell, number: int, seed: int, found: list[Outcome]) -> ServerApp:
-    """A server app that trains a cell over its Grid, and appends what comes of it."""
+def server_app(
+    cell: Cell,
+    number: int,
+    seed: int,
+    found: Callable[[Outcome], object],
+    clients: Mapping[int, int] | None = None,
+) -> ServerApp:
+    """A server app that trains a cell over its Grid, and tells ``found`` what comes of it.
+
+    Args:
+        number: which of the clients' cells it is.
+        clients: by node, its client; None to ask the nodes.
+    """
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, _: Any) -> None:
-        setup = set_up_of(cell, seed)
-        remote = Remote(grid, number)
-        remote.meet()
-        began, last = time.monotonic(), start_of(setup)
-        for report in cell.architecture.run(replace(setup, trainer=remote)):
-            last = report.model
-        found.append(Outcome(last[None], time.monotonic() - began))
+        there = OverGrid(grid, number)
+        there.meet(clients)
+        found(trained(there, cell, seed))
 
     return app
 
 
-def client_app(cells: Sequence[Cell], seed: int) -> ClientApp:
-    """A client app that trains client ``partition-id`` of each cell, with data of its own in each node."""
+def client_app(cell: Callable[[int], Mapping[str, Any]], seed: int) -> ClientApp:
+    """A client app that trains client ``partition-id`` of cells, with data of its own in each node.
+
+    Args:
+        cell: by its number, as `Cell.canonical` writes it.
+    """
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-    app, nodes = ClientApp(), dict[int, Node]()
+    app, nodes = ClientApp(), dict[Key, Node]()
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
         client = int(context.node_config["partition-id"])
-        nodes[client] = Node([cell.canonical for cell in cells], seed)
         return Message(RecordDict({ASKED: ConfigRecord({"client": client})}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         client, asked = int(context.node_config["partition-id"]), message.content.config_records[ASKED]
+        number, turn = int(asked["cell"]), int(asked["turn"])
+        if (client, number) not in nodes:
+            nodes[client, number] = Node([cell(number)], seed)
         model = message.content.array_records[MODEL][VECTOR].numpy()
-        row = nodes[client].train(int(asked["cell"]), client, int(asked["turn"]), model)
-        return Message(RecordDict({MODEL: ArrayRecord({VECTOR: Array(row)})}), reply_to=message)
+        row = nodes[client, number].train(0, client, turn, model)
+        told = {ASKED: ConfigRecord({"client": client, "turn": turn}), MODEL: ArrayRecord({VECTOR: Array(row)})}
+        return Message(RecordDict(told), reply_to=message)
 
     return app
 
 
-@dataclass
-class Remote:
+class OverGrid(Remote):
     """A trainer whose clients are nodes of a Grid.
 
     Args:
@@ -100,52 +120,63 @@ class Remote:
         cell: which of their cells is trained.
     """
 
-    grid: Grid
-    cell: int
-    _nodes: dict[int, int] = field(default_factory=dict)
+    def __init__(self, grid: Grid, cell: int) -> None:
+        super().__init__()
+        self._grid, self._cell = grid, cell
+        self._nodes: Mapping[int, int] = {}
+        self._under_way: set[str] = set()
+        self._answers: list[Any] = []
 
-    def meet(self) -> None:
-        """Ask each node which client it is."""
+    def meet(self, clients: Mapping[int, int] | None = None) -> None:
+        """Learn which client each node is, from the nodes unless it is given."""
         from flwr.app import Message, RecordDict
 
-        asked = [Message(RecordDict(), node, "query") for node in self.grid.get_node_ids()]
-        self._nodes = {
-            int(reply.content.config_records[ASKED]["client"]): reply.metadata.src_node_id
-            for reply in self._answers(asked)
-        }
+        if clients is None:
+            asked = [Message(RecordDict(), node, "query") for node in self._grid.get_node_ids()]
+            answers = [self._good(answer) for answer in self._grid.send_and_receive(asked)]
+            clients = {
+                one.metadata.src_node_id: int(one.content.config_records[ASKED]["client"])  # type: ignore[arg-type]
+                for one in answers
+            }
+        self._nodes = {client: node for node, client in clients.items()}
 
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
-        """Fill ``rows`` with what the clients' answers bring.
-
-        Raises:
-            ConfigError: a node did not answer, or its app raised.
-        """
+    def send(self, trainings: Sequence[tuple[Key, Tensor]]) -> None:
         from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-        starts = model.expand(len(clients), -1)
         asked = [
             Message(
                 RecordDict(
                     {
-                        ASKED: ConfigRecord({"cell": self.cell, "turn": turn}),
-                        MODEL: ArrayRecord({VECTOR: Array(start.numpy())}),
+                        ASKED: ConfigRecord({"cell": self._cell, "turn": turn}),
+                        MODEL: ArrayRecord({VECTOR: Array(model.numpy())}),
                     }
                 ),
                 self._nodes[client],
                 "train",
             )
-            for client, turn, start in zip(clients, rounds, starts, strict=True)
+            for (client, turn), model in trainings
         ]
-        answers = {answer.metadata.src_node_id: answer for answer in self._answers(asked)}
-        for client, row in zip(clients, rows, strict=True):
-            row.copy_(torch.tensor(answers[self._nodes[client]].content.array_records[MODEL][VECTOR].numpy()))
+        sent = list(self._grid.push_messages(asked)) if asked else []
+        if lost := len(asked) - len(list(filter(None, sent))):
+            raise ConfigError(f"conform: {lost} of {len(asked)} nodes did not take their messages.")
+        self._under_way.update(sent)
 
-    def _answers(self, asked: list[Any]) -> list[Any]:
-        answers = list(self.grid.send_and_receive(asked))
-        for answer in answers:
-            if answer.has_error():
-                why = " ".join(answer.error.reason.split())[:300]
-                raise ConfigError(f"conform: node {answer.metadata.src_node_id} did not come to its end: {why}.")
-        if len(answers) < len(asked):
-            raise ConfigError(f"conform: {len(asked) - len(answers)} of {len(asked)} nodes did not answer.")
-        return answers
+    def receive(self) -> tuple[Key, NDArray[Any]]:
+        began = time.monotonic()
+        while not self._answers:
+            self._answers = list(self._grid.pull_messages(sorted(self._under_way)))
+            self._under_way -= {answer.metadata.reply_to_message_id for answer in self._answers}
+            if not self._answers and time.monotonic() - began > PATIENCE:
+                raise ConfigError(f"conform: no node has answered for {PATIENCE:g} s.")
+            if not self._answers:
+                time.sleep(PAUSE)
+        told = self._good(self._answers.pop(0)).content
+        asked = told.config_records[ASKED]
+        return (int(asked["client"]), int(asked["turn"])), told.array_records[MODEL][VECTOR].numpy()
+
+    @staticmethod
+    def _good(answer: Any) -> Any:
+        if answer.has_error():
+            why = " ".join(answer.error.reason.split())[:300]
+            raise ConfigError(f"conform: node {answer.metadata.src_node_id} did not come to its end: {why}.")
+        return answer
