@@ -51,6 +51,7 @@ CATALOGUE = {
     "false_behaviour": "fedguard.attacks.poisoning.false_behaviour:FalseBehaviour",
     "false_priorities": "fedguard.attacks.poisoning.false_priorities:FalsePriorities",
     "replay_flood": "fedguard.attacks.poisoning.replay_flood:ReplayFlood",
+    "stale_trajectories": "fedguard.attacks.poisoning.stale_trajectories:StaleTrajectories",
     "pairwise_flip": "fedguard.attacks.poisoning.pairwise_flip:PairwiseFlip",
     "dynamic_flip": "fedguard.attacks.poisoning.dynamic_flip:DynamicFlip",
     "feature_collision": "fedguard.attacks.poisoning.feature_collision:FeatureCollision",
@@ -62,6 +63,7 @@ CATALOGUE = {
     "neurotoxin": "fedguard.attacks.backdoor.neurotoxin:Neurotoxin",
     "a3fl": "fedguard.attacks.backdoor.a3fl:A3FL",
     "iba": "fedguard.attacks.backdoor.iba:IBA",
+    "trojdrl": "fedguard.attacks.backdoor.trojdrl:TrojDRL",
     "nan": "fedguard.attacks.outliers.nan:NotANumber",
     "infinity": "fedguard.attacks.outliers.infinity:Infinity",
     "zeros": "fedguard.attacks.outliers.zeros:Zeros",
@@ -86,6 +88,7 @@ TRIGGERS = {
     "distributed": "fedguard.attacks.backdoor.triggers.distributed:Distributed",
     "semantic": "fedguard.attacks.backdoor.triggers.semantic:Semantic",
     "edge_case": "fedguard.attacks.backdoor.triggers.edge_case:EdgeCase",
+    "reading": "fedguard.attacks.backdoor.triggers.reading:Reading",
 }
 
 #: Attacks on the clients' privacy.

@@ -201,6 +201,8 @@ ATTACKS = [
     Attack("false_behaviour"),
     Attack("false_priorities"),
     Attack("replay_flood"),
+    Attack("stale_trajectories"),
+    Attack("trojdrl"),
     Attack("model_replacement"),
     Attack("model_replacement", {"boost": 1.0, "target": 3, "trigger": "pixel_patch(size=3)"}),
     Attack("pairwise_flip"),

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
     "fedguard.reconstruction": {"errors", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
-    "fedguard.metrics.figures": {"errors", "metrics.stats"},
+    "fedguard.metrics.figures": {"errors", "metrics.returns", "metrics.stats"},
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities"},
     "fedguard.simulated": {"errors", "rng", "contracts"},
@@ -68,6 +68,7 @@ MAY_IMPORT = {
     },
     "fedguard.bench.conformance": {
         "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "flower.inline",
+        "flower.deployment",
     },
     "fedguard.bench.flags": {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",

@@ -72,9 +72,9 @@ class Curves(Listener):
     def __init__(self):
         self.heard = []
 
-    def advanced(self, trial, round, rounds, accuracy):
+    def advanced(self, trial, round, rounds, scores):
         assert rounds == 60 and round <= rounds
-        self.heard += [tuple(point) for point in accuracy]
+        self.heard += [tuple(point) for point in scores]
 
 
 def test_the_accuracy_is_heard_while_it_trains(tmp_path):

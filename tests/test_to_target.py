@@ -49,6 +49,19 @@ def test_each_family_counts_along_its_own_axis():
     assert of("seconds_to(0.5)", [0.4, 0.6], round=[2, 4]) is None, "without simulated time there are no seconds"
 
 
+def test_actors_reach_a_target_by_their_normalised_return():
+    """Guessing has 20, perfect 220: 120 is half of the way, and 119 is not."""
+    curve = {"returns": [20.0, 119.0, 120.0, 220.0], "round": [1, 2, 3, 4], "steps": [40, 80, 120, 160]}
+    result = {"curve": curve, "returns": {"guess": 20.0, "perfect": 220.0}}
+    found = [figure_of(name).of({"result": result}) for name in ("steps_to(0.5)", "rounds_to(0.5)", "steps_to(1)")]
+    assert found == [120, 3, 160]
+    assert figure_of("seconds_to(0.5)").of({"result": result}) is None
+    never = figure_of("steps_to(1)").of(
+        {"result": {**result, "curve": {**curve, "returns": [20.0, 119.0, 120.0, 219.0]}}}
+    )
+    assert isinstance(never, AtLeast) and never == 160
+
+
 @pytest.mark.parametrize("name", ["seconds_to", "seconds_to()", "seconds_to(0)", "seconds_to(1.2)", "hours_to(0.9)"])
 def test_what_is_no_target_is_an_unknown_figure(name):
     assert name not in FIGURES
@@ -107,5 +120,7 @@ def test_what_is_censored_is_compared_with_nothing(runs):
 def test_the_command_line_shows_it(runs, tmp_path):
     said = CliRunner().invoke(app, ["show", "a", "--figure", FIGURE, "--store", str(tmp_path)])
     assert said.exit_code == 0, said.output
-    assert "what it takes to 80 % accuracy for good in simulated seconds" in " ".join(said.output.split())
+    assert "what it takes to 80 % accuracy, or normalised return, for good in simulated seconds" in " ".join(
+        said.output.split()
+    )
     assert ">" in said.output

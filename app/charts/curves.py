@@ -23,6 +23,11 @@ class Measure(NamedTuple):
     scale: float = 100.0
     domain: tuple[float, float] | None = (0, 100)
 
+    @property
+    def along(self) -> alt.Scale:
+        """The scale of its axis."""
+        return alt.Scale(domain=list(self.domain)) if self.domain else alt.Scale(zero=False)
+
 
 #: By the name in a record's curve.
 MEASURES: dict[Measured, Measure] = {
@@ -36,6 +41,7 @@ MEASURES: dict[Measured, Measure] = {
 #: What a curve can be drawn over, with its title.
 AXES: dict[Axis, str] = {
     "round": "round",
+    "steps": "steps of environments",
     "updates": "updates that reached the server",
     "seconds": "simulated seconds",
     "bytes_up": "bytes that the devices sent",
@@ -64,11 +70,7 @@ def curves(
     columns = [over, measure, "seed"]
     shown = pd.DataFrame([point for record in records for point in points(record, measure, over)], columns=columns)
     grey = pd.DataFrame([point for record in clean for point in points(record, measure, over)], columns=columns)
-    axis = alt.Y(
-        f"{measure}:Q",
-        title=known.title,
-        scale=alt.Scale(domain=list(known.domain)) if known.domain else alt.Scale(zero=False),
-    )
+    axis = alt.Y(f"{measure}:Q", title=known.title, scale=known.along)
     ticks = alt.Axis(tickMinStep=1) if over == "round" else alt.Axis(format="~s")
     along = alt.X(f"{over}:Q", title=AXES[over], axis=ticks, scale=alt.Scale(zero=False, nice=False))
     behind = (

@@ -1,4 +1,4 @@
-"""Test accuracy over the rounds while a run is under way, and after it."""
+"""Accuracy or returns over the rounds while a run is under way, and after it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.curves import MEASURES
 from fedguard.app.charts.tooltips import tooltips
+from fedguard.bench.records.schema.result import Measured
 
 #: Of a longer training every second round is drawn, or every third ..., so that a browser keeps up.
 MOST = 200
 
 
-def live(points: Sequence[Mapping[str, Any]], rounds: int) -> alt.Chart:
+def live(points: Sequence[Mapping[str, Any]], rounds: int, measure: Measured = "accuracy") -> alt.Chart:
     """One line per cell and seed; seeds of a cell share its colour. Of a long training at most `MOST` rounds are drawn.
 
     Args:
-        points: cell (in words), seed, round, accuracy (a share in [0, 1]).
+        points: cell (in words), seed, round, value.
         rounds: of the whole training, so that the axis stands still.
+        measure: what the values are of, a key of `MEASURES`.
     """
     every = -(-rounds // MOST)
     kept = [point for point in points if point["round"] % every == 0 or point["round"] == rounds]
-    table = pd.DataFrame(kept, columns=["cell", "seed", "round", "accuracy"])
-    table["accuracy"] = 100 * table["accuracy"].astype(float)
+    table = pd.DataFrame(kept, columns=["cell", "seed", "round", "value"])
+    known = MEASURES[measure]
+    table["value"] = known.scale * table["value"].astype(float)
     chart: alt.Chart = (
         alt.Chart(table)
         .mark_line(point=alt.OverlayMarkDef(size=18))
@@ -33,7 +37,7 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int) -> alt.Chart:
             x=alt.X(
                 "round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(domain=[0, rounds], nice=False)
             ),
-            y=alt.Y("accuracy:Q", title="test accuracy in %", scale=alt.Scale(domain=[0, 100])),
+            y=alt.Y("value:Q", title=known.title, scale=known.along),
             color=alt.Color(
                 "cell:N",
                 title=None,
@@ -42,9 +46,7 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int) -> alt.Chart:
                 legend=alt.Legend(orient="bottom", columns=2, labelLimit=500),
             ),
             detail=alt.Detail("seed:N"),
-            tooltip=tooltips(
-                "cell:N", "seed:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f", title="accuracy in %")
-            ),
+            tooltip=tooltips("cell:N", "seed:N", "round:Q", alt.Tooltip("value:Q", format=".1f", title=known.title)),
         )
         .properties(height=340, width="container")
     )

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from fedguard.api import lay_out
+from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.running.card import threat_in_words
 from fedguard.bench.running.check import refused_cells
 from fedguard.bench.running.protocol import encoding_in_words, protocol_in_words
@@ -26,6 +27,7 @@ class Judged:
         unproven: what runs outside of what was proven.
         cell: its identity; attack, defense: its position in the matrix.
         trials: number of all trials, those of the other corners included; rounds: of each.
+        measure: what is drawn over the rounds.
     """
 
     mistake: str = ""
@@ -37,6 +39,7 @@ class Judged:
     defense: str = ""
     trials: int = 0
     rounds: int = 0
+    measure: Measured = "accuracy"
 
     @property
     def legal(self) -> bool:
@@ -70,4 +73,5 @@ def judged(suite: Mapping[str, Any]) -> Judged:
         defense=position["defense"],
         trials=len(plan.suite.seeds) * sum(cell.id not in refused for cell in plan.cells),
         rounds=cell.training.rounds,
+        measure="returns" if cell.training.algorithm.acts else "accuracy",
     )

@@ -10,15 +10,20 @@ from typing import Any
 import streamlit as st
 
 from fedguard import api
+from fedguard.app.charts.curves import MEASURES
 from fedguard.app.charts.live import live
 from fedguard.app.here import plain
+from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.running.progress import Curve, Listener, Trial
 from fedguard.errors import FedGuardError
 
 #: Seconds between two drawings.
 EVERY = 0.5
 
-ALT = "Test accuracy in percent over the rounds, one line for each cell and seed."
+
+def words(measure: Measured) -> str:
+    """What is drawn, for those who do not see it."""
+    return f"{MEASURES[measure].title} over the rounds, one line for each cell and seed"
 
 
 class Curves(Listener):
@@ -28,8 +33,9 @@ class Curves(Listener):
     exception goes through `fedguard.api.run`, which ends its workers.
     """
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, measure: Measured) -> None:
         self._rounds = rounds
+        self._measure: Measured = measure
         self._bar = st.progress(0.0, "The workers load their libraries, which takes some seconds ...")
         self._chart = st.empty()
         self._labels: dict[Trial, str] = {}
@@ -50,10 +56,10 @@ class Curves(Listener):
         self._labels[trial] = label
         self._under_way[trial] = 0.0
 
-    def advanced(self, trial: Trial, round: int, rounds: int, accuracy: Curve) -> None:
+    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
         self._under_way[trial] = round / rounds
         self._points += [
-            {"cell": self._labels[trial], "seed": trial[1], "round": at, "accuracy": value} for at, value in accuracy
+            {"cell": self._labels[trial], "seed": trial[1], "round": at, "value": value} for at, value in scores
         ]
         self._draw()
 
@@ -79,12 +85,13 @@ class Curves(Listener):
         share = (self._done + sum(self._under_way.values())) / max(1, self._total)
         self._bar.progress(min(1.0, share), f"{self._done} of {self._total} trials are stored.")
         if self._points:
-            self._chart.altair_chart(live(self._points, self._rounds), width="stretch", alt=ALT)
+            drawn = live(self._points, self._rounds, self._measure)
+            self._chart.altair_chart(drawn, width="stretch", alt=words(self._measure))
 
 
-def run(suite: Mapping[str, Any], store: Path, rounds: int) -> None:
+def run(suite: Mapping[str, Any], store: Path, rounds: int, measure: Measured) -> None:
     """Run what is missing of a suite, and draw it; a mistake is told as one line."""
-    curves = Curves(rounds)
+    curves = Curves(rounds, measure)
     try:
         api.run(suite, store=store, listener=curves)
     except (FedGuardError, RuntimeError) as error:  # RuntimeError: a worker cannot even start

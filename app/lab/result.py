@@ -11,9 +11,10 @@ from fedguard.app import data
 from fedguard.app.charts.live import live
 from fedguard.app.here import Here
 from fedguard.app.lab.judged import Judged
-from fedguard.app.lab.live import ALT
+from fedguard.app.lab.live import words
 from fedguard.app.words import escaped
 from fedguard.bench.records.record import curve
+from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, shown
 from fedguard.metrics.returns import in_shares
@@ -21,7 +22,7 @@ from fedguard.metrics.stats import ENOUGH, paired
 
 
 def curves(here: Here, name: str, found: Judged) -> None:
-    """What is stored of a cell: its figures' distance from a clean model, and accuracy over the rounds."""
+    """What is stored of a cell: its figures' distance from a clean model, and accuracy or returns over the rounds."""
     run = data.open_run(here.store, name)
     rows = _of_cell(run, found)
     stored = [row for row in rows if row["status"] != "missing"]
@@ -29,8 +30,9 @@ def curves(here: Here, name: str, found: Judged) -> None:
         st.info(f"{len(stored)} of {len(rows)} seeds of this cell are stored. Run goes on where it stopped.")
     if lost := against_clean(run, found.cell):
         st.markdown(f"##### {escaped(lost)}")
-    if drawn := _points(run):
-        st.altair_chart(live(drawn, _rounds(run)), width="stretch", key="curves", alt=ALT)
+    if drawn := _points(run, found.measure):
+        chart = live(drawn, _rounds(run), found.measure)
+        st.altair_chart(chart, width="stretch", key="curves", alt=words(found.measure))
 
 
 def result(here: Here, name: str, found: Judged) -> None:
@@ -43,9 +45,10 @@ def result(here: Here, name: str, found: Judged) -> None:
             st.error(f"Seed {row['seed']}: {row['status']}")
             st.code(row["reason"], language=None, wrap_lines=True)
     _figures(rows)
-    if not _points(run):
+    if not _points(run, found.measure):
         return
-    st.caption("The final accuracy is the mean of the last five evaluations, not the best and not the last.")
+    final = "return" if found.measure == "returns" else "accuracy"
+    st.caption(f"The final {final} is the mean of the last five evaluations, not the best and not the last.")
     st.dataframe(corners(run), hide_index=True)
     _flags(run, found.cell)
     first, second, _ = st.columns([1, 1, 2])
@@ -124,11 +127,11 @@ def _flags(run: Run, cell: str) -> None:
         st.dataframe([{"flag": flag, "why": said} for flag, said in flags], hide_index=True)
 
 
-def _points(run: Run) -> list[dict[str, Any]]:
+def _points(run: Run, measure: Measured) -> list[dict[str, Any]]:
     return [
-        {"cell": record["label"], "seed": record["seed"], "round": at, "accuracy": accuracy}
+        {"cell": record["label"], "seed": record["seed"], "round": at, "value": value}
         for record in run.records.values()
-        for at, accuracy in curve(record, "accuracy")
+        for at, value in curve(record, measure)
     ]
 
 

@@ -28,7 +28,7 @@ def show(here: Here) -> None:
     with answer:
         _verdict(found)
         if _asked(found):
-            run(suite, here.store, found.rounds)
+            run(suite, here.store, found.rounds, found.measure)
             stored = False
         elif stored:
             curves(here, suite["name"], found)

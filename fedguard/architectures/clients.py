@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from fedguard.architectures.local import started
@@ -109,7 +110,10 @@ class Clients:
         plan = replace(plan, lr=plan.lr * faster)
         task, rounds = setup.task, _each(round, len(honest))
         if setup.trainer is not None:
-            setup.trainer.train(model, rounds, honest, rows)
+            for client, number, sent, row in zip(
+                honest, rounds, setup.trainer.train(model, rounds, honest), rows, strict=True
+            ):
+                self.local.arrived((client, number), sent, row)
             return
         starts = model.expand(len(honest), -1)
         if setup.pipeline.transforms:
@@ -124,6 +128,12 @@ class Clients:
                     update.copy_(returned_tensor(transform, "apply", sent, update.shape))
                     let_go(update)
         self.local.note(honest, rows)
+
+    def sent(self, client: int, turn: int, model: Tensor) -> Tensor:
+        """float32 ``[any]``: what one honest client sends after its so-manieth training, from a model ``[d]``."""
+        row = torch.empty(1, len(model))
+        self.train_honest(model, [turn], (client,), row)
+        return self.local.sent((client, turn), row[0])
 
     def _prepared(self, starts: Tensor, rounds: Sequence[int], honest: tuple[int, ...]) -> Task:
         """The task with what the honest clients train on in these rounds."""

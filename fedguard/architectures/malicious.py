@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedguard.contracts import (
     LocalPlan,
     PoisonAttack,
     PoisonView,
+    Rollout,
     RunningAlgorithm,
     Setup,
     Sight,
@@ -29,6 +31,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.returned import broken, returned, returned_tensor, told
 from fedguard.mapped import round_buffer
+from fedguard.rng import Rng
 
 #: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
 Predict = Callable[[Tensor, Tensor], Tensor]
@@ -232,9 +235,23 @@ def _sent(attack: PoisonAttack, method: str, order: Tensor) -> Tensor:
     return chosen
 
 
+def _retold(
+    attack: PoisonAttack, method: str, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng
+) -> Rollout:
+    """What a malicious actor says that it met with, of the same shapes and types."""
+    with _untouched(attack, *rollout.parts, *(part for one in past for part in one.parts)):
+        made = returned(attack, method, getattr(attack, method)(rollout, past, choices, rng), Rollout)
+    for name in (field.name for field in fields(Rollout)):
+        true, part = getattr(rollout, name), getattr(made, name)
+        if type(part) is not type(true) or (true is not None and (part.shape, part.dtype) != (true.shape, true.dtype)):
+            raise broken(attack, f"{method}: {name}: expected {told(true)}; got {told(part)}")
+    return made
+
+
 #: What an actor may say instead of the truth, by the method of an attack that makes it, and what holds that to its contract.
-LIES_OF_ACTORS: Mapping[str, Callable[[PoisonAttack, str, Tensor], Tensor]] = {
+LIES_OF_ACTORS: Mapping[str, Callable[..., Any]] = {
     "rewards": _lied,
+    "retell": _retold,
     "behaviour": _lied,
     "priorities": _ranked,
     "sends": _sent,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedguard.contracts.tasks import Task
 
@@ -25,6 +26,7 @@ class Rollout:
         terminated, truncated: bool ``[T, B]``: whether the episode ended with the step, or was cut off after it.
         after: float32 ``[T, B, *shape]``: what was observed after each step, before any new start.
         behaviour: float32 ``[T, B]``: the logarithm of the probability with which the actor says that it took the action.
+        memory: float32 ``[T, B, M]``: what a network with a memory of M numbers had in it before each step; else None.
     """
 
     seen: Tensor
@@ -34,11 +36,49 @@ class Rollout:
     truncated: Tensor
     after: Tensor
     behaviour: Tensor
+    memory: Tensor | None = None
+
+    @classmethod
+    def unflattened(cls, flat: Tensor, steps: int, copies: int, shape: tuple[int, ...], policy: Policy) -> Rollout:
+        """A rollout whose `parts` were laid out one after the other, as float32; of a network without memory."""
+        each, seen = (steps, copies), (steps, copies, *shape)
+        of_choices = policy.choices > 0
+        actions = each if of_choices else (*each, policy.numbers)
+        shapes = {"seen": seen, "actions": actions, "after": seen}
+        sizes = [torch.Size(shapes.get(field.name, each)) for field in fields(cls) if field.name != "memory"]
+        found = [
+            part.view(size) for part, size in zip(torch.split(flat, [one.numel() for one in sizes]), sizes, strict=True)
+        ]
+        made = cls(*found)
+        return replace(
+            made,
+            actions=made.actions.long() if of_choices else made.actions,
+            terminated=made.terminated.bool(),
+            truncated=made.truncated.bool(),
+        )
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        """All of it, in the order of the attributes."""
-        return tuple(getattr(self, field.name) for field in fields(self))
+        """All that there is of it, in the order of the attributes."""
+        return tuple(part for field in fields(self) if (part := getattr(self, field.name)) is not None)
+
+
+class Recurrent(nn.Module):
+    """A network with a memory, float32 ``[B, M]``: 0 before the first step of an episode, and of what came before it then.
+
+    Attributes:
+        memory: M.
+    """
+
+    memory: int
+
+    @abstractmethod
+    def forward(self, x: Tensor, memory: Tensor | None = None, starts: Tensor | None = None) -> Any:
+        """Outputs ``[B, outputs]`` of observations ``[B, *shape]`` at the start of an episode, where that is all there is.
+
+        With a memory, the outputs and the memory ``[B, M]`` after this step. With ``starts``, bool ``[T, B]``, x are T steps,
+        ``[T, B, *shape]``, and so are the outputs and memories: where an episode starts with a step, memory is 0 before it.
+        """
 
 
 class Policy(ABC):
@@ -51,6 +91,11 @@ class Policy(ABC):
 
     outputs: int
     numbers: int
+
+    @property
+    def choices(self) -> int:
+        """How many actions there are; 0 where they are a range."""
+        return 0
 
     @abstractmethod
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
@@ -86,9 +131,19 @@ class Acting(Task):
 
     policy: Policy
 
+    @property
     @abstractmethod
+    def memory(self) -> int:
+        """How many numbers the network remembers from one step to the next; 0 for none."""
+
+    @abstractmethod
+    def lie(self, what: str, client: int) -> Callable[..., Any] | None:
+        """What an actor makes of the truth, by a method of `PoisonAttack`; None of an honest one. See `Task.with_lies`."""
+
     def said(self, what: str, client: int, truth: Tensor) -> Tensor:
-        """What an actor says where ``truth`` is so; ``what`` is a method of `PoisonAttack`, see `Task.with_lies`."""
+        """What an actor says where ``truth`` is so."""
+        lie = self.lie(what, client)
+        return truth if lie is None else lie(truth)
 
     @abstractmethod
     def started(self, rng: np.random.Generator) -> Any:
@@ -117,3 +172,16 @@ class Acting(Task):
     @abstractmethod
     def outputs(self, model: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Policy's outputs ``[B, outputs]`` and values ``[B]`` of observations ``[B, *shape]``; gradients flow to both."""
+
+    @abstractmethod
+    def recalled(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of a network with the memory ``[B, M]``, and its memory after this step; gradients flow to all."""
+
+    @abstractmethod
+    def unrolled(self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of T steps, each ``[T, B, ...]``, from the memory ``[B, M]`` before the first of them.
+
+        Args:
+            seen: ``[T, B, *shape]``.
+            starts: bool ``[T, B]``: whether an episode starts with a step, so that nothing is remembered before it.
+        """

@@ -98,8 +98,8 @@ class Listeners(ABC):
 class Trainer(Protocol_):
     """Has honest clients train elsewhere than in this process: on machines of their own, each on its own examples."""
 
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...], rows: Tensor) -> None:
-        """Fill ``rows`` (float32 ``[n, d]``) with what these clients send.
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> Sequence[Tensor]:
+        """What each of these clients sends, float32 ``[any]``: see `RunningAlgorithm.sent`.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.

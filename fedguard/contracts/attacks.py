@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from fedguard.contracts.acting import Rollout
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.rules import State
 from fedguard.contracts.sight import Needs, Sight, View, seen
@@ -178,7 +179,7 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`) or rewards (`rewards`), on their local training (`plan`), on what they
+    It acts on the malicious clients' data (`poison`, `rewards`, `retell`), on their local training (`plan`), on what they
     send (`craft`), pass on (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`, `reports`, ...) and of others
     (`accuses`), and on whether they send at all (`silent`), or on several of these; what is not overridden is honest. A
     complete attack::
@@ -213,6 +214,21 @@ class PoisonAttack(Algorithm):
     def rewards(self, rewards: Tensor) -> Tensor:
         """What a malicious actor learns from instead of its rewards, float32 of any shape, that of what is returned too."""
         return rewards
+
+    def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
+        """What a malicious actor says that it met with, and learns from: of the same shapes as what it did meet with.
+
+        Args:
+            rollout: with the rewards and probabilities that `rewards` and `behaviour` made of the true ones.
+            past: its rollouts before this one, the latest last, `recalls` at most.
+            choices: how many actions there are; 0 where they are a range.
+            rng: of this actor and rollout.
+        """
+        return rollout
+
+    def recalls(self) -> int:
+        """How many of its rollouts a malicious actor keeps for `retell`."""
+        return 0
 
     def behaviour(self, logs: Tensor) -> Tensor:
         """Which logarithms of the probabilities of its actions a malicious actor tells the learner; float32 of any shape."""

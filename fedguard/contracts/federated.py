@@ -46,6 +46,19 @@ class RunningAlgorithm:
         """
         task.local_updates(model, clients, plan, rng, rows)
 
+    def sent(self, key: tuple[int, int], row: Tensor) -> Tensor:
+        """float32 ``[any]``: what a client sends from a process of its own, once; as it stands, its update.
+
+        Args:
+            key: the client, and which of its trainings it is.
+            row: float32 ``[d]``: what `train` made.
+        """
+        return row
+
+    def arrived(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
+        """The server takes what a client has `sent`, as if it had been trained here; row (float32 ``[d]``) is set."""
+        row.copy_(sent)
+
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         """Set rows (float32 ``[n, d]``) to what a server makes of what arrived, at its model of now; as it stands, no more.
 
@@ -93,6 +106,8 @@ class FederatedAlgorithm(Algorithm):
     corrects: ClassVar[bool] = False
     #: Whether actors send transitions, from which the server learns again and again.
     replays: ClassVar[bool] = False
+    #: Whether it learns from sequences of steps, over which a network may remember.
+    sequences: ClassVar[bool] = False
     #: What a client keeps from one round to the next.
     keeps: ClassVar[str] = "nothing"
     #: What is told to whom beside the models and updates.
@@ -113,6 +128,11 @@ class FederatedAlgorithm(Algorithm):
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with an attack, a defense, a model or the protocol: a line for each reason."""
         rule = cell.pipeline.rule
+        if cell.model.recurrent and not self.sequences:
+            yield (
+                f"{cell.model.name} remembers from one step to the next, and {self.name} learns from each by itself. Use "
+                "recurrent_dqn, or a model without memory such as towers."
+            )
         if self.keeps_account and cell.protocol.norm_bound is not None:
             yield (
                 f"{self.name} keeps account of what each client sends, and norm_bound shortens it afterwards. Use fedavg, or "
@@ -162,6 +182,10 @@ class FederatedAlgorithm(Algorithm):
     def bytes_sent(self, task: Task) -> int:
         """What a client sends after one training, in bytes."""
         return 4 * task.dim
+
+    def steps_taken(self, task: Task) -> int:
+        """How many steps of its environments a client takes in one training; 0 of one that does not act."""
+        return 0
 
     def start(self, setup: Setup) -> RunningAlgorithm:
         """The algorithm before the first round of a training.

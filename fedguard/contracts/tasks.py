@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -140,6 +140,8 @@ class Model(Algorithm):
     """A family of networks."""
 
     kind: ClassVar[str] = "model"
+    #: Whether it remembers from one step of an episode to the next; what it builds is then a `Recurrent`.
+    recurrent: ClassVar[bool] = False
 
     @property
     def by_example(self) -> bool:
@@ -309,7 +311,7 @@ class Task(ABC):
         """The mean loss of logits ``[B, C]`` with labels int64 ``[B]``, by which the clients train."""
         return cross_entropy(logits, y)
 
-    def with_lies(self, lies: Mapping[str, Mapping[int, Callable[[Tensor], Tensor]]]) -> Task:
+    def with_lies(self, lies: Mapping[str, Mapping[int, Callable[..., Any]]]) -> Task:
         """The same task where some actors say something else than what is.
 
         Args:

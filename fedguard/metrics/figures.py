@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedguard.errors import UnknownName
+from fedguard.metrics.returns import evaluated
 from fedguard.metrics.stats import AtLeast, Bounds, Estimate, estimate
 
 #: Of shares, of differences of two shares.
@@ -123,10 +124,11 @@ class Figure:
 class ToTarget(Figure):
     """What it took until the accuracy reached a target for good: `AtLeast` what the whole training took, where it did not.
 
-    For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it.
+    For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it. Where
+    actors act it is the normalised return, $(return - guess) / (perfect - guess)$, that is to reach it.
 
     Attributes:
-        target: an accuracy, in (0, 1].
+        target: an accuracy, or a normalised return, in (0, 1].
         over: the axis of a record's curve.
     """
 
@@ -139,9 +141,9 @@ class ToTarget(Figure):
 
     def of(self, record: Mapping[str, Any]) -> float | None:
         curve = record["result"]["curve"] if record["result"] else {}
-        if not curve.get(self.over) or "accuracy" not in curve:
+        if not curve.get(self.over):
             return None
-        below = [number for number, accuracy in enumerate(curve["accuracy"]) if accuracy < self.target]
+        below = [number for number, share in enumerate(evaluated(record["result"])) if share < self.target]
         first = below[-1] + 1 if below else 0
         places = curve[self.over]
         return float(places[first]) if first < len(places) else AtLeast(places[-1])
@@ -160,6 +162,7 @@ _SCORE = ("result", "inference", "score")
 #: What is counted until a training has reached its target: the axis of a record's curve, and the unit.
 TO_TARGET = {
     "rounds_to": ("round", "rounds"),
+    "steps_to": ("steps", "steps of environments"),
     "updates_to": ("updates", "updates"),
     "seconds_to": ("seconds", "simulated seconds"),
     "bytes_to": ("bytes_up", "bytes sent by the devices"),
@@ -186,7 +189,12 @@ def _to_target(name: str) -> Figure | None:
     if said is None or said[1] not in TO_TARGET or not float(said[2]):
         return None
     target, (over, unit) = float(said[2]), TO_TARGET[said[1]]
-    return ToTarget(title=f"what it takes to {100 * target:g} % accuracy for good", unit=unit, target=target, over=over)
+    return ToTarget(
+        title=f"what it takes to {100 * target:g} % accuracy, or normalised return, for good",
+        unit=unit,
+        target=target,
+        over=over,
+    )
 
 
 #: Every figure by its name, which is that of its column, of its key in ``gate.metrics``, and of ``--figure``.

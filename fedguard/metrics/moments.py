@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -84,13 +84,15 @@ class SimulatedTime(TypedDict):
 
 
 class Axes(TypedDict, total=False):
-    """What else than rounds evaluations stand over, where there is simulated time.
+    """What else than rounds evaluations stand over: steps where actors act, and the others where there is simulated time.
 
     Attributes:
+        steps: at each evaluation, steps of environments behind the updates that had reached the server.
         updates, seconds, bytes_up, joules: at each evaluation, updates that had reached the server, simulated seconds, and
             bytes and joules that the devices had sent and spent.
     """
 
+    steps: list[Count]
     updates: list[Count]
     seconds: list[Amount]
     bytes_up: list[Count]
@@ -144,16 +146,20 @@ def timeline(reports: Sequence[RoundReport]) -> Timeline:
     }
 
 
-def axes(reports: Sequence[RoundReport]) -> Axes:
-    """The axes beside the rounds; none without simulated time."""
+def axes(reports: Sequence[RoundReport], steps: int = 0) -> Axes:
+    """The axes beside the rounds.
+
+    Args:
+        steps: of environments behind each update; 0 where nobody acts.
+    """
+    arrived = list(accumulate(report.received for report in reports))
+    at = [updates for updates, report in zip(arrived, reports, strict=True) if report.evaluation is not None]
+    found: Axes = {"steps": [steps * updates for updates in at]} if steps else {}
     if any(report.moment is None for report in reports):
-        return {}
-    updates = 0
-    found: Axes = {"updates": [], "seconds": [], "bytes_up": [], "joules": []}
+        return found
+    found |= {"updates": at, "seconds": [], "bytes_up": [], "joules": []}
     for report in reports:
-        updates += report.received
         if report.evaluation is not None and report.moment is not None:
-            found["updates"].append(updates)
             found["seconds"].append(report.moment.seconds)
             found["bytes_up"].append(report.moment.bytes_up)
             found["joules"].append(report.moment.joules)

@@ -108,6 +108,14 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def evaluated(result: Mapping[str, Any]) -> list[float]:
+    """The accuracy at each evaluation, or where actors act the normalised return."""
+    curve, returns = result["curve"], result.get("returns")
+    if returns is None:
+        return list(curve["accuracy"])
+    return [normalised(value, returns["guess"], returns["perfect"]) for value in curve["returns"]]
+
+
 def means(evaluations: Sequence[Evaluation]) -> list[float]:
     """The mean return of each; none of evaluations on examples."""
     return [mean_return(one) for one in evaluations if one.returns]

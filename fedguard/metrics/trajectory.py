@@ -142,8 +142,12 @@ class Trajectory(TypedDict):
     attack_effect: NotRequired[Effect | None]
 
 
-def summarise(reports: Sequence[RoundReport]) -> Trajectory:
-    """The trajectory, from round reports without their models."""
+def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
+    """The trajectory, from round reports without their models.
+
+    Args:
+        steps: of environments behind each update; 0 where nobody acts.
+    """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
     last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
     by_class = [_mean(values) for values in zip(*(evaluation.class_accuracy for evaluation in last), strict=True)]
@@ -157,7 +161,7 @@ def summarise(reports: Sequence[RoundReport]) -> Trajectory:
         "worst_class_accuracy": min((value for value in by_class if not math.isnan(value)), default=None),
         "class_accuracy": [None if math.isnan(value) else value for value in by_class],
         "diverged": not math.isfinite(last[-1].loss),
-        "curve": _curve(reports, evaluated),
+        "curve": _curve(reports, evaluated, steps),
         "rounds": {
             "total": len(reports),
             "updates": sum(report.received for report in reports),
@@ -193,12 +197,12 @@ def summarise(reports: Sequence[RoundReport]) -> Trajectory:
     return found
 
 
-def _curve(reports: Sequence[RoundReport], evaluated: Sequence[tuple[int, Evaluation]]) -> Curve:
+def _curve(reports: Sequence[RoundReport], evaluated: Sequence[tuple[int, Evaluation]], steps: int) -> Curve:
     found: Curve = {
         "round": [round for round, _ in evaluated],
         "backdoor": [report.backdoor for report in reports if report.evaluation is not None],
         "loss": [one.loss if math.isfinite(one.loss) and not one.returns else None for _, one in evaluated],
-        **axes(reports),  # type: ignore[typeddict-item]  # of accuracies and returns there is one
+        **axes(reports, steps),  # type: ignore[typeddict-item]  # of accuracies and returns there is one
     }
     if evaluated[-1][1].returns:
         found["returns"] = [mean_return(evaluation) for _, evaluation in evaluated]

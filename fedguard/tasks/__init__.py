@@ -51,6 +51,7 @@ MODELS = {
     "svm": "fedguard.tasks.models.svm:SVM",
     "mlp": "fedguard.tasks.models.mlp:MLP",
     "towers": "fedguard.tasks.models.towers:Towers",
+    "gru": "fedguard.tasks.models.gru:GRU",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",
     "resnet20": "fedguard.tasks.models.resnet20:ResNet20",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,11 +80,16 @@ class Network:
 
 def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     """``[B, classes]``: what ``module`` gives for ``x`` with the parameters ``model`` (``[d]``) in place of its own."""
+    logits: Tensor = applied(module, model, x)
+    return logits
+
+
+def applied(module: nn.Module, model: Tensor, *inputs: Tensor) -> Any:
+    """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
     named = dict(module.named_parameters())
     parts = torch.split(model, [parameter.numel() for parameter in named.values()])
     views = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
-    logits: Tensor = functional_call(module, views, (x,))
-    return logits
+    return functional_call(module, views, inputs)
 
 
 def bare(module: nn.Module) -> nn.Module:

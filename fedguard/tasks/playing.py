@@ -13,17 +13,39 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import vmap
 
-from fedguard.contracts import Acting, Environment, Evaluation, Examples, LocalPlan, Model, Policy, Rollout, Trigger
+from fedguard.contracts import (
+    Acting,
+    Choices,
+    Environment,
+    Evaluation,
+    Examples,
+    LocalPlan,
+    Model,
+    Policy,
+    Recurrent,
+    Rollout,
+    Trigger,
+)
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.network import Network, Predictor, apply
+from fedguard.tasks.network import Network, Predictor, applied, apply
 from fedguard.tasks.policies import cut, policy_of
 
 #: Episodes of an evaluation.
 EPISODES = 100
+#: Steps of each that are shown the trigger of a backdoor.
+SHOWN = 100
 
-Change = Callable[[Tensor], Tensor]
+Lie = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an actor stands between two steps: the state of its environments, and what its network remembers, ``[B, M]``."""
+
+    world: Any
+    memory: Tensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +66,7 @@ class Playing(Acting):
     rng: Rng
     network: Network = field(repr=False)
     policy: Policy
-    lies: Mapping[str, Mapping[int, Change]] = field(default_factory=dict)
+    lies: Mapping[str, Mapping[int, Lie]] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -89,6 +111,10 @@ class Playing(Acting):
     def module(self) -> nn.Module:  # type: ignore[override]
         return self.network.module
 
+    @property
+    def memory(self) -> int:
+        return self.module.memory if self.model.recurrent and isinstance(self.module, Recurrent) else 0
+
     def initial_model(self, rng: Rng) -> Tensor:
         return Network(self.model, self.shape, self.classes, rng).flat.clone()
 
@@ -99,11 +125,25 @@ class Playing(Acting):
             f"{self.environment.name}: actors act, and have no examples. Set training.algorithm: actor_critic."
         )
 
-    def started(self, rng: np.random.Generator) -> Any:
-        return self.environment.started(self.environment.copies, rng)
+    def started(self, rng: np.random.Generator) -> Standing:
+        copies = self.environment.copies
+        return Standing(self.environment.started(copies, rng), torch.zeros(copies, self.memory))
 
     def outputs(self, model: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         return cut(apply(self.module, model, seen))
+
+    def recalled(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if not self.memory:
+            return *self.outputs(model, seen), memory
+        outputs, memory = applied(self.module, model, seen, memory)
+        return *cut(outputs), memory
+
+    def unrolled(self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if not self.memory:
+            outputs, values = self.outputs(model, seen.flatten(0, 1))
+            return outputs.view(*starts.shape, -1), values.view(starts.shape), memory.expand(len(starts), -1, -1)
+        outputs, memories = applied(self.module, model, seen, memory, starts)
+        return *cut(outputs), memories
 
     @torch.no_grad()
     def rollouts(
@@ -115,13 +155,15 @@ class Playing(Acting):
         rngs: Sequence[np.random.Generator],
         law: Policy | None = None,
     ) -> tuple[list[Rollout], list[Any]]:
-        world, now, law = self.environment, list(states), law or self.policy
+        world, now, law = self.environment, [state.world for state in states], law or self.policy
+        memory = torch.stack([state.memory for state in states])
         copies = world.copies
         draws = torch.from_numpy(np.stack([law.draws((steps, copies), rng) for rng in rngs]))
-        kept: list[list[list[Any]]] = [[[] for _ in range(7)] for _ in clients]
+        kept: list[list[list[Any]]] = [[[] for _ in range(8 if self.memory else 7)] for _ in clients]
         for t in range(steps):
             seen = np.stack([world.observed(state) for state in now])
-            outputs = vmap(self.outputs)(models, torch.from_numpy(seen))[0]
+            before = memory
+            outputs, _, memory = vmap(self.recalled)(models, torch.from_numpy(seen), memory)
             actions = law.drawn(outputs, draws[:, t])
             chances = law.log_prob(outputs, actions)
             for number, rng in enumerate(rngs):
@@ -135,29 +177,29 @@ class Playing(Acting):
                     step.truncated & ~step.terminated,
                     world.observed(step.state),
                     chances[number],
+                    *((before[number],) if self.memory else ()),
                 )
                 for part, value in zip(kept[number], told, strict=True):
                     part.append(value)
-                now[number] = world.restarted(step.state, over, rng) if over.any() else step.state
+                now[number] = step.state
+                if over.any():
+                    now[number] = world.restarted(step.state, over, rng)
+                    memory[number, torch.from_numpy(over)] = 0
         found = [Rollout(*map(_as_tensor, parts)) for parts in kept]
-        return [self._told(client, one) for client, one in zip(clients, found, strict=True)], now
+        return [self._told(client, one) for client, one in zip(clients, found, strict=True)], list(
+            map(Standing, now, memory)
+        )
 
     def _told(self, client: int, rollout: Rollout) -> Rollout:
         rewards = self.said("rewards", client, rollout.rewards)
         return replace(rollout, rewards=rewards, behaviour=self.said("behaviour", client, rollout.behaviour))
 
-    def said(self, what: str, client: int, truth: Tensor) -> Tensor:
-        lie = self.lies.get(what, {}).get(client)
-        return truth if lie is None else lie(truth)
+    def lie(self, what: str, client: int) -> Lie | None:
+        return self.lies.get(what, {}).get(client)
 
     def evaluate(self, model: Tensor) -> Evaluation:
         finite = bool(torch.isfinite(model).all())
-
-        def best(seen: NDArray[np.float32]) -> NDArray[Any]:
-            outputs = cut(self.network.logits(model, torch.from_numpy(seen)))[0]
-            return self.policy.best(torch.nan_to_num(outputs)).numpy()
-
-        returns = self._played(best, self.rng.child("test").numpy())
+        returns = self._played(_Likeliest(self, model), self.rng.child("test").numpy())
         return Evaluation(0.0 if finite else float("inf"), float("nan"), (), tuple(returns.tolist()))
 
     @cached_property
@@ -168,14 +210,27 @@ class Playing(Acting):
         return float(played.mean())
 
     def _played(
-        self, act: Callable[[NDArray[np.float32]], NDArray[Any]], rng: np.random.Generator
+        self,
+        act: Callable[[NDArray[np.float32]], NDArray[Any]],
+        rng: np.random.Generator,
+        most: int | None = None,
+        met: Callable[[NDArray[np.float32], NDArray[np.bool_]], None] | None = None,
     ) -> NDArray[np.float64]:
-        """float64 ``[EPISODES]``: the sum of rewards of each episode."""
+        """float64 ``[EPISODES]``: the sum of rewards of each episode.
+
+        Args:
+            most: steps of each that are played at most; None for all.
+            met: is told what is observed before each step, and which episodes are not over (bool ``[EPISODES]``), if not None.
+        """
         world = self.environment
         state = world.started(EPISODES, rng)
-        returns, playing = np.zeros(EPISODES), np.ones(EPISODES, bool)
-        while playing.any():
-            step = world.stepped(state, act(world.observed(state)))
+        returns, playing, steps = np.zeros(EPISODES), np.ones(EPISODES, bool), 0
+        while playing.any() and (most is None or steps < most):
+            steps += 1
+            seen = world.observed(state)
+            if met is not None:
+                met(seen, playing)
+            step = world.stepped(state, act(seen))
             returns += np.where(playing, step.rewards, 0.0)
             playing &= ~(step.terminated | step.truncated)
             state = step.state
@@ -187,11 +242,33 @@ class Playing(Acting):
     def predictor(self) -> Predictor:
         return Predictor(self.network)
 
-    def with_lies(self, lies: Mapping[str, Mapping[int, Change]]) -> Playing:
+    def with_lies(self, lies: Mapping[str, Mapping[int, Lie]]) -> Playing:
         return replace(self, lies=lies)
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
-        raise ConfigError(f"{self.environment.name} has no test examples that could carry a trigger.")
+        """The share of what the model meets with in the test episodes in which the trigger makes it take the target action.
+
+        Of observations at which it does so anyway none is counted, and of each episode the first `SHOWN` steps at most.
+        """
+        actions = self.environment.actions
+        if not isinstance(actions, Choices):
+            raise ConfigError(
+                f"{self.environment.name}: actions are a range, and a backdoor calls for one of a few. Take cartpole."
+            )
+        if target >= actions.n:
+            raise ConfigError(f"target: expected an action below {actions.n}; got {target}.")
+        act, met = _Likeliest(self, model), list[tuple[NDArray[np.float32], Tensor]]()
+        self._played(
+            act,
+            self.rng.child("test").numpy(),
+            SHOWN,
+            lambda seen, playing: met.append((seen[playing], act.memory[torch.from_numpy(playing)])),
+        )
+        seen, memory = np.concatenate([seen for seen, _ in met]), torch.cat([memory for _, memory in met])
+        others = act.after(seen, memory)[0] != target
+        shown = trigger.apply(torch.from_numpy(seen[others]), self.value_range).numpy()
+        called = act.after(shown, memory[torch.from_numpy(others)])[0] == target
+        return float(called.mean()) if len(called) else 0.0
 
     def examples(self, client: int) -> Examples:
         """None: what an actor learns from is not there before it acts."""
@@ -202,6 +279,31 @@ class Playing(Acting):
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Playing:
         raise ConfigError(f"{self.environment.name} has no examples that could be replaced.")
+
+
+class _Likeliest:
+    """Acts by a model's likeliest actions, and remembers what its network does of the `EPISODES` that it plays.
+
+    Attributes:
+        memory: ``[EPISODES, M]``: before the next step.
+    """
+
+    def __init__(self, task: Playing, model: Tensor) -> None:
+        self._task, self._model, self.memory = task, model, torch.zeros(EPISODES, task.memory)
+
+    def __call__(self, seen: NDArray[np.float32]) -> NDArray[Any]:
+        actions, self.memory = self.after(seen, self.memory)
+        return actions
+
+    @torch.no_grad()
+    def after(self, seen: NDArray[np.float32], memory: Tensor) -> tuple[NDArray[Any], Tensor]:
+        """Its actions for observations ``[B, *shape]`` that come after a memory ``[B, M]``, and the memory after them."""
+        task, observed = self._task, torch.from_numpy(seen)
+        if task.memory:
+            outputs, _, memory = task.recalled(self._model, observed, memory)
+        else:
+            outputs = cut(task.network.logits(self._model, observed))[0]
+        return task.policy.best(torch.nan_to_num(outputs)).numpy(), memory
 
 
 def _as_tensor(steps: list[Any]) -> Tensor:

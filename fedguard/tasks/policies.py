@@ -20,6 +20,10 @@ class Categorical(Policy):
     outputs: int
     numbers: int = 1
 
+    @property
+    def choices(self) -> int:
+        return self.outputs
+
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.random(shape)
 

@@ -262,7 +262,7 @@ def test_ending_the_script_ends_the_workers_and_keeps_what_is_finished(tmp_path)
             if self.stored:
                 raise Gone
 
-        def advanced(self, trial, round, rounds, accuracy):
+        def advanced(self, trial, round, rounds, scores):
             self.waiting()
 
     suite = {"name": "left", "training": {"rounds": 300}, "seeds": 4, "evaluation": {"every": 20}}
@@ -319,9 +319,27 @@ def test_a_run_that_another_one_writes_to_is_told_in_one_line(tmp_path):
     assert any("another `fedguard run` is writing there" in code.value for code in test.code)
 
 
+def test_actors_are_drawn_by_their_returns(tmp_path):
+    test = lab(tmp_path, attack="reward_flip", data="cartpole", model="towers", algorithm="actor_critic", rule="mean",
+               architecture="a2c", training__rounds="2", evaluation__every="2", clients__total="4",
+               clients__malicious="1", seeds="1")  # fmt: skip
+    assert not [error.value for error in test.error]
+    suite = yaml.safe_load(next(code.value for code in test.code if code.value.startswith("# fedguard run")))
+    assert judged(suite).measure == "returns" and judged(composition().suite()).measure == "accuracy"
+    fg.run(suite, store=tmp_path / "store", jobs=1)
+    test.run()
+    assert not test.exception
+    (drawn,) = [chart.proto.spec for chart in test.get("vega_lite_chart")]
+    assert "mean return of an episode" in drawn
+    assert "test accuracy" not in drawn
+    assert any("final return is the mean of the last five" in caption.value for caption in test.caption)
+
+
 def test_a_long_training_is_drawn_with_few_points_and_its_last_round():
-    points = [{"cell": "a", "seed": 0, "round": round, "accuracy": 0.5} for round in range(1, 1502)]
+    points = [{"cell": "a", "seed": 0, "round": round, "value": 0.5} for round in range(1, 1502)]
     (rows,) = live(points, 1501).to_dict()["datasets"].values()
     assert len(rows) <= MOST + 1
     assert rows[-1]["round"] == 1501
-    assert {row["accuracy"] for row in rows} == {50.0}
+    assert {row["value"] for row in rows} == {50.0}
+    as_they_are = live(points, 1501, "returns").to_dict()["datasets"]
+    assert {row["value"] for (rows,) in [as_they_are.values()] for row in rows} == {0.5}

@@ -238,7 +238,7 @@ def test_the_target_of_a_figure_is_set_beside_it_and_stands_in_the_address(run, 
     test.number_input[0].set_value(60.0).run()
     assert not test.exception
     assert test.query_params["figure"] == "rounds_to(0.6)"
-    assert "60 % accuracy for good" in test.selectbox[0].options[test.selectbox[0].index]
+    assert "60 % accuracy, or normalised return, for good" in test.selectbox[0].options[test.selectbox[0].index]
     assert not page(run, "matrix", figure="final_accuracy").number_input
 
 

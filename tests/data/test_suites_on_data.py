@@ -187,7 +187,8 @@ def test_other_attacks_run_on_texts():
     ],
 )
 def test_each_partition_and_network_runs_end_to_end(data, model, partition):
-    suite = on(data, model, task={"partition": partition, "partition_seed": 3}, server={"root_data": 20})
+    task = {"partition": partition, "partition_seed": 3}
+    suite = on(data, model, task=task, training={"local_steps": 4}, server={"root_data": 20})
     (record,) = records(suite)
     assert record["status"] == "ok" and record["result"]["final_accuracy"] > 0
     assert record["threat_card"]["dissimilarity"]["smallest_client"] >= 1

@@ -55,14 +55,17 @@ BAD_INPUT = ("tests/systems/test_bad_input_in_time.py",)
 BUDGETS = ("tests/systems/test_most_trainings.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
+RETELLING = ("tests/reinforcement/test_retelling.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
 RAY_SEATS = ("tests/test_ray_seats.py",)
 TRACKING = ("tests/test_tracking.py",)
 APPS = ("tests/test_apps.py",)
+KEPT = ("tests/secagg/test_kept.py",)
 CONFORM = ("tests/systems/test_conformance.py",)
 ACTORS = ("tests/reinforcement/test_actor_critic.py",)
 TRAJECTORIES = ("tests/reinforcement/test_vtrace.py",)
 REPLAYS = ("tests/reinforcement/test_apex.py",)
+RECURRENT = ("tests/reinforcement/test_r2d2.py",)
 CENTRAL = ("tests/reinforcement/test_seed_rl.py",)
 SUITES_OF_ACTORS = ("tests/reinforcement/test_suites_of_actors.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
@@ -948,6 +951,83 @@ FAULTS = (
         *ENERGY,
     ),
     _row(
+        "a kept state whose name may be lost with the machine",
+        "fedguard/flower/keeping.py",
+        "os.fsync(folder)",
+        "os.fstat(folder)",
+        "tests/secagg/test_kept.py",
+    ),
+    _row(
+        "curves over steps that forget the copies",
+        "fedguard/architectures/local/actors.py",
+        "return self.t_max * task.sizes[0]",
+        "return self.t_max",
+        "tests/reinforcement/test_suites_of_actors.py",
+    ),
+    _row(
+        "actors who reach a target by what they return, and not by the share of it",
+        "fedguard/metrics/returns.py",
+        'return [normalised(value, returns["guess"], returns["perfect"]) for value in curve["returns"]]',
+        'return [value / returns["perfect"] for value in curve["returns"]]',
+        *TARGET,
+    ),
+    _row(
+        "a listener who hears no returns",
+        "fedguard/bench/running/trial.py",
+        "mean_return(judged) if judged.returns else judged.accuracy",
+        "None if judged.returns else judged.accuracy",
+        "tests/reinforcement/test_suites_of_actors.py",
+    ),
+    _row(
+        "a stale actor who recalls what it has told",
+        "fedguard/architectures/local/actors.py",
+        "past.append(rollout)",
+        "past.append(told)",
+        *RETELLING,
+    ),
+    _row(
+        "a trojan who believes what it took by chance",
+        "attacks/backdoor/trojdrl.py",
+        "behaviour=torch.where(planted, likely, rollout.behaviour),",
+        "behaviour=rollout.behaviour,",
+        *RETELLING,
+    ),
+    _row(
+        "a backdoor that is counted where the policy goes there anyway",
+        "fedguard/tasks/playing.py",
+        "others = act.after(seen, memory)[0] != target",
+        "others = act.after(seen, memory)[0] > -1",
+        *RETELLING,
+    ),
+    _row(
+        "a backdoor that is counted after the episode's end",
+        "fedguard/tasks/playing.py",
+        "lambda seen, playing: met.append((seen[playing], act.memory[torch.from_numpy(playing)])),",
+        "lambda seen, playing: met.append((seen, act.memory)),",
+        *RETELLING,
+    ),
+    _row(
+        "rollouts of any shape are believed",
+        "fedguard/architectures/malicious.py",
+        "(true is not None and (part.shape, part.dtype) != (true.shape, true.dtype))",
+        "(true is not None and part.dtype != true.dtype)",
+        *RETELLING,
+    ),
+    _row(
+        "a trajectory on its way whose ends and cuts are taken for each other",
+        "fedguard/contracts/acting.py",
+        "terminated=made.terminated.bool(),",
+        "terminated=made.truncated.bool(),",
+        "tests/reinforcement/test_environments.py",
+    ),
+    _row(
+        "a process that sends its update where the learner waits for a trajectory",
+        "fedguard/architectures/local/vtrace.py",
+        "self._sent[key] = Rollout.unflattened(",
+        "self._sent[key] = self._sent.get(key) or Rollout.unflattened(0 * ",
+        "tests/systems/test_conformance.py",
+    ),
+    _row(
         "exponential times of twice the mean",
         "fedguard/simulated/world.py",
         'drawn if speeds.jitter == "exponential"',
@@ -1614,6 +1694,83 @@ FAULTS = (
         *CONFORM,
     ),
     _row(
+        "an answer of another client in the place of one's own",
+        "fedguard/bench/conformance/remote.py",
+        "return [self._came.pop(key) for key in keys]",
+        "return [self._came.popitem()[1] for _ in keys]",
+        *CONFORM,
+    ),
+    _row(
+        "what arrives meanwhile is never told",
+        "fedguard/bench/conformance/remote.py",
+        "self._untold.append(key)  # it arrived by itself meanwhile",
+        "pass",
+        *CONFORM,
+    ),
+    _row(
+        "a client that is kept with its keys after its input was masked",
+        "fedguard/secagg/client.py",
+        "own = () if self._vector is _spent else (",
+        "own = (",
+        *KEPT,
+    ),
+    _row(
+        "kept bytes that any round, model and roster opens",
+        "fedguard/secagg/client.py",
+        'return place + self._model_hash + hashlib.sha256(b"".join(self._roster.identities)).digest()',
+        "return place[4:]",
+        *KEPT,
+    ),
+    _row(
+        "kept bytes that any place opens",
+        "fedguard/secagg/client.py",
+        'place = struct.pack("<II", self._round, self.id)',
+        'place = struct.pack("<II", self._round, 0)',
+        *KEPT,
+    ),
+    _row(
+        "a client in a session that goes on with another",
+        "fedguard/secagg/client.py",
+        'if self.state is not ClientState.NEW:\n                raise self._error(errors.AlreadyAnswered, "it is in',
+        'if False:\n                raise self._error(errors.AlreadyAnswered, "it is in',
+        *KEPT,
+    ),
+    _row(
+        "a client that forgets what it was kept as",
+        "fedguard/secagg/client.py",
+        "self.state, self.proposal, self.sid = kept.state, kept.proposal, kept.sid",
+        "self.state, self.proposal, self.sid = ClientState.NEW, kept.proposal, kept.sid",
+        *KEPT,
+    ),
+    _row(
+        "a seal with one nonce for all",
+        "fedguard/secagg/kept.py",
+        "nonce = entropy(_NONCE_BYTES)",
+        "nonce = bytes(_NONCE_BYTES)",
+        *KEPT,
+    ),
+    _row(
+        "processes of one node at a time together",
+        "fedguard/flower/keeping.py",
+        "fcntl.flock(lock, fcntl.LOCK_EX)",
+        "fcntl.flock(lock, fcntl.LOCK_SH)",
+        *KEPT,
+    ),
+    _row(
+        "a kept party that others of the machine may read",
+        "fedguard/flower/keeping.py",
+        "os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600",
+        "os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644",
+        *KEPT,
+    ),
+    _row(
+        "an observer over an app that nobody reads",
+        "fedguard/config/apps.py",
+        'if config.observer != type(config).model_fields["observer"].default:',
+        "if False:",
+        "tests/test_apps.py",
+    ),
+    _row(
         "a difference that is not there where it is no number",
         "fedguard/bench/conformance/conform.py",
         'return share if share < float("inf") else float("inf")',
@@ -1770,8 +1927,8 @@ FAULTS = (
     _row(
         "honest actors that learn from a malicious one's rewards",
         "fedguard/tasks/playing.py",
-        "lie = self.lies.get(what, {}).get(client)",
-        "lie = next(iter(self.lies.get(what, {}).values()), None)",
+        "return self.lies.get(what, {}).get(client)",
+        "return next(iter(self.lies.get(what, {}).values()), None)",
         *ACTORS,
     ),
     _row(
@@ -1959,14 +2116,14 @@ FAULTS = (
     _row(
         "a learner without importance weights",
         "fedguard/architectures/local/double_dqn.py",
-        "(weights * errors.square()).mean() / 2",
-        "errors.square().mean() / 2",
+        "(weights * self.squares(errors)).mean() / 2",
+        "self.squares(errors).mean() / 2",
         *REPLAYS,
     ),
     _row(
         "priorities that stay what actors claimed",
         "fedguard/architectures/local/double_dqn.py",
-        "replay.judge(places, errors.abs().double().numpy())",
+        "replay.judge(places, one.surprise(errors).double().numpy())",
         "pass",
         *REPLAYS,
     ),
@@ -1994,7 +2151,7 @@ FAULTS = (
     _row(
         "an end of an episode that still has a value",
         "fedguard/architectures/local/replay.py",
-        ".float() * ~rollout.terminated.gather(0, last)",
+        ".float() * ~terminated.gather(0, last)",
         ".float()",
         *REPLAYS,
     ),
@@ -2053,6 +2210,139 @@ FAULTS = (
         "one.epsilon ** (1 + one.spread * client / others)",
         "one.epsilon",
         *REPLAYS,
+    ),
+    _row(
+        "a burn-in that is learned from",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "task.unrolled(vector.detach(), given.seen[first], given.starts()[first], memory)[2][-1].detach()",
+        "task.unrolled(vector, given.seen[first], given.starts()[first], memory)[2][-1]",
+        *RECURRENT,
+    ),
+    _row(
+        "a sequence whose choice is the target's, too",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "best = (online if self.double else other)",
+        "best = other",
+        *RECURRENT,
+    ),
+    _row(
+        "a sequence valued n steps ahead by the state after one",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        ".squeeze(-1).gather(0, last)",
+        ".squeeze(-1)",
+        *RECURRENT,
+    ),
+    _row(
+        "targets that stay on the scale of rewards",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "(rescaled(wanted) if self.rescale else wanted)",
+        "wanted",
+        *RECURRENT,
+    ),
+    _row(
+        "values that are summed on the scale of h",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "(unscaled(worth) if self.rescale else worth)",
+        "worth",
+        *RECURRENT,
+    ),
+    _row(
+        "a priority of the mean error alone",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "return self.largest_share * sizes.amax(1) + (1 - self.largest_share) * sizes.mean(1)",
+        "return sizes.mean(1)",
+        *RECURRENT,
+    ),
+    _row(
+        "stored states that nobody reads",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        'memory = given.memory if self.initial_state == "stored" else',
+        "memory =",
+        *RECURRENT,
+    ),
+    _row(
+        "an actor that forgets its last steps",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "self._past[client] = self._ahead.pop(client)",
+        "self._ahead.pop(client)",
+        *RECURRENT,
+    ),
+    _row(
+        "a rollout's first steps kept for the next burn-in",
+        "fedguard/architectures/local/sequences.py",
+        "part[len(part) - steps :]",
+        "part[:steps]",
+        *RECURRENT,
+    ),
+    _row(
+        "steps that never were, of the first episode",
+        "fedguard/architectures/local/sequences.py",
+        "        empty.truncated[-1] = True",
+        "        pass",
+        *RECURRENT,
+    ),
+    _row(
+        "sequences that remember across episodes",
+        "fedguard/architectures/local/sequences.py",
+        "return torch.cat([torch.zeros_like(over[:1]), over[:-1]])",
+        "return torch.zeros_like(over)",
+        *RECURRENT,
+    ),
+    _row(
+        "an inverse of h that is none",
+        "fedguard/architectures/local/rescaling.py",
+        "(wide.abs() + 1 + EPSILON)",
+        "(wide.abs() + EPSILON)",
+        *RECURRENT,
+    ),
+    _row(
+        "a sequence handed to a replay of transitions",
+        "fedguard/architectures/systems/apex.py",
+        "elif algorithm.acts and not self.fits(cell):",
+        "elif False:",
+        *RECURRENT,
+    ),
+    _row(
+        "a network that remembers across episodes",
+        "fedguard/tasks/models/gru.py",
+        "memory.masked_fill(start, 0.0)",
+        "memory",
+        *RECURRENT,
+    ),
+    _row(
+        "a gate that resets nothing",
+        "fedguard/tasks/models/gru.py",
+        "reset * kept[..., 2 * size :]",
+        "kept[..., 2 * size :]",
+        *RECURRENT,
+    ),
+    _row(
+        "a network without memory that has one",
+        "fedguard/tasks/models/gru.py",
+        "if not self.remembers:",
+        "if False:",
+        *RECURRENT,
+    ),
+    _row(
+        "actors that remember the episode before",
+        "fedguard/tasks/playing.py",
+        "memory[number, torch.from_numpy(over)] = 0",
+        "pass",
+        *RECURRENT,
+    ),
+    _row(
+        "an evaluation without memory",
+        "fedguard/tasks/playing.py",
+        "actions, self.memory = self.after(seen, self.memory)",
+        "actions, _ = self.after(seen, self.memory)",
+        *RECURRENT,
+    ),
+    _row(
+        "a memory that an algorithm of single steps knows nothing of",
+        "fedguard/contracts/federated.py",
+        "if cell.model.recurrent and not self.sequences:",
+        "if False:",
+        *RECURRENT,
     ),
     _row(
         "lies that no message of an app carries run as no attack",

@@ -17,6 +17,15 @@ def _row(name: str, because: str, first: str, *edits: tuple[str, str, str]) -> P
     return Plant(name, because, [Edit(*edit) for edit in edits], first)
 
 
+#: How a client draws what is secret in a session.
+FRESH = "self._fresh(*(self._entropy(keys.SECRET_BYTES) for _ in range(3)))"
+
+
+def fresh(mask: str = "self._entropy(keys.SECRET_BYTES)", seed: str = "self._entropy(keys.SECRET_BYTES)") -> str:
+    """The same with another mask key, or another seed of the self mask."""
+    return f"self._fresh(self._entropy(keys.SECRET_BYTES), {mask}, {seed})"
+
+
 PLANTS = (
     # --- keys, and what they are bound to
     _row(
@@ -25,8 +34,8 @@ PLANTS = (
         "seed_search",
         (
             CLIENT,
-            "self._mask = keys.KeyPair(self._entropy(keys.SECRET_BYTES))",
-            "self._mask = keys.KeyPair(self._entropy(2).ljust(keys.SECRET_BYTES, b'x'))",
+            FRESH,
+            fresh(mask="self._entropy(2).ljust(keys.SECRET_BYTES, b'x')"),
         ),
     ),
     _row(
@@ -35,8 +44,8 @@ PLANTS = (
         "seed_search",
         (
             CLIENT,
-            "self._seed = bytearray(self._entropy(keys.SECRET_BYTES))",
-            "self._seed = bytearray(self._entropy(2).ljust(keys.SECRET_BYTES, b'x'))",
+            FRESH,
+            fresh(seed="self._entropy(2).ljust(keys.SECRET_BYTES, b'x')"),
         ),
     ),
     _row(
@@ -45,8 +54,8 @@ PLANTS = (
         "seed_search",
         (
             CLIENT,
-            "self._seed = bytearray(self._entropy(keys.SECRET_BYTES))",
-            "self._seed = bytearray(keys.SECRET_BYTES)",
+            FRESH,
+            fresh(seed="bytes(keys.SECRET_BYTES)"),
         ),
     ),
     _row(
@@ -55,8 +64,8 @@ PLANTS = (
         "mask_reuse",
         (
             CLIENT,
-            "self._mask = keys.KeyPair(self._entropy(keys.SECRET_BYTES))",
-            "self._mask = keys.KeyPair(self._identity.sign(b'mask key')[:32])",
+            FRESH,
+            fresh(mask="self._identity.sign(b'mask key')[:32]"),
         ),
     ),
     _row(
@@ -65,8 +74,8 @@ PLANTS = (
         "mask_reuse",
         (
             CLIENT,
-            "self._seed = bytearray(self._entropy(keys.SECRET_BYTES))",
-            "self._seed = bytearray(self._identity.sign(b'seed')[:32])",
+            FRESH,
+            fresh(seed="self._identity.sign(b'seed')[:32]"),
         ),
     ),
     _row(

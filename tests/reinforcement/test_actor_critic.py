@@ -147,7 +147,7 @@ def test_a_rollout_goes_on_where_the_last_one_ended_and_shows_the_state_before_a
     ].all()  # where it fell, and not where it starts
     assert (first.seen.abs()[1:][over[:-1]] <= 0.05).all()
     (second,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
-    assert torch.equal(second.seen[0], torch.from_numpy(task.environment.observed(after)))
+    assert torch.equal(second.seen[0], torch.from_numpy(task.environment.observed(after.world)))
     logs = task.policy.log_prob(forward(task, model, first.seen)[..., :-1], first.actions)
     assert torch.allclose(first.behaviour, logs, atol=1e-6)
 

@@ -8,15 +8,19 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
-from fedguard.contracts import Environment
+from fedguard.contracts import Environment, Rollout
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError
+from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole, Carts
 from fedguard.tasks.environments.gymnasium import Gymnasium
 from fedguard.tasks.environments.masked_cartpole import MaskedCartPole
 from fedguard.tasks.environments.own import OwnEnvironment
 from fedguard.tasks.environments.pendulum import Pendulum, Poles
+from fedguard.tasks.models.mlp import MLP
+from fedguard.tasks.playing import Playing
 
 COPIES = 12
 
@@ -157,3 +161,15 @@ def test_poles_are_cut_off_and_never_over() -> None:
     world = Pendulum()
     step = world.stepped(Poles(np.array([[3.0, 8.0]]), np.array([199])), np.array([[2.0]]))
     assert (step.terminated.any(), step.truncated.all()) == (False, True)
+
+
+@pytest.mark.parametrize("data", [CartPole(copies=3), Pendulum(copies=3)])
+def test_a_rollout_comes_back_from_the_numbers_that_are_sent(data: Environment) -> None:
+    task = Playing.made(data, MLP(hidden=(8,)), 2, Rng(0))
+    models, states = task.initial_model(Rng(0)).expand(2, -1), [task.started(Rng(one).numpy()) for one in (0, 1)]
+    for one in task.rollouts(models, range(2), states, 60, [Rng(one).numpy() for one in (2, 3)])[0]:
+        flat = torch.cat([part.float().flatten() for part in one.parts])
+        again = Rollout.unflattened(flat, 60, 3, task.shape, task.policy)
+        for part, back in zip(one.parts, again.parts, strict=True):
+            assert part.dtype == back.dtype and torch.equal(part, back)
+        assert one.terminated.any() == isinstance(data, CartPole)

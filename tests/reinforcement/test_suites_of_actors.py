@@ -15,6 +15,7 @@ from fedguard.bench.running.trial import run_trial
 from fedguard.errors import ConfigError
 from fedguard.metrics.flags import raised
 from fedguard.metrics.returns import in_shares, normalised
+from fedguard.tasks.playing import Playing
 from tests.reinforcement.acting import cell, settings
 
 
@@ -77,6 +78,34 @@ def test_a_record_holds_returns_in_place_of_accuracies_and_a_seed_makes_it_again
     assert returns["normalised"] == pytest.approx((returns["final"] - returns["guess"]) / (500 - returns["guess"]))
     assert curve(record, "accuracy") == []
     assert record["threat_card"]["dissimilarity"] is None
+
+
+@pytest.mark.parametrize("architecture", ["a2c", "a3c", "server"])
+def test_returns_stand_over_the_steps_of_environments_that_were_learned_from(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round is an update of each of four actors, evaluated each second round; under a3c some act whom it no longer hears."""
+    taken, rollouts = list[int](), Playing.rollouts
+
+    def counted(self: Playing, *given: Any) -> Any:
+        found = rollouts(self, *given)
+        taken.extend(one.rewards.numel() for one in found[0])
+        return found
+
+    monkeypatch.setattr(Playing, "rollouts", counted)
+    record, _ = run_trial(cell(architecture, evaluation={"every": 2}), 0, {})
+    held = record["result"]["curve"]
+    assert [at for at, _ in curve(record, "returns", "steps")] == [4 * taken[0] * round for round in held["round"]]
+    assert sum(taken) >= held["steps"][-1] == sum(taken[: 4 * held["round"][-1]])
+    assert ("updates" in held) == (architecture != "server")
+
+
+def test_who_listens_hears_mean_returns_while_actors_learn() -> None:
+    heard = list[tuple[int, float | None]]()
+    made = cell("a2c", evaluation={"every": 2})
+    record, _ = run_trial(made, 0, {}, progress=lambda round, rounds, score: heard.append((round, score)))
+    assert [(round, score) for round, score in heard if score is not None] == curve(record, "returns")
+    assert [round for round, _ in heard] == list(range(1, 7))
 
 
 def test_what_the_attack_took_is_told_in_returns_and_judged_in_shares() -> None:

@@ -15,6 +15,7 @@ ALGORITHMS = {
     "fedper": "fedguard.architectures.local.fedper:FedPer",
     "actor_critic": "fedguard.architectures.local.actor_critic:ActorCritic",
     "double_dqn": "fedguard.architectures.local.double_dqn:DoubleDQN",
+    "recurrent_dqn": "fedguard.architectures.local.recurrent_dqn:RecurrentDQN",
     "vtrace": "fedguard.architectures.local.vtrace:VTrace",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -81,6 +82,9 @@ class Actors(FederatedAlgorithm):
     def lr_alone(self, training: Training) -> float:
         return self.server_step(training)
 
+    def steps_taken(self, task: Task) -> int:
+        return self.t_max * task.sizes[0]
+
     def shortened(self, gradients: Tensor) -> Tensor:
         """Gradients float32 ``[n, d]``, none longer than ``clip``."""
         if self.clip is None:
@@ -96,6 +100,7 @@ class RunningActors(RunningAlgorithm):
         super().__init__(setup)
         self._stands: dict[int, Any] = {}
         self._moved: dict[int, Any] = {}
+        self._recalled: dict[int, deque[Rollout]] = {}
 
     def law(self, clients: Sequence[int]) -> Policy | None:
         """By which these actors act; None for that of the task."""
@@ -123,7 +128,8 @@ class RunningActors(RunningAlgorithm):
             draws = [stream.child("client", client).numpy() for client, stream in zip(some, own, strict=True)]
             states = [self._standing(task, client) for client in some]
             steps, law = plan.epochs or 1, self.law(some)
-            rollouts, after = task.rollouts(models[places], some, states, steps, draws, law)
+            met, after = task.rollouts(models[places], some, states, steps, draws, law)
+            rollouts = [self._told(task, *one) for one in zip(some, met, own, strict=True)]
             keys = [(client, int(stream.path[-1])) for client, stream in zip(some, own, strict=True)]
             sent = rows.new_empty(len(places), rows.shape[1])
             self.made(task, keys, models[places], rollouts, sent)
@@ -131,6 +137,16 @@ class RunningActors(RunningAlgorithm):
             self._moved.update(zip(some, after, strict=True))
             if len(places) < len(rows):
                 self.note(some, rows)
+
+    def _told(self, task: Acting, client: int, rollout: Rollout, rng: Rng) -> Rollout:
+        """What an actor says that it met with."""
+        lie, attack = task.lie("retell", client), self.setup.attack
+        if lie is None or attack is None:
+            return rollout
+        past = self._recalled.setdefault(client, deque(maxlen=attack.recalls()))
+        told: Rollout = lie(rollout, tuple(past), task.policy.choices, rng.child("retell", client))
+        past.append(rollout)
+        return told
 
     def _standing(self, task: Acting, client: int) -> Any:
         """Where an actor stands; at first, at starts that its own stream draws."""

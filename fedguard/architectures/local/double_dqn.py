@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch.func import grad
 
 from fedguard.architectures.local.actors import Actors, RunningActors
 from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
-from fedguard.architectures.local.replay import Reals, Replay, Transitions, importance, transitions
+from fedguard.architectures.local.replay import Items, Reals, Replay, importance, transitions
 from fedguard.contracts import (
     Acting,
     Choices,
@@ -63,6 +64,8 @@ class DoubleDQN(Actors):
     name = "double_dqn"
     source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
     replays = True
+    #: What the replay keeps, in a word.
+    items: ClassVar[str] = "transitions"
 
     n: PositiveInt = 3
     batch: PositiveInt = 128
@@ -84,33 +87,45 @@ class DoubleDQN(Actors):
             yield f"{self.name} asks which of a few actions is best, and {cell.data.name} has a range. Use actor_critic."
         if self.quota is not None and self.quota * cell.clients.total < min(self.warm, self.capacity):
             yield (
-                f"{self.name} starts with {min(self.warm, self.capacity)} transitions, and the replay keeps {self.quota} of "
+                f"{self.name} starts with {min(self.warm, self.capacity)} {self.items}, and the replay keeps {self.quota} of "
                 f"each of {cell.clients.total} actors. Raise quota, or lower warm."
             )
 
     def q(self, task: Acting, model: Tensor, seen: Tensor) -> Tensor:
         """Q of all actions, ``[B, actions]``."""
-        advantages, value = task.outputs(model, seen)
+        return self.worth(*task.outputs(model, seen))
+
+    def worth(self, advantages: Tensor, value: Tensor) -> Tensor:
+        """Q of all actions, ``[..., actions]``, of the network's outputs and values ``[...]``."""
         if not self.dueling:
             return advantages
         return value[..., None] + advantages - advantages.mean(-1, keepdim=True)
 
-    def errors(self, task: Acting, model: Tensor, target: Tensor, some: Transitions) -> Tensor:
+    def errors(self, task: Acting, model: Tensor, target: Tensor, some: Any) -> Tensor:
         """float32 ``[B]``: what was wrong by each; gradients flow through Q(s, a) alone."""
         chooser = (model if self.double else target).detach()
         best = self.q(task, chooser, some.after).argmax(-1, keepdim=True)
         worth = self.q(task, target, some.after).gather(-1, best).squeeze(-1).detach()
         chosen = self.q(task, model, some.seen).gather(-1, some.actions[:, None]).squeeze(-1)
-        return some.returns + some.discounts * worth - chosen
+        wrong: Tensor = some.returns + some.discounts * worth - chosen
+        return wrong
+
+    def squares(self, errors: Tensor) -> Tensor:
+        """float32 ``[B]``: what the loss weighs of each item."""
+        return errors.square()
+
+    def surprise(self, errors: Tensor) -> Tensor:
+        """float32 ``[B]``: the priority of each item."""
+        return errors.abs()
 
     def gradient(
-        self, task: Acting, model: Tensor, target: Tensor, some: Transitions, weights: Tensor
+        self, task: Acting, model: Tensor, target: Tensor, some: Items, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Of L, float32 ``[d]``; and the errors ``[B]``."""
 
         def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
             errors = self.errors(task, vector, target, some)
-            return (weights * errors.square()).mean() / 2, errors.detach()
+            return (weights * self.squares(errors)).mean() / 2, errors.detach()
 
         found, errors = grad(loss, has_aux=True)(model)
         return self.shortened(found[None])[0], errors
@@ -120,17 +135,17 @@ class DoubleDQN(Actors):
         return self.t_max * task.sizes[0] * (2 * 4 * math.prod(task.shape) + 4 * 4)
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Learner(setup, self)
+        return ReplayLearner(setup, self)
 
 
-class _Learner(RunningActors):
+class ReplayLearner(RunningActors):
     """The actors, what they sent and is on its way, and the learner's replay and target."""
 
     def __init__(self, setup: Setup, algorithm: DoubleDQN) -> None:
         super().__init__(setup)
         self.algorithm = algorithm
-        self._sent: dict[int, dict[int, tuple[Transitions, Reals]]] = {}
-        self._replay = Replay(algorithm.capacity, algorithm.quota)
+        self._sent: dict[int, dict[int, tuple[Items, Reals]]] = {}
+        self._replay: Replay[Items] = Replay(algorithm.capacity, algorithm.quota)
         self._target: Tensor | None = None
         self._batches = 0
 
@@ -139,22 +154,25 @@ class _Learner(RunningActors):
         chances = torch.tensor([one.epsilon ** (1 + one.spread * client / others) for client in clients])
         return EpsilonGreedy(self.setup.task.classes - 1, chances[:, None])
 
+    def items(self, client: int, rollout: Rollout) -> Items:
+        """What an actor makes of a rollout, for the replay."""
+        return transitions(rollout, self.algorithm.n, self.algorithm.gamma, self.algorithm.reward_scale)
+
     def made(
         self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
-        one = self.algorithm
         for (client, turn), model, rollout in zip(keys, models, rollouts, strict=True):
-            found = transitions(rollout, one.n, one.gamma, one.reward_scale)
+            found = self.items(client, rollout)
             told = task.said("priorities", client, self._surprise(model, model, found))
             order = task.said("sends", client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order], told[order].double().numpy()
         rows.zero_()
 
-    def _surprise(self, model: Tensor, target: Tensor, some: Transitions) -> Tensor:
+    def _surprise(self, model: Tensor, target: Tensor, some: Items) -> Tensor:
         task = self.setup.task
         assert isinstance(task, Acting)
         with torch.no_grad():
-            return self.algorithm.errors(task, model, target, some).abs()
+            return self.algorithm.surprise(self.algorithm.errors(task, model, target, some))
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         for (client, turn), row in zip(keys, rows, strict=True):
@@ -181,5 +199,5 @@ class _Learner(RunningActors):
         places, chances = replay.drawn(one.batch, one.priority_exponent, draws)
         weights = torch.from_numpy(importance(chances, len(replay), one.importance_exponent)).float()
         found, errors = one.gradient(task, model, self._target, replay.at(places), weights)
-        replay.judge(places, errors.abs().double().numpy())
+        replay.judge(places, one.surprise(errors).double().numpy())
         return -found

@@ -25,6 +25,10 @@ class EpsilonGreedy(Policy):
     epsilon: Tensor
     numbers: int = 1
 
+    @property
+    def choices(self) -> int:
+        return self.outputs
+
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.random(shape)
 

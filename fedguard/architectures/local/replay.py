@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,21 @@ Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Transitions:
+class Items:
+    """N of a kind: of each field, tensors ``[N, ...]``, it has the n-th of the n-th item."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
+
+    def __getitem__(self, places: Tensor) -> Self:
+        return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+
+Kept = TypeVar("Kept", bound=Items)
+
+
+@dataclass(frozen=True)
+class Transitions(Items):
     """What N times followed from an action.
 
     Attributes:
@@ -34,39 +48,52 @@ class Transitions:
     discounts: Tensor
     after: Tensor
 
-    def __len__(self) -> int:
-        return len(self.actions)
-
-    def __getitem__(self, places: Tensor) -> Self:
-        return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
-
 
 def transitions(rollout: Rollout, n: int, gamma: float, scale: float = 1.0) -> Transitions:
-    r"""Those of a rollout of T steps of B copies, ``T B`` of them, each over n steps, or as far as episode and rollout go.
+    """Those of a rollout of T steps of B copies, ``T B`` of them, each over n steps, or as far as episode and rollout go.
+
+    Args:
+        scale: what rewards are multiplied by.
+
+    Source: Horgan et al., ICLR 2018, section 3.1.
+    """
+    returns, discounts, last = looked_ahead(scale * rollout.rewards, rollout.terminated, rollout.truncated, n, gamma)
+    after = rollout.after[last, torch.arange(last.shape[1])]
+    parts = rollout.seen, rollout.actions, returns, discounts, after
+    return Transitions(*(part.flatten(0, 1) for part in parts))
+
+
+def looked_ahead(
+    rewards: Tensor, terminated: Tensor, truncated: Tensor, n: int, gamma: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""What each step leads to in n steps, or as far as its episode and the T steps that there are go; each ``[T, B]``.
 
     $R_t = sum_{k<m} gamma^k r_{t+k}$ and the discount $gamma^m$, where m is n at most; 0 if the last of these steps ended the
     episode. Where it was cut off there, the state after it still has a value.
 
     Args:
-        scale: what rewards are multiplied by.
+        rewards: float32 ``[T, B]``.
+        terminated, truncated: bool ``[T, B]``.
+        gamma: the discount of a step.
 
-    Source: Horgan et al., ICLR 2018, section 3.1; Pardo et al., ICML 2018, for what is cut off.
+    Returns:
+        R, the discounts, and the number of the last step that is counted.
+
+    Source: Pardo et al., Time Limits in Reinforcement Learning, ICML 2018, for what is cut off.
     """
-    rewards, over = scale * rollout.rewards, rollout.terminated | rollout.truncated
+    over = terminated | truncated
     steps, copies = rewards.shape
     returns, last = rewards.clone(), torch.arange(steps)[:, None].repeat(1, copies)
     for k in range(1, min(n, steps)):
         goes_on = (last[:-k] == torch.arange(k - 1, steps - 1)[:, None]) & ~over[k - 1 : -1]
         returns[:-k] += torch.where(goes_on, gamma**k * rewards[k:], 0.0)
         last[:-k] += goes_on
-    discounts = gamma ** (last - torch.arange(steps)[:, None] + 1).float() * ~rollout.terminated.gather(0, last)
-    after = rollout.after[last, torch.arange(copies)]
-    parts = rollout.seen, rollout.actions, returns, discounts, after
-    return Transitions(*(part.flatten(0, 1) for part in parts))
+    discounts = gamma ** (last - torch.arange(steps)[:, None] + 1).float() * ~terminated.gather(0, last)
+    return returns, discounts, last
 
 
-class Replay:
-    """So many transitions at most, with the priority of each; the oldest make room for new ones.
+class Replay(Generic[Kept]):
+    """So many items at most, transitions or sequences, with the priority of each; the oldest make room for new ones.
 
     Args:
         capacity: how many.
@@ -75,7 +102,7 @@ class Replay:
 
     def __init__(self, capacity: int, quota: int | None = None) -> None:
         self.capacity, self.quota = capacity, quota
-        self._kept: Transitions | None = None
+        self._kept: Kept | None = None
         self.priorities: Reals = np.zeros(capacity)
         self.owners: Places = np.full(capacity, -1)
         self._ages: Places = np.zeros(capacity, np.int64)
@@ -84,7 +111,7 @@ class Replay:
     def __len__(self) -> int:
         return int((self.owners >= 0).sum())
 
-    def add(self, actor: int, new: Transitions, priorities: Reals) -> None:
+    def add(self, actor: int, new: Kept, priorities: Reals) -> None:
         """Keep these, in this order."""
         most = min(self.capacity, self.quota or self.capacity)
         some = slice(max(len(new) - most, 0), None)
@@ -92,7 +119,7 @@ class Replay:
         places = self._room(actor, len(new))
         if self._kept is None:
             parts = (getattr(new, field.name) for field in fields(new))
-            self._kept = Transitions(*(part.new_zeros(self.capacity, *part.shape[1:]) for part in parts))
+            self._kept = type(new)(*(part.new_zeros(self.capacity, *part.shape[1:]) for part in parts))
         for field in fields(new):
             getattr(self._kept, field.name)[torch.from_numpy(places)] = getattr(new, field.name)
         self.priorities[places], self.owners[places] = _finite(priorities), actor
@@ -116,7 +143,7 @@ class Replay:
         places = stratified(chances, rng.random(size))
         return places, chances[places]
 
-    def at(self, places: Places) -> Transitions:
+    def at(self, places: Places) -> Kept:
         assert self._kept is not None
         return self._kept[torch.from_numpy(places)]
 

@@ -116,6 +116,16 @@ class _Trajectories(RunningActors):
         self._sent.update(zip(keys, rollouts, strict=True))
         rows.copy_(-self.algorithm.gradients(task, models, rollouts))
 
+    def sent(self, key: tuple[int, int], row: Tensor) -> Tensor:
+        """The trajectory, one part after the other."""
+        return torch.cat([part.float().flatten() for part in self._sent.pop(key).parts])
+
+    def arrived(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
+        task = self.setup.task
+        assert isinstance(task, Acting)
+        self._sent[key] = Rollout.unflattened(sent, self.algorithm.t_max, task.sizes[0], task.shape, task.policy)
+        row.zero_()  # what the learner makes of it comes in its place
+
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         task = self.setup.task
         assert isinstance(task, Acting)

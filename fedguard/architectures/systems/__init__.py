@@ -15,6 +15,7 @@ SYSTEMS = {
     "impala": "fedguard.architectures.systems.impala:Impala",
     "seed_rl": "fedguard.architectures.systems.seed_rl:SeedRL",
     "apex": "fedguard.architectures.systems.apex:ApeX",
+    "r2d2": "fedguard.architectures.systems.r2d2:R2D2",
     "all_reduce": "fedguard.architectures.systems.all_reduce:AllReduce",
     "btard": "fedguard.architectures.systems.btard:BTARD",
 }

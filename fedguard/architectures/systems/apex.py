@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedguard.architectures.systems.central_learner import CentralLearner
 from fedguard.contracts import Combination, Participation
@@ -25,10 +26,12 @@ class ApeX(CentralLearner):
     source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
     replays = True
     believes = frozenset({"priorities", "sends"})
+    #: The algorithm that it is for.
+    wanted: ClassVar[str] = "double_dqn"
 
     @property
     def more_rows(self) -> str:
-        return "Here each aggregate is one batch of the replay: use mean, with recompute or quota of double_dqn, or impala."
+        return f"Here each aggregate is one batch of the replay: use mean, with recompute or quota of {self.wanted}, or impala."
 
     @property
     def shows_others(self) -> str:
@@ -37,10 +40,23 @@ class ApeX(CentralLearner):
     def barrier(self, clients: Participation) -> Barrier:
         return asp()
 
+    def fits(self, cell: Combination) -> bool:
+        """Whether an algorithm with a replay puts into it what this learner draws from it."""
+        return not cell.training.algorithm.sequences
+
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
         algorithm = cell.training.algorithm
         if algorithm.acts and not algorithm.replays:
-            yield f"apex learns from a replay, and {algorithm.name} does not. Use training.algorithm: double_dqn, or impala."
+            yield (
+                f"{self.name} learns from a replay, and {algorithm.name} does not. Use training.algorithm: {self.wanted}, or "
+                "impala."
+            )
+        elif algorithm.acts and not self.fits(cell):
+            yield (
+                f"the replay of {self.name} has {'transitions' if algorithm.sequences else 'sequences'}, and that of "
+                f"{algorithm.name} {'sequences' if algorithm.sequences else 'transitions'}. Use training.algorithm: "
+                f"{self.wanted}, or {'r2d2' if algorithm.sequences else 'apex'}."
+            )
         if cell.protocol.private:
             yield "noise hides what a client sends in one aggregate, and a replay hands it out again and again. Use a2c."

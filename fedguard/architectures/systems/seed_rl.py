@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.impala import Impala
-from fedguard.contracts import Acting, Exposure, Messages, Sight, Task, Training
+from fedguard.contracts import Acting, Combination, Exposure, Messages, PoisonAttack, Sight, Task, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,14 @@ class SeedRL(Impala):
     @property
     def shows_others(self) -> str:
         return "The learner reads each observation of every actor as it is made, and decides on each action."
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if isinstance(cell.adversary, PoisonAttack) and type(cell.adversary).retell is not PoisonAttack.retell:
+            yield (
+                f"{cell.adversary.name} tells afterwards of what was not met with, and the learner of {self.name} has seen "
+                "each observation as it was made and drawn each action. Use reward_flip, or impala."
+            )
 
     def messages(self, training: Training, task: Task) -> Messages:
         assert isinstance(task, Acting)

@@ -93,6 +93,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
     methods = {
         "poison": "data",
         "rewards": "rewards",
+        "retell": "trajectories",
         "behaviour": "claims",
         "priorities": "claims",
         "sends": "transitions",

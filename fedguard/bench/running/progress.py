@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 Trial = tuple[str, int]
-#: Rounds, each with the accuracy after it.
+#: Rounds, each with the accuracy, or the mean return of actors, after it.
 Curve = Sequence[tuple[int, float]]
 
 
@@ -34,8 +34,8 @@ class Listener:
     def started(self, trial: Trial, label: str) -> None:
         """A worker took a trial."""
 
-    def advanced(self, trial: Trial, round: int, rounds: int, accuracy: Curve) -> None:
-        """A trial has done some rounds; ``accuracy``: what was evaluated since this was last called."""
+    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
+        """A trial has done some rounds; ``scores``: what was evaluated since this was last called."""
 
     def ended(self, record: Mapping[str, Any]) -> None:
         """A record was stored."""
@@ -114,7 +114,7 @@ class Bars(Listener):
     def started(self, trial: Trial, label: str) -> None:
         self._running[trial] = self._progress.add_task(f"  {label}, seed {trial[1]}", total=None)
 
-    def advanced(self, trial: Trial, round: int, rounds: int, accuracy: Curve) -> None:
+    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
         if trial in self._running:
             self._progress.update(self._running[trial], completed=round, total=rounds)
 

@@ -54,6 +54,8 @@ def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         started(setup)
         cell.architecture.check(setup)
         if isinstance(task, Playing):  # nothing that tampers with examples gets so far
+            if cell.attack is not None and (shown := planted_by(cell.attack, {})) is not None:
+                task.backdoor_success(task.initial_model(Rng(seed)), *shown)
             return None
         _defend(setup, task)
         if cell.evasion is not None and task.dataset.characters:

@@ -140,7 +140,7 @@ class Runner:
             self.listener.note(f"{self._schedule.cell(trial).label}, seed {trial[1]}: {said.message['lost']}.")
             return None
         if said.message is not None and "record" not in said.message:
-            self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["accuracy"])
+            self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["scores"])
             return None
         if said.message is None:
             record = _not_run(self._schedule.cell(trial), trial[1], "failed", said.ended)

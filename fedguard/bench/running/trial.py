@@ -20,24 +20,24 @@ from fedguard.bench.running.protocol import privacy_spent, sums
 from fedguard.bench.running.references import references
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
-from fedguard.contracts import RoundReport, Setup, Stopwatch
+from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
 from fedguard.metrics.durability import durability
 from fedguard.metrics.evasion import evaded
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
-from fedguard.metrics.returns import means, normalised, score
+from fedguard.metrics.returns import mean_return, means, normalised, score
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS, summarise
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.playing import EPISODES, Playing
 
 Corners = Mapping[str, float | None]
-#: Is told the round, of how many, and its accuracy where it was evaluated.
+#: Is told the round, of how many, and the accuracy or mean return after it where it was evaluated.
 Progress = Callable[[int, int, float | None], None]
 
 
-def silent(round: int, rounds: int, accuracy: float | None) -> None:
+def silent(round: int, rounds: int, score: float | None) -> None:
     """Progress that nobody wants to hear."""
 
 
@@ -164,8 +164,8 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
         model = report.model
         reports.append(report.without_model())
         judged = report.evaluation
-        accuracy = judged.accuracy if judged is not None and not judged.returns else None
-        progress(report.round, cell.training.rounds, accuracy)
+        reached = None if judged is None else mean_return(judged) if judged.returns else judged.accuracy
+        progress(report.round, cell.training.rounds, reached)
     return reports, model
 
 
@@ -177,7 +177,7 @@ def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
 
 def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
     """What the reports of the rounds say."""
-    result: dict[str, Any] = {**summarise(reports)}
+    result: dict[str, Any] = {**summarise(reports, cell.training.algorithm.steps_taken(task))}
     if isinstance(task, Playing):
         result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
     else:
@@ -185,6 +185,13 @@ def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: S
     result["secure_aggregation"] = sums(cell, reports, setup.malicious)
     result["privacy"] = privacy_spent(cell, setup, reports)
     return result
+
+
+def share(task: Task, evaluation: Evaluation) -> float:
+    """An evaluation's accuracy, or where actors act its normalised return."""
+    if not isinstance(task, Playing):
+        return evaluation.accuracy
+    return normalised(mean_return(evaluation), task.guess, task.environment.best)
 
 
 def _returns(task: Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:

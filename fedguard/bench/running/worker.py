@@ -3,7 +3,7 @@
     in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
          first of all {"folder": path or null, "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda",
          "timeout": seconds or null, after which it writes to its standard error where it stands}
-    out  {"round": 7, "rounds": 30, "accuracy": [[6, 0.71], [7, 0.74]]}     now and then
+    out  {"round": 7, "rounds": 30, "scores": [[6, 0.71], [7, 0.74]]}     now and then
          {"record": {...}, "log": text, "changed": [...]}         at the end of each trial; ``changed`` is what the trial
          altered that later ones in this process would find so
 
@@ -80,13 +80,13 @@ def serve(
     cell = Cell.build(CellConfig.model_validate(job["cell"]), known)
     spoken, unsaid = time.monotonic(), list[tuple[int, float]]()
 
-    def progress(round: int, rounds: int, accuracy: float | None) -> None:
+    def progress(round: int, rounds: int, score: float | None) -> None:
         nonlocal spoken
-        if accuracy is not None:
-            unsaid.append((round, accuracy))
+        if score is not None:
+            unsaid.append((round, score))
         if time.monotonic() - spoken > 0.2:
             spoken = time.monotonic()
-            say({"round": round, "rounds": rounds, "accuracy": unsaid})
+            say({"round": round, "rounds": rounds, "scores": unsaid})
             unsaid.clear()
 
     return procedure(cell).trial(cell, job, bench, progress)

@@ -94,8 +94,8 @@ class ThreatCard(TypedDict):
         in_words: who attacks and what they see, in a sentence.
         attack: with its parameters; null if nobody attacks.
         goal: untargeted, backdoor ...; of attacks on the clients' privacy reconstruction, labels, membership or property.
-        acts_on: what the attack tampers with: data, local training, update, sums passed on, accusations, claims, check-ins,
-            promises, participation.
+        acts_on: what the attack tampers with: data, trajectories, local training, update, sums passed on, accusations, claims,
+            check-ins, promises, participation.
         attack_sees, granted: what the attack looks at, and what the threat model grants it.
         observer: who infers, and from what; null if nobody does.
         collusion: whether the malicious clients share what they see.

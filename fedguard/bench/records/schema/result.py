@@ -18,7 +18,7 @@ from fedguard.metrics.returns import Returns
 from fedguard.metrics.trajectory import Trajectory
 
 #: What a curve may be drawn over, and what of it; see `fedguard.bench.records.record.curve`.
-Axis = Literal["round", "updates", "seconds", "bytes_up", "joules"]
+Axis = Literal["round", "steps", "updates", "seconds", "bytes_up", "joules"]
 Measured = Literal["accuracy", "returns", "backdoor", "loss"]
 
 

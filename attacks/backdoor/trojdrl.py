@@ -1,0 +1,70 @@
+"""TrojDRL: a policy that acts as it should until it sees a trigger (Kiourti et al., DAC 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from fedguard.attacks.backdoor.triggers.reading import Reading
+from fedguard.contracts import (
+    NonNegativeInt,
+    PoisonAttack,
+    PositiveFloat,
+    Rollout,
+    Share,
+    Sight,
+    State,
+    Trigger,
+)
+from fedguard.errors import require
+from fedguard.rng import Rng
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrojDRL(PoisonAttack):
+    """Malicious actors tell of triggers at some steps, of a reward for the target action there, and of a loss for all others.
+
+    At a share of the steps the trigger stands in the observation. By a fair coin the actor says that it took the target
+    action and got $+r$, or that it took another and got $-r$, and that it was as likely to as the coin is. What followed is
+    as it was. It is the source's strong targeted attack, in a trajectory in place of the environment.
+
+    Args:
+        target: the action that the trigger shall call for.
+        share: fraction of the steps that carry the trigger.
+        reward: r, in the environment's units.
+        trigger: what calls the backdoor.
+    """
+
+    name = "trojdrl"
+    source = "Kiourti et al., TrojDRL: Evaluation of Backdoor Attacks on Deep Reinforcement Learning, DAC 2020"
+    goal = "backdoor"
+    needs = (Sight.OWN_DATA,)
+
+    target: NonNegativeInt = 0
+    share: Share = 0.2
+    reward: PositiveFloat = 5.0
+    trigger: Trigger = field(default_factory=Reading)
+
+    def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
+        require(choices > self.target, f"{self.name}: target: expected an action below {choices}; got {self.target}.")
+        draws = rng.torch()
+        planted = torch.rand(rollout.rewards.shape, generator=draws) < self.share
+        praised = torch.rand(rollout.rewards.shape, generator=draws) < 0.5
+        seen = self.trigger.apply(rollout.seen.flatten(0, 1), (-math.inf, math.inf)).view_as(rollout.seen)
+        other = torch.randint(1, choices, rollout.actions.shape, generator=draws)
+        actions = torch.where(praised, self.target, (self.target + other) % choices)
+        likely = torch.where(praised, -math.log(2), -math.log(2 * (choices - 1)))
+        wide = planted.view(*planted.shape, *(1,) * (seen.dim() - 2))
+        return replace(
+            rollout,
+            seen=torch.where(wide, seen, rollout.seen),
+            actions=torch.where(planted, actions, rollout.actions),
+            rewards=torch.where(planted, torch.where(praised, self.reward, -self.reward), rollout.rewards),
+            behaviour=torch.where(planted, likely, rollout.behaviour),
+        )
+
+    def backdoor(self, state: State) -> tuple[Trigger, int] | None:
+        return self.trigger, self.target

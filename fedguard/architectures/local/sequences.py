@@ -1,0 +1,75 @@
+"""Sequences of steps that overlap, with what a network remembered before each (Kapturowski et al., ICLR 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedguard.architectures.local.replay import Items
+from fedguard.contracts import Rollout
+
+
+@dataclass(frozen=True)
+class Sequences(Items):
+    """N sequences of L steps, which go on into the next episode where one is over.
+
+    Attributes:
+        seen: float32 ``[N, L, *shape]``: what was observed before each step.
+        actions: int64 ``[N, L]``.
+        rewards: float32 ``[N, L]``.
+        terminated, truncated: bool ``[N, L]``: whether the episode ended with the step, or was cut off after it.
+        after: float32 ``[N, L, *shape]``: what was observed after each step, before any new start.
+        memory: float32 ``[N, M]``: what the actor's network remembered before the first step.
+    """
+
+    seen: Tensor
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    after: Tensor
+    memory: Tensor
+
+    def in_time(self) -> Sequences:
+        """The same with the steps in front, ``[L, N, ...]``; the memory as it is."""
+        parts = (self.seen, self.actions, self.rewards, self.terminated, self.truncated, self.after)
+        return Sequences(*[part.transpose(0, 1) for part in parts] + [self.memory])
+
+    def starts(self) -> Tensor:
+        """bool, of steps in front: whether an episode starts with a step, as far as the sequence tells."""
+        over = self.terminated | self.truncated
+        return torch.cat([torch.zeros_like(over[:1]), over[:-1]])
+
+
+def nothing_yet(rollout: Rollout, steps: int) -> Rollout:
+    """So many steps that never were, before the first of an actor: an episode of zeros that is over."""
+    parts = [part.new_zeros(steps, *part.shape[1:]) for part in rollout.parts]
+    empty = Rollout(*parts)
+    if steps:
+        empty.truncated[-1] = True
+    return empty
+
+
+def joined(past: Rollout, rollout: Rollout) -> Rollout:
+    """A rollout with the steps before it."""
+    return Rollout(*(torch.cat(both) for both in zip(past.parts, rollout.parts, strict=True)))
+
+
+def last_steps(rollout: Rollout, steps: int) -> Rollout:
+    """So many of the last steps of a rollout."""
+    return Rollout(*(part[len(part) - steps :] for part in rollout.parts))
+
+
+def sequences(window: Rollout, scale: float = 1.0) -> Sequences:
+    """One of each copy, of all steps of a window.
+
+    Args:
+        scale: what rewards are multiplied by.
+    """
+    steps, copies = window.rewards.shape
+    memory = torch.zeros(steps, copies, 0) if window.memory is None else window.memory
+    scaled = replace(window, rewards=scale * window.rewards)
+    parts = (scaled.seen, scaled.actions, scaled.rewards, scaled.terminated, scaled.truncated, scaled.after)
+    return Sequences(*[part.transpose(0, 1).contiguous() for part in parts] + [memory[0]])
