@@ -225,6 +225,28 @@ def test_what_arrives_while_a_server_waits_for_others_is_told_afterwards():
     assert torch.equal(torch.stack(late.train(start, [1, 1], (0, 1))), torch.stack(alone))
 
 
+class LiarsFirst(Late):
+    """Whoever is malicious is done first, and then no more."""
+
+    def __init__(self, setup):
+        super().__init__(setup, 0)
+        self._malicious = setup.malicious
+
+    def receive(self):
+        key = min(self._done, key=lambda key: (key[1], key[0] not in self._malicious))
+        return key, self._done.pop(key)
+
+
+def test_a_reality_in_which_nobody_could_craft_is_told_and_is_no_fault_of_the_settings():
+    """An attack that never was would conform in any case. Whether it is, no plan can tell beforehand."""
+    setup = set_up_of(cell := cell_of("fedasync", "ipm", "mean", 4, 1), 0)
+    with pytest.raises(
+        ConfigError, match="sent arrived before any honest update, as it happened, so they sent honest ones"
+    ):
+        over(LiarsFirst(setup), cell, 0)
+    assert over(LiarsFirst(setup), cell_of("fedasync", "ipm", "mean", 4, 2), 0).order
+
+
 @pytest.mark.parametrize(
     "architecture, engine, why",
     [

@@ -66,7 +66,7 @@ class Driven(EventRun):
 
     def _nothing_to_craft_from(self) -> FedGuardError:
         return ConfigError(
-            f"under {self._system.name} all that malicious clients sent arrived before any honest update, as it happened, and so "
+            f"under {self._system.name} all that malicious clients sent arrived before any honest update, as it happened, so "
             "they sent honest ones. Run it again, or for more rounds."
         )
 

@@ -168,7 +168,7 @@ class EventRun:
             self._states = result.states
             arrived = [client for behind in received.behind for client in behind]
             with setup.stopwatch.stage("model"):
-                vector = self._clients.local.settle(result.vector, arrived) * system.gain(setup.participation)
+                vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
         found = self._report(release, round, sent, received, result, due)
         if watch:
