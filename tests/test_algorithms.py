@@ -432,7 +432,7 @@ def test_what_a_rule_adds_to_the_mean_stays_in_the_servers_variate(float64):
         local.begin(everybody)
         local.train(task, model, everybody, local.setup.training.plan(), Rng(1).child(round), rows)
         local.note(everybody, rows)
-        model = model + local.settle(rows.mean(0) + added, everybody)
+        model = model + local.settle(rows.mean(0) + added, everybody, model)
         own = sum(local._own.values()) / len(RAGGED)
         assert (local._server - own + round * added / (4 * 0.2)).abs().max() < 1e-12
 

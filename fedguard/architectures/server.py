@@ -91,7 +91,7 @@ class Server(Architecture):
                 states = result.states
                 arrived = [client for behind in received.behind for client in behind]
                 with stopwatch.stage("model"):
-                    model = server.moved(model, clients.local.settle(result.vector, arrived))
+                    model = server.moved(model, clients.local.settle(result.vector, arrived, model))
             yield RoundReport(
                 round=round,
                 model=model,

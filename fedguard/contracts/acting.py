@@ -140,6 +140,10 @@ class Acting(Task):
     def lie(self, what: str, client: int) -> Callable[..., Any] | None:
         """What an actor makes of the truth, by a method of `PoisonAttack`; None of an honest one. See `Task.with_lies`."""
 
+    @abstractmethod
+    def with_copies(self, copies: int) -> Acting:
+        """The same where each actor has so many environments."""
+
     def said(self, what: str, client: int, truth: Tensor) -> Tensor:
         """What an actor says where ``truth`` is so."""
         lie = self.lie(what, client)

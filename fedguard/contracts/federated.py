@@ -73,8 +73,13 @@ class RunningAlgorithm:
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         """Each of these clients keeps account of the update that it sends, float32 ``[n, d]``."""
 
-    def settle(self, aggregate: Tensor, arrived: Collection[int]) -> Tensor:
-        """What the server takes for the aggregate, float32 ``[d]``; these clients' updates are behind it."""
+    def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
+        """What the server takes for the aggregate, float32 ``[d]``.
+
+        Args:
+            arrived: whose updates are behind it.
+            model: float32 ``[d]``: before it moves.
+        """
         return aggregate
 
     def gain(self, n: int) -> float:

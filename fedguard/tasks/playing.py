@@ -242,6 +242,9 @@ class Playing(Acting):
     def predictor(self) -> Predictor:
         return Predictor(self.network)
 
+    def with_copies(self, copies: int) -> Playing:
+        return replace(self, environment=replace(self.environment, copies=copies))
+
     def with_lies(self, lies: Mapping[str, Mapping[int, Lie]]) -> Playing:
         return replace(self, lies=lies)
 

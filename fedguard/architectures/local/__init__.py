@@ -14,6 +14,7 @@ ALGORITHMS = {
     "feddyn": "fedguard.architectures.local.feddyn:FedDyn",
     "fedper": "fedguard.architectures.local.fedper:FedPer",
     "actor_critic": "fedguard.architectures.local.actor_critic:ActorCritic",
+    "fedpg": "fedguard.architectures.local.fedpg:FedPG",
     "double_dqn": "fedguard.architectures.local.double_dqn:DoubleDQN",
     "recurrent_dqn": "fedguard.architectures.local.recurrent_dqn:RecurrentDQN",
     "vtrace": "fedguard.architectures.local.vtrace:VTrace",

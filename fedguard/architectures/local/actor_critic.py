@@ -60,9 +60,13 @@ class ActorCritic(Actors):
 
     def gradients(self, task: Acting, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
         """float32 ``[n, d]``: of the loss of each actor's rollout under its own model, float32 ``[n, d]``."""
+        return self.shortened(self.slopes(task, models, rollouts))
+
+    def slopes(self, task: Acting, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
+        """The same, of any length."""
         of_one = grad(lambda model, *parts: self.loss(task, model, Rollout(*parts)))
         found: Tensor = vmap(of_one)(models, *stacked(list(rollouts)).parts)
-        return self.shortened(found)
+        return found
 
     def start(self, setup: Setup) -> RunningAlgorithm:
         return RunningCritics(setup, self)

@@ -73,7 +73,7 @@ class _Running(RunningAlgorithm):
         for client, update in zip(clients, rows, strict=True):
             self._new[client] = self._own.get(client, 0) - self._alpha * update
 
-    def settle(self, aggregate: Tensor, arrived: Collection[int]) -> Tensor:
+    def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
         share = len(arrived) / len(self.setup.task.sizes)
         self._server = self._server - self._alpha * share * aggregate
         self._own |= {client: self._new[client] for client in arrived if client in self._new}

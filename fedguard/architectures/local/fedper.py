@@ -100,7 +100,7 @@ class _Running(RunningAlgorithm):
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         self._heads |= {client: self._new[client] for client in clients}
 
-    def settle(self, aggregate: Tensor, arrived: Collection[int]) -> Tensor:
+    def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
         shared = aggregate.clone()
         shared[-self._size :] = 0  # where a rule adds noise
         return shared
