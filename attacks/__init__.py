@@ -50,6 +50,7 @@ CATALOGUE = {
     "reward_scaling": "fedguard.attacks.poisoning.reward_scaling:RewardScaling",
     "false_behaviour": "fedguard.attacks.poisoning.false_behaviour:FalseBehaviour",
     "false_priorities": "fedguard.attacks.poisoning.false_priorities:FalsePriorities",
+    "false_memory": "fedguard.attacks.poisoning.false_memory:FalseMemory",
     "replay_flood": "fedguard.attacks.poisoning.replay_flood:ReplayFlood",
     "stale_trajectories": "fedguard.attacks.poisoning.stale_trajectories:StaleTrajectories",
     "pairwise_flip": "fedguard.attacks.poisoning.pairwise_flip:PairwiseFlip",

@@ -200,6 +200,7 @@ ATTACKS = [
     Attack("reward_scaling"),
     Attack("false_behaviour"),
     Attack("false_priorities"),
+    Attack("false_memory"),
     Attack("replay_flood"),
     Attack("stale_trajectories"),
     Attack("trojdrl"),

@@ -254,6 +254,7 @@ LIES_OF_ACTORS: Mapping[str, Callable[..., Any]] = {
     "retell": _retold,
     "behaviour": _lied,
     "priorities": _ranked,
+    "memories": _lied,
     "sends": _sent,
 }
 

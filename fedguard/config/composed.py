@@ -31,6 +31,7 @@ LIES = {
     "claim_availability": ("how often its devices stay", "decaf"),
     "behaviour": ("how likely its actors were to act so", "impala with vtrace"),
     "priorities": ("how much there is to learn from its transitions", "apex"),
+    "memories": ("what its actors' networks remembered", "r2d2"),
     "sends": ("which transitions its actors have", "apex"),
 }
 

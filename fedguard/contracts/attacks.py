@@ -238,6 +238,10 @@ class PoisonAttack(Algorithm):
         """Which priorities a malicious actor tells a replay for its transitions; float32 of any shape, 0 or more."""
         return told
 
+    def memories(self, told: Tensor) -> Tensor:
+        """What a malicious actor says that its network remembered before a sequence: float32 ``[B, M]``."""
+        return told
+
     def sends(self, order: Tensor) -> Tensor:
         """Which of its transitions a malicious actor sends to a replay, by their numbers: int64 ``[k]`` -> ``[any]``."""
         return order

@@ -289,9 +289,9 @@ def test_sequences_overlap_by_the_burn_in_and_start_with_what_was_remembered(bur
             assert found.starts is not None and found.in_time().starts()[-start].all()
 
 
-def drift(steps: int, state: str, size: float) -> float:
+def drift(steps: int, state: str, size: float, factor: float = 1.0) -> float:
     """Mean of $|q(state) - q(fresh)|$ over all actions: of the first step that is learned from after so many steps of burn-in,
-    where the actor's model was another than the learner's; fresh is what the learner's network remembers from the start of
+    where the actor's model was another than the learner's, and its memory is told times a factor; fresh is what the learner's network remembers from the start of
     the episode on."""
     task = Playing.made(MaskedCartPole(copies=40), GRU(memory=16, inside=16), 1, Rng(0))
     model = task.initial_model(Rng(1))
@@ -303,6 +303,7 @@ def drift(steps: int, state: str, size: float) -> float:
     nothing = torch.zeros(at + 1, 40, dtype=torch.bool)
     algorithm = RecurrentDQN(burn_in=steps, initial_state=state)  # type: ignore[arg-type]
     window = sequences(part(one, at - steps, at + 1))[whole]
+    window = replace(window, memory=factor * window.memory)
     found, _ = algorithm.judged(task, model, window.in_time())
     outputs, values, _ = task.unrolled(model, one.seen[: at + 1], nothing, torch.zeros(40, 16))
     fresh = algorithm.worth(outputs[-1], values[-1])[whole]
@@ -368,6 +369,27 @@ def test_a_flood_takes_the_replay_and_a_quota_leaves_it_its_part() -> None:
     assert np.bincount(replay.owners).max() > 0.6 * len(replay)
     _, replay, _ = after("replay_flood(times=20)", ", quota=7")
     assert np.bincount(replay.owners[replay.owners >= 0]).tolist() == [7] * 4
+
+
+def test_a_false_memory_reaches_a_learner_that_starts_from_it_and_no_other() -> None:
+    lie, truth = "false_memory(factor=-10, scale=1)", "false_memory(factor=1, scale=1)"
+    (believed, *_), (honest, *_) = after(lie), after(truth)
+    assert not torch.allclose(believed, honest)
+    wait = ", warm=72, capacity=90"  # all 24 messages are there before anything is learned
+    (_, told, _), (_, true, _) = after(lie, wait, rounds=6), after(truth, wait, rounds=6)
+    said, was = (replay.at(np.arange(len(true))).memory for replay in (told, true))
+    (liar,) = set(true.owners[: len(true)][(said != was).any(1).numpy()].tolist())
+    mine = torch.from_numpy(true.owners[: len(true)] == liar)
+    assert torch.equal(said[mine], -10 * was[mine]) and torch.equal(said[~mine], was[~mine])
+    unheard, *_ = after(lie, ", initial_state='zero', recompute=True")
+    unmoved, *_ = after(truth, ", initial_state='zero', recompute=True")
+    assert torch.equal(unheard, unmoved)
+
+
+def test_burn_in_forgets_a_false_memory() -> None:
+    moved = [drift(steps, "stored", 0.0, -10.0) for steps in (0, 2, 4, 8)]
+    assert all(more > less for more, less in pairwise(moved)), moved
+    assert moved[0] > 0.1 and moved[-1] < 0.05 * moved[0]
 
 
 def test_malicious_actors_learn_from_other_rewards_and_the_learner_reads_them() -> None:

@@ -154,7 +154,7 @@ class ReplayLearner(RunningActors):
         chances = torch.tensor([one.epsilon ** (1 + one.spread * client / others) for client in clients])
         return EpsilonGreedy(self.setup.task.classes - 1, chances[:, None])
 
-    def items(self, client: int, rollout: Rollout) -> Items:
+    def items(self, task: Acting, client: int, rollout: Rollout) -> Items:
         """What an actor makes of a rollout, for the replay."""
         return transitions(rollout, self.algorithm.n, self.algorithm.gamma, self.algorithm.reward_scale)
 
@@ -162,7 +162,7 @@ class ReplayLearner(RunningActors):
         self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
         for (client, turn), model, rollout in zip(keys, models, rollouts, strict=True):
-            found = self.items(client, rollout)
+            found = self.items(task, client, rollout)
             told = task.said("priorities", client, self._surprise(model, model, found))
             order = task.said("sends", client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order], told[order].double().numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -147,12 +147,13 @@ class _Learner(ReplayLearner):
         self._past: dict[int, Rollout] = {}
         self._ahead: dict[int, Rollout] = {}
 
-    def items(self, client: int, rollout: Rollout) -> Items:
+    def items(self, task: Acting, client: int, rollout: Rollout) -> Items:
         steps = self.algorithm.burn_in
         past = self._past.get(client)
         window = joined(nothing_yet(rollout, steps) if past is None else past, rollout)
         self._ahead[client] = last_steps(window, steps)
-        return sequences(window, self.algorithm.reward_scale)
+        made = sequences(window, self.algorithm.reward_scale)
+        return replace(made, memory=task.said("memories", client, made.memory))
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         super().note(clients, rows)

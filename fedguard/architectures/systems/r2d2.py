@@ -20,6 +20,7 @@ class R2D2(ApeX):
 
     name = "r2d2"
     source = "Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019"
+    believes = ApeX.believes | {"memories"}
     wanted = "recurrent_dqn"
 
     def fits(self, cell: Combination) -> bool:

@@ -96,6 +96,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
         "retell": "trajectories",
         "behaviour": "claims",
         "priorities": "claims",
+        "memories": "claims",
         "sends": "transitions",
         "silent": "participation",
         "plan": "local training",

@@ -1,0 +1,37 @@
+"""False memory: malicious actors say that their networks remembered something else (R2D2 stores what they say)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import PoisonAttack, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalseMemory(PoisonAttack):
+    """Malicious actors change their rewards, and what they say they remembered: r becomes scale r, h becomes factor h.
+
+    $h <- factor * h$ of the state before each sequence, from which a learner unrolls its own network. Burn-in forgets it, the
+    better the longer it is; a learner that starts from 0 does not hear of it. The sequence's priority is reckoned with it.
+
+    Args:
+        factor: of what was remembered.
+        scale: of the rewards; 1 leaves them as they are.
+    """
+
+    name = "false_memory"
+    source = (
+        "of our own; Kapturowski et al., Recurrent Experience Replay in Distributed RL, ICLR 2019, for what is stored"
+    )
+    needs = (Sight.OWN_DATA,)
+
+    factor: float = -10.0
+    scale: float = -1.0
+
+    def rewards(self, rewards: Tensor) -> Tensor:
+        return self.scale * rewards
+
+    def memories(self, told: Tensor) -> Tensor:
+        return self.factor * told
