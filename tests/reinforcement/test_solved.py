@@ -45,8 +45,10 @@ def test_cartpole_is_solved(example: str) -> None:
     seeds, least = (2, 1) if os.environ.get("ANCHOR_SEEDS") == "1" else (5, 4)
     document = read_document(Path(__file__).parents[2] / "examples" / f"{example}.yaml")
     made, *_ = plan(document, read_suite(document)).cells
-    finals = []
+    finals: list[float] = []
     for seed in range(seeds):
+        if sum(final >= 475 for final in finals) == least:  # whatever the other seeds come to
+            break
         record, _ = run_trial(made, seed, {})
         finals.append(record["result"]["returns"]["final"])
         assert len(curve(record, "returns")) == 20
