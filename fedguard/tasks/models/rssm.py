@@ -22,8 +22,9 @@ class RSSM(Model):
 
     $h_t = GRU(h_{t-1}, f(z_{t-1}, a_{t-1}))$; prior $z_t ~ N(m_p(h_t), s_p(h_t))$, posterior
     $z_t ~ N(m_q(h_t, e_t), s_q(h_t, e_t))$ of what the encoder makes of the observation, $e_t = E(symlog(x_t))$ with
-    $symlog(x) = sign(x) log(1 + |x|)$. Of $s_t = (h_t, z_t)$ five perceptrons tell observation, reward, whether the episode goes on, the policy's outputs, and the
-    value. Spreads are $log(1 + exp(o)) + .1$, and layers are followed by SiLU.
+    $symlog(x) = sign(x) log(1 + |x|)$. Of $s_t = (h_t, z_t)$ five perceptrons tell observation,
+    reward, whether the episode goes on, the policy's outputs, and the value. Spreads are $log(1 + exp(o)) + .1$, and layers
+    are followed by SiLU.
 
     Who acts believes the posterior's mean. Each episode starts from h, z and a of 0, and so h is the same in each first step.
 
@@ -102,11 +103,7 @@ class _RSSM(WorldModel):
         h = self.moved(before[..., :size], before[..., size:])
         state = torch.cat([h, self.posterior(h, self.reads(x.flatten(1)))[0]], -1)
         told = torch.cat([self.actor(state), self.critic(state)], -1)
-        return (
-            told
-            if memory is None
-            else (told, self.noted(torch.cat([state, before[..., size:]], -1), before[..., size:]))
-        )
+        return told if memory is None else (told, torch.cat([state, before[..., size:]], -1))
 
 
 def _normal(outputs: Tensor) -> tuple[Tensor, Tensor]:
