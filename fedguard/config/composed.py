@@ -114,7 +114,7 @@ class Composed(Target):
         if cell.training.algorithm.replays and not cell.architecture.replays:
             yield (
                 f"{cell.training.algorithm.name} learns from a replay, which {cell.architecture.name} does not have. Use "
-                f"{'r2d2' if cell.training.algorithm.sequences else 'apex'}, or training.algorithm: actor_critic."
+                f"{cell.training.algorithm.learner}, or training.algorithm: actor_critic."
             )
         yield from cell.training.algorithm.reasons(combined)
         yield from cell.architecture.reasons(combined)

@@ -8,7 +8,7 @@
     attacks.py         PoisonAttack, Ensemble and their views
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
-    acting.py          Acting: a task whose model acts, Policy, Rollout, Recurrent
+    acting.py          Acting: a task whose model acts, Policy, Rollout, Recurrent, WorldModel
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, Sent, Received: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
@@ -28,7 +28,7 @@
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
-from fedguard.contracts.acting import Acting, Policy, Recurrent, Rollout
+from fedguard.contracts.acting import Acting, Policy, Recurrent, Rollout, WorldModel
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
@@ -260,6 +260,7 @@ __all__ = [
     "Watched",
     "WeightRule",
     "Wire",
+    "WorldModel",
     "first_met",
     "needs_in_words",
     "seen",

@@ -80,6 +80,57 @@ class Recurrent(nn.Module):
         ``[T, B, *shape]``, and so are the outputs and memories: where an episode starts with a step, memory is 0 before it.
         """
 
+    def noted(self, memory: Tensor, heard: Tensor) -> Tensor:
+        """The memory ``[..., M]`` once it has heard what was done (`Policy.heard`); as it was, of one that does not listen."""
+        return memory
+
+
+class WorldModel(Recurrent):
+    """A network that foresees what follows from actions, in states $s = (h, z)$, float32 ``[..., S]``.
+
+    h, ``[..., H]``, follows from what was before. z, ``[..., Z]``, is normal by each entry: the prior knows h alone, and the
+    posterior what is observed as well. What it remembers are a state and what was heard of the action taken in it.
+
+    Attributes:
+        fixed: H.
+        chance: Z.
+        actor: outputs of the policy, ``[..., outputs]``, of a state.
+        critic: the value, ``[..., 1]``, of a state. All other parameters are the world's.
+    """
+
+    fixed: int
+    chance: int
+    actor: nn.Module
+    critic: nn.Module
+
+    @abstractmethod
+    def moved(self, state: Tensor, heard: Tensor) -> Tensor:
+        """h after an action in a state."""
+
+    @abstractmethod
+    def prior(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and spread of z."""
+
+    @abstractmethod
+    def posterior(self, h: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, given also what was read."""
+
+    @abstractmethod
+    def reads(self, x: Tensor) -> Tensor:
+        """What it makes of observations ``[..., *shape]``, ``[..., X]``."""
+
+    @abstractmethod
+    def pictured(self, state: Tensor) -> Tensor:
+        """``[..., X]``: what it would read in a state."""
+
+    @abstractmethod
+    def rewarded(self, state: Tensor) -> Tensor:
+        """``[...]``: the reward of the step that led to a state."""
+
+    @abstractmethod
+    def lasts(self, state: Tensor) -> Tensor:
+        """``[...]``: the logit of the episode's not having ended with that step."""
+
 
 class Policy(ABC):
     """A law of actions. Of the outputs, float32 ``[..., outputs]``, everything else follows; gradients flow to them.
@@ -108,6 +159,10 @@ class Policy(ABC):
     @abstractmethod
     def best(self, outputs: Tensor) -> Tensor:
         """The likeliest actions."""
+
+    @abstractmethod
+    def heard(self, actions: Tensor) -> Tensor:
+        """float32 ``[..., outputs]``: what a network hears of actions, the statistics that are sufficient for the law."""
 
     @abstractmethod
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
@@ -189,3 +244,11 @@ class Acting(Task):
             seen: ``[T, B, *shape]``.
             starts: bool ``[T, B]``: whether an episode starts with a step, so that nothing is remembered before it.
         """
+
+    @abstractmethod
+    def noted(self, memory: Tensor, actions: Tensor) -> Tensor:
+        """The memory ``[B, M]`` of a network that has heard what was done, ``[B]`` or ``[B, n]``."""
+
+    @abstractmethod
+    def within(self, model: Tensor, run: Callable[..., Any], *inputs: Any) -> Any:
+        """``run(module, *inputs)`` with the parameters ``model`` in the module; gradients flow to them."""

@@ -113,6 +113,10 @@ class FederatedAlgorithm(Algorithm):
     replays: ClassVar[bool] = False
     #: Whether it learns from sequences of steps, over which a network may remember.
     sequences: ClassVar[bool] = False
+    #: Whether it learns a model of the world, and from what that imagines.
+    imagines: ClassVar[bool] = False
+    #: The architecture whose replay it is for, if it learns from one.
+    learner: ClassVar[str] = ""
     #: What a client keeps from one round to the next.
     keeps: ClassVar[str] = "nothing"
     #: What is told to whom beside the models and updates.
@@ -133,7 +137,15 @@ class FederatedAlgorithm(Algorithm):
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with an attack, a defense, a model or the protocol: a line for each reason."""
         rule = cell.pipeline.rule
-        if cell.model.recurrent and not self.sequences:
+        if cell.model.imagines != self.imagines:
+            knows, does = (
+                ("no model of the world", "needs one") if self.imagines else ("one of the world", "learns none")
+            )
+            yield (
+                f"{cell.model.name} is {knows}, and {self.name} {does}. Use task.model: rssm with training.algorithm: dreamer "
+                "and architecture: dreamer, or neither."
+            )
+        elif cell.model.recurrent and not self.sequences:
             yield (
                 f"{cell.model.name} remembers from one step to the next, and {self.name} learns from each by itself. Use "
                 "recurrent_dqn, or a model without memory such as towers."

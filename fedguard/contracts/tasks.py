@@ -142,6 +142,8 @@ class Model(Algorithm):
     kind: ClassVar[str] = "model"
     #: Whether it remembers from one step of an episode to the next; what it builds is then a `Recurrent`.
     recurrent: ClassVar[bool] = False
+    #: Whether it foresees what follows from actions; what it builds is then a `WorldModel`.
+    imagines: ClassVar[bool] = False
 
     @property
     def by_example(self) -> bool:

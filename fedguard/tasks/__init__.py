@@ -52,6 +52,7 @@ MODELS = {
     "mlp": "fedguard.tasks.models.mlp:MLP",
     "towers": "fedguard.tasks.models.towers:Towers",
     "gru": "fedguard.tasks.models.gru:GRU",
+    "rssm": "fedguard.tasks.models.rssm:RSSM",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",
     "resnet20": "fedguard.tasks.models.resnet20:ResNet20",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,12 +85,23 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     return logits
 
 
-def applied(module: nn.Module, model: Tensor, *inputs: Tensor) -> Any:
+def applied(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
     """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
     named = dict(module.named_parameters())
     parts = torch.split(model, [parameter.numel() for parameter in named.values()])
     views = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
     return functional_call(module, views, inputs)
+
+
+class Within(nn.Module):
+    """A module whose forward is a function of another: ``run(module, *inputs)``, with the same parameters."""
+
+    def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
+        super().__init__()
+        self.module, self.run = module, run
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.run(self.module, *inputs)
 
 
 def bare(module: nn.Module) -> nn.Module:

@@ -29,7 +29,7 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.network import Network, Predictor, applied, apply
+from fedguard.tasks.network import Network, Predictor, Within, applied, apply
 from fedguard.tasks.policies import cut, policy_of
 
 #: Episodes of an evaluation.
@@ -145,6 +145,13 @@ class Playing(Acting):
         outputs, memories = applied(self.module, model, seen, memory, starts)
         return *cut(outputs), memories
 
+    def noted(self, memory: Tensor, actions: Tensor) -> Tensor:
+        module = self.module
+        return module.noted(memory, self.policy.heard(actions)) if isinstance(module, Recurrent) else memory
+
+    def within(self, model: Tensor, run: Callable[..., Any], *inputs: Any) -> Any:
+        return applied(Within(self.module, run), model, *inputs)
+
     @torch.no_grad()
     def rollouts(
         self,
@@ -166,6 +173,7 @@ class Playing(Acting):
             outputs, _, memory = vmap(self.recalled)(models, torch.from_numpy(seen), memory)
             actions = law.drawn(outputs, draws[:, t])
             chances = law.log_prob(outputs, actions)
+            memory = self.noted(memory, actions)
             for number, rng in enumerate(rngs):
                 step = world.stepped(now[number], actions[number].numpy())
                 over = step.terminated | step.truncated
@@ -306,7 +314,8 @@ class _Likeliest:
             outputs, _, memory = task.recalled(self._model, observed, memory)
         else:
             outputs = cut(task.network.logits(self._model, observed))[0]
-        return task.policy.best(torch.nan_to_num(outputs)).numpy(), memory
+        actions = task.policy.best(torch.nan_to_num(outputs))
+        return actions.numpy(), task.noted(memory, actions)
 
 
 def _as_tensor(steps: list[Any]) -> Tensor:

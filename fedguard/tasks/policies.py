@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import log_softmax, softplus
+from torch.nn.functional import log_softmax, one_hot, softplus
 
 from fedguard.contracts import Box, Choices, Policy
 
@@ -33,6 +34,10 @@ class Categorical(Policy):
 
     def best(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)
+
+    def heard(self, actions: Tensor) -> Tensor:
+        """Which one: 1 for it, and 0 for the others."""
+        return one_hot(actions, self.outputs).float()
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
         return rng.integers(self.outputs, size=shape)
@@ -78,6 +83,11 @@ class Gaussian(Policy):
 
     def best(self, outputs: Tensor) -> Tensor:
         return self._law(outputs)[0]
+
+    def heard(self, actions: Tensor) -> Tensor:
+        """b and $b^2$ with $b = (a - m) / h$, cut off at the bounds."""
+        inside = ((actions - (self.low + self.high) / 2) / ((self.high - self.low) / 2)).clamp(-1, 1)
+        return torch.cat([inside, inside.square()], -1)
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
         return rng.uniform(self.low, self.high, (*shape, self.n))

@@ -2298,7 +2298,7 @@ FAULTS = (
     _row(
         "a sequence handed to a replay of transitions",
         "fedguard/architectures/systems/apex.py",
-        "elif algorithm.acts and not self.fits(cell):",
+        "elif algorithm.acts and algorithm.learner != self.name:",
         "elif False:",
         *RECURRENT,
     ),

@@ -424,9 +424,9 @@ def test_what_actors_that_nobody_waits_for_send_goes_on_where_their_last_sequenc
     ("architecture", "changes", "why"),
     [
         ("r2d2", {"training": {"algorithm": "double_dqn"}},
-         "the replay of r2d2 has sequences, and that of double_dqn transitions. Use training.algorithm: recurrent_dqn, or apex."),
+         "double_dqn draws from the replay of apex, and r2d2 has another. Use training.algorithm: recurrent_dqn, or apex."),
         ("apex", {"training": training()},
-         "the replay of apex has transitions, and that of recurrent_dqn sequences. Use training.algorithm: double_dqn, or r2d2."),
+         "recurrent_dqn draws from the replay of r2d2, and apex has another. Use training.algorithm: double_dqn, or r2d2."),
         ("r2d2", {"training": {}}, "Use training.algorithm: recurrent_dqn, or impala."),
         ("a3c", {"training": training()}, "recurrent_dqn learns from a replay, which a3c does not have. Use r2d2"),
         ("apex", {"training": {"algorithm": "double_dqn"}, "task": TASK},

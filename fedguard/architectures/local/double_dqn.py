@@ -64,6 +64,7 @@ class DoubleDQN(Actors):
     name = "double_dqn"
     source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
     replays = True
+    learner = "apex"
     #: What the replay keeps, in a word.
     items: ClassVar[str] = "transitions"
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fedguard.contracts import Policy
 
@@ -38,6 +39,9 @@ class EpsilonGreedy(Policy):
 
     def best(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)
+
+    def heard(self, actions: Tensor) -> Tensor:
+        return one_hot(actions, self.outputs).float()
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
         return rng.integers(self.outputs, size=shape)

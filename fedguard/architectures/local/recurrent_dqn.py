@@ -69,6 +69,7 @@ class RecurrentDQN(DoubleDQN):
     name = "recurrent_dqn"
     source = "Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019"
     sequences = True
+    learner = "r2d2"
     items: ClassVar[str] = "sequences"
 
     n: PositiveInt = 5

@@ -16,6 +16,7 @@ SYSTEMS = {
     "seed_rl": "fedguard.architectures.systems.seed_rl:SeedRL",
     "apex": "fedguard.architectures.systems.apex:ApeX",
     "r2d2": "fedguard.architectures.systems.r2d2:R2D2",
+    "dreamer": "fedguard.architectures.systems.dreamer:Dreamer",
     "all_reduce": "fedguard.architectures.systems.all_reduce:AllReduce",
     "btard": "fedguard.architectures.systems.btard:BTARD",
 }

@@ -40,10 +40,6 @@ class ApeX(CentralLearner):
     def barrier(self, clients: Participation) -> Barrier:
         return asp()
 
-    def fits(self, cell: Combination) -> bool:
-        """Whether an algorithm with a replay puts into it what this learner draws from it."""
-        return not cell.training.algorithm.sequences
-
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
         algorithm = cell.training.algorithm
@@ -52,11 +48,10 @@ class ApeX(CentralLearner):
                 f"{self.name} learns from a replay, and {algorithm.name} does not. Use training.algorithm: {self.wanted}, or "
                 "impala."
             )
-        elif algorithm.acts and not self.fits(cell):
+        elif algorithm.acts and algorithm.learner != self.name:
             yield (
-                f"the replay of {self.name} has {'transitions' if algorithm.sequences else 'sequences'}, and that of "
-                f"{algorithm.name} {'sequences' if algorithm.sequences else 'transitions'}. Use training.algorithm: "
-                f"{self.wanted}, or {'r2d2' if algorithm.sequences else 'apex'}."
+                f"{algorithm.name} draws from the replay of {algorithm.learner}, and {self.name} has another. Use "
+                f"training.algorithm: {self.wanted}, or {algorithm.learner}."
             )
         if cell.protocol.private:
             yield "noise hides what a client sends in one aggregate, and a replay hands it out again and again. Use a2c."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.apex import ApeX
-from fedguard.contracts import Combination
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +21,3 @@ class R2D2(ApeX):
     source = "Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019"
     believes = ApeX.believes | {"memories"}
     wanted = "recurrent_dqn"
-
-    def fits(self, cell: Combination) -> bool:
-        return cell.training.algorithm.sequences

@@ -1,0 +1,224 @@
+"""Dreamer: a model of the world from a replay, and an actor and a critic from what it imagines (Hafner et al., ICLR 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedguard.architectures.local.actors import Actors, RunningActors
+from fedguard.architectures.local.imagination import Dream, Weights, imagined, lambda_returns, world_loss
+from fedguard.architectures.local.replay import Replay
+from fedguard.architectures.local.sequences import Sequences, sequences
+from fedguard.contracts import (
+    Acting,
+    Choices,
+    Combination,
+    Environment,
+    Fraction,
+    NonNegativeFloat,
+    PositiveInt,
+    Rollout,
+    RunningAlgorithm,
+    Setup,
+    Task,
+    WorldModel,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dreaming(Actors):
+    r"""Actors send sequences, and the learner learns what follows from actions, and what is best in what it imagines.
+
+    A gradient has three parts, each of which moves its own parameters alone: of the world, of the actor, and of the critic.
+    The world's loss is that of a batch of the replay (`fedguard.architectures.local.imagination`). From states that the world
+    believes in there, the actor acts for H steps in what the prior foresees, and lowers
+    $-mean_k w_k V_k - beta H(pi)$; the critic lowers $mean_k w_k (v(s_k) - V_k)^2 / 2$. $V_k$ are the lambda-returns
+    of rewards and values foreseen, with $c_k = gamma p_k$ for the probability $p_k$ that the episode goes on, and
+    $w_k = c_0 ... c_{k-1}$; values in them are those of the critic of up to ``target_every`` batches ago. The actor's gradient
+    flows through the world, so actions have to be a range.
+
+    Actors draw their actions by the policy, and send what they met with: a sequence for each copy and rollout.
+
+    Args:
+        t_max: steps of a rollout, and of a sequence.
+        gamma: the discount of what comes later.
+        clip: the largest length of the learner's gradient; null for none.
+        reward_scale: what rewards are multiplied by before anybody learns from them.
+        batch: sequences of one gradient.
+        capacity: sequences that the replay keeps.
+        warm: how many it has before the learner starts.
+        target_every: batches between copies of the critic.
+        horizon: H, steps of a dream.
+        dreams: how many start from the states of a batch.
+        share: lambda, how much of a return is what was imagined, and not the value of the next state.
+        entropy: beta, what trying much is worth.
+        free: nats of a divergence between prior and posterior that cost nothing.
+        prior_weight: what the divergence counts for the prior.
+        posterior_weight: what it counts for the posterior.
+        quota: sequences that the replay keeps of one actor; null for any number.
+    """
+
+    name = "dreamer"
+    source = "Hafner et al., Dream to Control: Learning Behaviors by Latent Imagination, ICLR 2020"
+    replays = True
+    sequences = True
+    imagines = True
+    learner = "dreamer"
+
+    t_max: PositiveInt = 16
+    gamma: Fraction = 0.97
+    batch: PositiveInt = 16
+    capacity: PositiveInt = 4_000
+    warm: PositiveInt = 50
+    target_every: PositiveInt = 50
+    horizon: PositiveInt = 12
+    dreams: PositiveInt = 128
+    share: Fraction = 0.95
+    entropy: NonNegativeFloat = 0.001
+    free: NonNegativeFloat = 1.0
+    prior_weight: NonNegativeFloat = 0.5
+    posterior_weight: NonNegativeFloat = 0.1
+    quota: PositiveInt | None = None
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if isinstance(cell.data, Environment) and isinstance(cell.data.actions, Choices):
+            yield (
+                f"the actor of {self.name} learns by gradients through what it does, and {cell.data.name} has a few actions to "
+                "choose from. Use recurrent_dqn, or an environment whose actions are a range, such as pendulum."
+            )
+        if self.quota is not None and self.quota * cell.clients.total < min(self.warm, self.capacity):
+            yield (
+                f"{self.name} starts with {min(self.warm, self.capacity)} sequences, and the replay keeps {self.quota} of each "
+                f"of {cell.clients.total} actors. Raise quota, or lower warm."
+            )
+
+    def gradient(
+        self, task: Acting, model: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
+    ) -> Tensor:
+        """Of the three losses together, float32 ``[d]``.
+
+        Args:
+            target: whose critic says what states are worth.
+        """
+        vector = model.detach().requires_grad_()
+        loss = sum(self.losses(task, vector, target, some, rng))
+        assert isinstance(loss, Tensor)
+        (found,) = torch.autograd.grad(loss, vector)
+        return self.shortened(found[None])[0]
+
+    def losses(
+        self, task: Acting, vector: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Of world, actor and critic; the gradient of each flows to its part of the vector alone."""
+        given, net, normal = some.in_time(), _net(task), _Normal(rng, vector.dtype)
+        heard = task.policy.heard(given.actions)
+        noise = normal(2, *given.rewards.shape, net.chance)
+        weights = Weights(self.free, self.prior_weight, self.posterior_weight)
+        world, states = task.within(_only(task, vector, "world"), world_loss, given, heard, noise, weights)
+        starts = states.detach().flatten(0, 1)
+        starts = starts[torch.from_numpy(rng.permutation(len(starts))[: self.dreams])]
+        of_states = normal(self.horizon, len(starts), net.chance)
+        of_actions = normal(self.horizon, len(starts), task.policy.numbers)
+        dream = task.within(_only(task, vector, "actor"), imagined, task.policy, starts, of_states, of_actions)
+        returns, weight = self.returns(task, target, dream)
+        actor = -(weight * returns).mean() - self.entropy * task.policy.entropy(dream.outputs).mean()
+        values = task.within(_only(task, vector, "critic"), _valued, dream.states[:-1].detach())
+        critic = (weight * (values - returns.detach()).square()).mean() / 2
+        return world, actor, critic
+
+    def returns(self, task: Acting, target: Tensor, dream: Dream) -> tuple[Tensor, Tensor]:
+        """The lambda-returns of dreams, and what each step of them counts, ``[H, N]``; no gradient flows to the latter."""
+        values = task.within(target.detach(), _valued, dream.states)
+        discounts = self.gamma * dream.lasts
+        counts = torch.cat([torch.ones_like(discounts[:1]), discounts[:-1]]).detach().cumprod(0)
+        return lambda_returns(dream.rewards, discounts, values, self.share), counts
+
+    def bytes_sent(self, task: Task) -> int:
+        """Of each copy: of each step observation, action, reward, and a byte for how it ended; and the last observation."""
+        assert isinstance(task, Acting)
+        observation = 4 * math.prod(task.shape)
+        return task.sizes[0] * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 1) + observation)
+
+    def start(self, setup: Setup) -> RunningAlgorithm:
+        return _Learner(setup, self)
+
+
+def _net(task: Acting) -> WorldModel:
+    net = task.module
+    assert isinstance(net, WorldModel)
+    return net
+
+
+def _valued(net: WorldModel, states: Tensor) -> Tensor:
+    found: Tensor = net.critic(states)
+    return found.squeeze(-1)
+
+
+def _only(task: Acting, vector: Tensor, part: str) -> Tensor:
+    """The vector, through which gradients flow to one part of it alone: ``world``, ``actor`` or ``critic``."""
+    named = dict(_net(task).named_parameters())
+    parts = []
+    for name, piece in zip(named, torch.split(vector, [one.numel() for one in named.values()]), strict=True):
+        head = name.partition(".")[0]
+        parts.append(piece if (head if head in ("actor", "critic") else "world") == part else piece.detach())
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """Normal numbers of a shape, from a stream."""
+
+    rng: np.random.Generator
+    dtype: torch.dtype
+
+    def __call__(self, *shape: int) -> Tensor:
+        return torch.from_numpy(self.rng.standard_normal(shape)).to(self.dtype)
+
+
+class _Learner(RunningActors):
+    """The actors, what they sent and is on its way, and the learner's replay and the critic of before."""
+
+    def __init__(self, setup: Setup, algorithm: Dreaming) -> None:
+        super().__init__(setup)
+        self.algorithm = algorithm
+        self._sent: dict[int, dict[int, Sequences]] = {}
+        self._replay: Replay[Sequences] = Replay(algorithm.capacity, algorithm.quota)
+        self._target: Tensor | None = None
+        self._batches = 0
+
+    def made(
+        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    ) -> None:
+        for (client, turn), rollout in zip(keys, rollouts, strict=True):
+            found = sequences(replace(rollout, memory=None), self.algorithm.reward_scale)
+            order = task.said("sends", client, torch.arange(len(found)))
+            self._sent.setdefault(client, {})[turn] = found[order]
+        rows.zero_()
+
+    def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
+        for (client, turn), row in zip(keys, rows, strict=True):
+            sent = self._sent[client]
+            some = sent.pop(turn)
+            for earlier in [one for one in sent if one < turn]:  # was acted for nothing
+                del sent[earlier]
+            self._replay.add(client, some, np.zeros(len(some)))
+            row.copy_(self._step(model))
+
+    def _step(self, model: Tensor) -> Tensor:
+        """float32 ``[d]``: the direction in which a batch of the replay moves the model; 0 before there is enough."""
+        one, replay, task = self.algorithm, self._replay, self.setup.task
+        assert isinstance(task, Acting)
+        if len(replay) < min(one.warm, one.capacity):
+            return torch.zeros_like(model)
+        if self._target is None or self._batches % one.target_every == 0:
+            self._target = model.clone()
+        self._batches += 1
+        draws = self.setup.rng.child("replay", self._batches).numpy()
+        places, _ = replay.drawn(one.batch, 0.0, draws)
+        return -one.gradient(task, model, self._target, replay.at(places), draws)

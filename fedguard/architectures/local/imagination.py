@@ -1,0 +1,148 @@
+"""What a world model learns from, and what it imagines (Hafner et al., ICML 2019, ICLR 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fedguard.architectures.local.sequences import Sequences
+from fedguard.contracts import Policy, WorldModel
+
+Belief = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What parts of a world's loss count.
+
+    Attributes:
+        free: nats of each divergence that cost nothing.
+        prior: what the divergence counts for the prior, which follows the posterior.
+        posterior: what it counts for the posterior.
+    """
+
+    free: float
+    prior: float
+    posterior: float
+
+
+def divergence(one: Belief, other: Belief) -> Tensor:
+    r"""float ``[...]``: $KL = sum_i log(s_i' / s_i) + (s_i^2 + (m_i - m_i')^2) / (2 s_i'^2) - 1/2$ of one from the other.
+
+    Args:
+        one, other: means and spreads, ``[..., Z]``.
+    """
+    (mean, spread), (mean_, spread_) = one, other
+    apart = (spread.square() + (mean - mean_).square()) / (2 * spread_.square())
+    return ((spread_ / spread).log() + apart - 0.5).sum(-1)
+
+
+def lambda_returns(rewards: Tensor, discounts: Tensor, values: Tensor, share: float) -> Tensor:
+    r"""float ``[H, N]``: $V_k = r_k + c_k ((1 - lambda) v_{k+1} + lambda V_{k+1})$ with $V_H = v_H$.
+
+    Args:
+        rewards: of the H steps, ``[H, N]``.
+        discounts: what comes after each counts, ``[H, N]``.
+        values: of the H + 1 states, ``[H + 1, N]``.
+        share: lambda.
+
+    Source: Hafner et al., ICLR 2020, equation 6, as a recursion.
+    """
+    follows, found = values[-1], []
+    for reward, discount, value in zip(rewards.flip(0), discounts.flip(0), values[1:].flip(0), strict=True):
+        follows = reward + discount * ((1 - share) * value + share * follows)
+        found.append(follows)
+    return torch.stack(found[::-1])
+
+
+def believed(net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor) -> tuple[Tensor, Belief]:
+    """States after each step, ``[L, B, S]``, as the posterior draws them, and the posterior's beliefs.
+
+    A sequence starts as an episode does, and so does each step after an end.
+
+    Args:
+        given: with the steps in front.
+        heard: ``[L, B, outputs]``: what was heard of the actions.
+        noise: normal, ``[2, L, B, Z]``: of states in which episodes start, and of those after each step.
+    """
+    starts, read = given.starts()[..., None], net.reads(given.after.flatten(2))
+    size = net.fixed + net.chance
+    first = net.moved(noise.new_zeros(*starts.shape[:2], size), torch.zeros_like(heard))
+    state = fresh = torch.cat([first, drawn(net.posterior(first, net.reads(given.seen.flatten(2))), noise[0])], -1)
+    states, beliefs = [], []
+    for t in range(len(starts)):
+        before = fresh[0] if t == 0 else torch.where(starts[t], fresh[t], state)
+        h = net.moved(before, heard[t])
+        belief = net.posterior(h, read[t])
+        state = torch.cat([h, drawn(belief, noise[1, t])], -1)
+        states.append(state)
+        beliefs.append(belief)
+    mean, spread = (torch.stack(part) for part in zip(*beliefs, strict=True))
+    return torch.stack(states), (mean, spread)
+
+
+def drawn(belief: Belief, noise: Tensor) -> Tensor:
+    return belief[0] + belief[1] * noise
+
+
+def world_loss(
+    net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor, weights: Weights
+) -> tuple[Tensor, Tensor]:
+    r"""How badly a model foresees what was met with, and the states that it believes in, ``[L, B, S]``.
+
+    $L = mean_t |x_t - X(s_t)|^2 / 2 + (r_t - r(s_t))^2 / 2 - log p(e_t | s_t) + a max(f, KL(sg(q) | p))
+    + b max(f, KL(q | sg(p)))$ of what is read, rewards, whether the episode goes on, and posterior q and prior p of each
+    state; sg stops gradients.
+
+    Source: Hafner et al., ICLR 2020, equation 10; the two halves of the divergence by Hafner et al., ICLR 2021, section 2.2.
+    """
+    states, posterior = believed(net, given, heard, noise)
+    prior = net.prior(states[..., : net.fixed])
+    pictures = (net.pictured(states) - net.reads(given.after.flatten(2))).square().sum(-1).mean() / 2
+    rewards = (net.rewarded(states) - given.rewards).square().mean() / 2
+    ends = binary_cross_entropy_with_logits(net.lasts(states), (~given.terminated).to(states.dtype))
+    follows = divergence(_stopped(posterior), prior).clamp(min=weights.free).mean()
+    led = divergence(posterior, _stopped(prior)).clamp(min=weights.free).mean()
+    return pictures + rewards + ends + weights.prior * follows + weights.posterior * led, states
+
+
+def _stopped(belief: Belief) -> Belief:
+    return belief[0].detach(), belief[1].detach()
+
+
+@dataclass(frozen=True)
+class Dream:
+    """H steps of N dreams.
+
+    Attributes:
+        states: ``[H + 1, N, S]``, from where each started.
+        outputs: of the policy, ``[H, N, outputs]``.
+        rewards: of each step, ``[H, N]``.
+        lasts: the probability that the episode goes on after it, ``[H, N]``.
+    """
+
+    states: Tensor
+    outputs: Tensor
+    rewards: Tensor
+    lasts: Tensor
+
+
+def imagined(net: WorldModel, policy: Policy, state: Tensor, noise: Tensor, draws: Tensor) -> Dream:
+    """What the actor does in the world that the model foresees, from states ``[N, S]`` on.
+
+    Args:
+        noise: normal, ``[H, N, Z]``: of the states.
+        draws: normal, ``[H, N, n]``: of the actions.
+    """
+    states, outputs = [state], []
+    for of_state, of_action in zip(noise, draws, strict=True):
+        told = net.actor(state.detach())
+        h = net.moved(state, policy.heard(policy.drawn(told, of_action)))
+        state = torch.cat([h, drawn(net.prior(h), of_state)], -1)
+        states.append(state)
+        outputs.append(told)
+    found = torch.stack(states)
+    return Dream(found, torch.stack(outputs), net.rewarded(found[1:]), net.lasts(found[1:]).sigmoid())

@@ -1,0 +1,28 @@
+"""Dreamer: actors fill a replay, from which a learner models the world, and learns to act in what it imagines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedguard.architectures.systems.apex import ApeX
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dreamer(ApeX):
+    """A world model at the learner: as `apex`, but actors send sequences of steps without priorities.
+
+    $w <- w + eta S(-g)$ whenever sequences of an actor have come, where g is the gradient of a batch that the learner draws
+    from its replay (`training.algorithm: dreamer`): of a model of the world, of the actor that acts in it, and of its critic.
+
+    Each lie becomes part of the world that all actors are taught in. Sequences are drawn alike, so nobody can claim to be
+    drawn more often; ``quota`` holds who floods.
+    """
+
+    name = "dreamer"
+    source = "Hafner et al., Dream to Control: Learning Behaviors by Latent Imagination, ICLR 2020"
+    believes = frozenset({"sends"})
+    wanted = "dreamer"
+
+    @property
+    def more_rows(self) -> str:
+        return "Here each aggregate is one batch of the replay: use mean, with quota of dreamer, or impala."
