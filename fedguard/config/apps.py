@@ -126,6 +126,8 @@ class App(Target):
                 f"{attack.name} sends the clients another model, and what an app sends is its strategy's. Use an attack of a "
                 "curious server, such as inverting_gradients, or a suite without an app."
             )
+        if all(Sight.ROOT_DATA in needs for needs in attack.needs):
+            yield f"{attack.name} needs clean examples, and an app's server has none that it names. Use a suite without an app."
 
     def canonical(self, cell: Cell) -> dict[str, Any]:
         config = cell.config

@@ -81,7 +81,13 @@ def _run(asked: Asked) -> dict[str, Any]:
         told = ENGINES[asked.engine](replace(asked, kept=str(kept)))
         if told["raised"]:
             return told
-        return {**told, **inferred(observer, asked.read, asked.nodes, asked.seed, Seen.load(kept))}
+        try:
+            return {**told, **inferred(observer, asked.read, asked.nodes, asked.seed, Seen.load(kept))}
+        except FedGuardError:
+            raise
+        except Exception as error:  # whatever an attack raises on what it was given
+            traceback.print_exc()
+            raise FedGuardError(f"{observer.attack} raised: {type(error).__name__}: {error}") from error
 
 
 def _inline(asked: Asked) -> dict[str, Any]:

@@ -171,8 +171,8 @@ def described_otherwise(result: Part, card: Part) -> str | None:
         return None
     return (
         f"an update of the app's nodes differs by {percent(misfit)} from the step that app.training describes (expected: at "
-        f"most {percent(MISFIT)}), so the attack was told, or scored by, something else than what happened. Mend model, data, lr or "
-        "batch_size; if the nodes add noise or a penalty of their own, this is that."
+        f"most {percent(MISFIT)}), so the attack was told, or scored by, something else than what happened. Mend model, data, "
+        "lr or batch_size; if the nodes add noise or a penalty of their own, this is that."
     )
 
 
