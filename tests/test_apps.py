@@ -92,7 +92,8 @@ def test_who_attacks_an_apps_own_strategy_does_not_know_its_rule():
         (
             "inverting_gradients",
             "own",
-            "inverting_gradients infers the clients' data from updates, for which FedGuard has",
+            r"inverting_gradients infers the clients' data from updates, for which FedGuard has to know an app's model and data, and "
+            "an app names neither. Say in app.training what its nodes train",
         ),
         ("lira", "median", "lira infers the clients' data from updates"),
         ("ipm", "krum", None),
@@ -116,6 +117,22 @@ def test_what_has_no_place_at_an_app_is_refused(attack, defense, said):
         ),
         ({"observer": {"round": 2}}, "observer: an app names neither its model nor its data, so nobody can look"),
         ({"observer": {"seat": "nodes"}}, "observer: an app names neither"),
+        (
+            {
+                "observer": {"seat": "nodes"},
+                "app": {"folder": "app", "training": {"model": "a:b", "data": "a:c", "lr": 1}},
+            },
+            "observer.seat: an app's nodes hear its server alone; expected server; got nodes",
+        ),
+        (
+            {
+                "app": {
+                    "folder": "app",
+                    "training": {"model": "a:b", "data": "a:c", "lr": 1, "local_epochs": 2, "local_steps": 1},
+                }
+            },
+            "local_steps stands instead of local_epochs",
+        ),
         ({"app": {"folder": "app", "engine": "ray"}}, "app.engine: expected 'inline', 'simulation' or 'deployment'"),
         ({"app": {}}, "app.folder"),
     ],
@@ -125,6 +142,49 @@ def test_what_an_app_brings_itself_is_no_setting(more, said):
         cells(**more)
     with pytest.raises(ConfigError, match="own is the strategy of an app"):
         api.lay_out({"defense": "own"})
+
+
+LEARNS = {"model": "task:Net", "data": "task:data", "lr": "speed", "batch_size": 8}
+
+
+def test_who_looks_at_an_app_is_part_of_the_cell_and_nobody_else_is():
+    matrix = {"attack": ["none", "dlg", "ipm"], "defense": ["own"]}
+
+    def found(observer=None, **training):
+        said = {"app": {"folder": "app", **({"training": {**LEARNS, **training}} if training else {})}}
+        return cells(matrix=matrix, **said, **({"observer": observer} if observer else {}))
+
+    usual, told = found(), found(lr=0.5)
+    assert [told[attack, "own"].id == usual[attack, "own"].id for attack in matrix["attack"]] == [True, False, True]
+    assert not told["dlg", "own"].verdict.reasons and told["dlg", "own"].verdict.inference_sees
+    others = [found(lr=0.25), found({"round": 40}, lr=0.5), found({"victims": 2}, lr=0.5)]
+    assert len({told["dlg", "own"].id, *(one["dlg", "own"].id for one in others)}) == 4
+    assert {one["ipm", "own"].id for one in others} == {usual["ipm", "own"].id}
+    for cell in told.values():
+        again = Cell.build(CellConfig.model_validate(json.loads(json.dumps(cell.canonical))), cell.known)
+        assert (again.id, again.label) == (cell.id, cell.label)
+
+
+def test_who_looks_is_told_to_the_program_and_stands_in_the_card(program, tmp_path):
+    says, asked = program
+    looked = {"attack": "dlg", "goal": "reconstruction", "server": "curious", "given": None, "targets": [], "score": {}}
+    says({"status": "ok", "found": {**FOUND, "inference": looked, "misfit": 0.25}, "log": ""})
+    cell = cells(
+        app={"folder": "app", "training": LEARNS},
+        observer={"victims": 2},
+        matrix={"attack": ["dlg"], "defense": ["median"]},
+    )["dlg", "median"]
+    record, _ = run_app(cell, 7, {}, runner := Apps(), tmp_path)
+    runner.close()
+    (told,) = asked()
+    assert told["attack"] is None and told["looks"]["attack"] == str(cell.inference)
+    assert told["looks"]["wants"]["victims"] == 2 and told["looks"]["training"]["lr"] == "speed"
+    assert told["looks"]["pictures"] == [str(tmp_path), cell.id, 7]
+    assert record["result"]["inference"] == looked and record["result"]["app"]["misfit"] == 0.25
+    card = record["threat_card"]
+    assert card["observer"]["victims"] == 2 and card["goal"] == "reconstruction"
+    assert card["in_words"].startswith("A curious server watches round 1") and "each_update" in card["attack_sees"]
+    assert "described_otherwise" in [one["flag"] for one in record["flags"]]
 
 
 def test_changed_code_of_an_app_is_another_origin(tmp_path):

@@ -96,6 +96,7 @@ RAISED = {
         {"app": {"lost": [{"node": 2, "round": 3, "how": "was killed by SIGKILL"}]}}, {},
         ["1 of 20 nodes", "node 2 from round 3 on (its process was killed by SIGKILL)"],
     ),
+    "described_otherwise": ({"app": {"misfit": 0.9}}, {}, ["90.0 %", "at most 5.0 %", "app.training"]),
     "abandoned_rounds": ({"rounds.abandoned": 2, "rounds.why_abandoned": "krum needs 11 updates."}, {}, ["2 of 30", "11"]),
     "dropped_updates": (
         {"rounds.not_finite": 3, "rounds.too_large": 27}, {}, ["30 updates", "before median", "27 of them", "2^112", "not finite"],

@@ -77,7 +77,9 @@ MAY_IMPORT = {
     "fedguard.api": {"errors", "registry", "config", "bench"},
     "fedguard.arrays": {"errors", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg", "states"},
     "fedguard.states": {"errors"},
-    "fedguard.flower": {"errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "metrics", "bench"},
+    "fedguard.flower": {
+        "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
+    },
     "fedguard.guard": {"errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "flower", "errors", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands"},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedguard.config.composed import LIES
 from fedguard.config.sections import AppSection
 from fedguard.config.targets import OWN, Target
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 
 if TYPE_CHECKING:
     from fedguard.config.cells import Cell
@@ -88,10 +88,15 @@ class App(Target):
             if section != usual:
                 keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
-        if config.observer != type(config).model_fields["observer"].default:
+        if self.section.training is None and config.observer != type(config).model_fields["observer"].default:
             raise ValueError(
                 "observer: an app names neither its model nor its data, so nobody can look for them in its messages; expected "
-                "nothing there. Leave it out, or describe the training in a suite without an app"
+                "nothing there. Leave it out, or say in app.training what its nodes train: {model: module:function, data: "
+                "module:function, lr: 0.1}"
+            )
+        if config.observer.seat != "server":
+            raise ValueError(
+                f"observer.seat: an app's nodes hear its server alone; expected server; got {config.observer.seat}"
             )
 
     def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
@@ -101,20 +106,33 @@ class App(Target):
                 "suite without an app."
             )
         if cell.inference is not None:
-            yield (
-                f"{cell.inference.name} infers the clients' data from updates, for which FedGuard has to know an app's model "
-                "and data, and an app names neither. Use an attack on updates, such as ipm, or a suite without an app."
-            )
+            yield from self._unseen(cell.inference)
         if cell.pipeline.transforms:
             yield (
                 f"{cell.pipeline.transforms[0].name} is done by clients, and an app's are its own. Use mixings and rules, "
                 "which the server runs."
             )
 
+    def _unseen(self, attack: InferenceAttack) -> Iterator[str]:
+        """Why somebody at an app's Grid cannot infer its nodes' data so."""
+        if self.section.training is None:
+            yield (
+                f"{attack.name} infers the clients' data from updates, for which FedGuard has to know an app's model and data, "
+                "and an app names neither. Say in app.training what its nodes train: {model: module:function, data: "
+                "module:function, lr: 0.1}."
+            )
+        if attack.active:
+            yield (
+                f"{attack.name} sends the clients another model, and what an app sends is its strategy's. Use an attack of a "
+                "curious server, such as inverting_gradients, or a suite without an app."
+            )
+        if all(Sight.ROOT_DATA in needs for needs in attack.needs):
+            yield f"{attack.name} needs clean examples, and an app's server has none that it names. Use a suite without an app."
+
     def canonical(self, cell: Cell) -> dict[str, Any]:
         config = cell.config
         return {
-            "app": self.section.spec(),
+            "app": self.section.spec(observed=cell.inference is not None),
             **described(),
             "clients": {
                 "total": config.clients.total,
@@ -124,6 +142,7 @@ class App(Target):
             "threat": {"knowledge": list((config.threat if cell.adversary else type(config.threat)()).knowledge)},
             "attack": cell.named.spec() if cell.named else "none",
             "defense": [{"name": OWN}] if cell.own else cell.pipeline.spec(),
+            **({} if cell.inference is None else {"observer": config.observer.spec()}),
         }
 
     def files(self) -> Mapping[str, Sequence[Path]]:

@@ -211,7 +211,7 @@ class CellConfig(Section):
             )
         if self.threat.last_round is not None and self.threat.last_round < self.threat.first_round:
             raise ValueError("threat.last_round: expected no less than threat.first_round")
-        if self.observer.round > training.rounds:
+        if self.app is None and self.observer.round > training.rounds:
             raise ValueError(f"observer.round: expected at most training.rounds = {training.rounds}")
         self.target.check(self)
         return self

@@ -306,6 +306,35 @@ class NetworkSection(Section):
         return Network(**{**dict(self), "there": there})
 
 
+class AppTrainingSection(Section):
+    """What an app's nodes train and on what, as its team says: what an attack on their privacy needs, and is scored by.
+
+    Where a number stands, the key of the app's run configuration that holds it will do.
+
+    Args:
+        model: ``module:function`` of the app's folder, which makes its `torch.nn.Module`; a class will do.
+        data: ``module:function`` that takes a node's partition and the number of partitions, and returns ``(x, y)`` on which it
+            trains and ``(x, y)`` on which nobody does.
+        lr: step of the local SGD on the mean cross-entropy.
+        batch_size: examples per local step; null takes all of a node's.
+        local_epochs: passes of a node over its examples in a round.
+        local_steps: steps of a node in a round, instead of epochs.
+    """
+
+    model: Annotated[str, Field(min_length=1)]
+    data: Annotated[str, Field(min_length=1)]
+    lr: Annotated[float, Field(gt=0)] | str
+    batch_size: Annotated[int, Field(ge=1)] | str | None = None
+    local_epochs: Many | str = 1
+    local_steps: Many | str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AppTrainingSection:
+        if self.local_steps is not None and self.local_epochs != 1:
+            raise ValueError("local_steps stands instead of local_epochs; expected one of them; got both")
+        return self
+
+
 class AppSection(Section):
     """An app of other people that is put to attacks and defenses as it is: a folder with a Flower app.
 
@@ -315,21 +344,24 @@ class AppSection(Section):
         metric: how it calls its accuracy; by default what has ``acc`` in its name.
         engine: where it runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of real
             processes on this machine.
+        training: what its nodes train and on what, for attacks on their privacy alone.
     """
 
     folder: Annotated[str, Field(min_length=1)]
     set: dict[str, bool | int | float | str] = Field(default_factory=dict)
     metric: str | None = None
     engine: Literal["inline", "simulation", "deployment"] = "inline"
+    training: AppTrainingSection | None = None
 
     @property
     def name(self) -> str:
         """Of its folder."""
         return Path(self.folder).resolve().name
 
-    def spec(self) -> dict[str, Any]:
-        """As it stands in a cell's identity: the engine that is the usual one is left out."""
-        return self.model_dump(mode="json", exclude={"engine"} if self.engine == "inline" else None)
+    def spec(self, *, observed: bool) -> dict[str, Any]:
+        """As it stands in a cell's identity: the usual engine is left out, and the training where nobody looks for its data."""
+        usual = {"engine"} if self.engine == "inline" else set()
+        return self.model_dump(mode="json", exclude=usual if observed else {*usual, "training"})
 
 
 class ServerSection(Section):

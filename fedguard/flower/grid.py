@@ -77,6 +77,9 @@ class GuardedGrid(Grid):
     def evaluated(self, replies: Sequence[Message]) -> None:
         """Told of replies to other messages than of training; here nothing is done with them."""
 
+    def trained(self, layout: Layout, starts: torch.Tensor, updates: torch.Tensor, nodes: Sequence[int]) -> None:
+        """Told what nodes were sent, float32 ``[n, d]``, and how they moved it, before any attack; here nothing is done."""
+
     def rank(self, node: int) -> int:
         """What nodes and rows are sorted by, and the malicious ones drawn: the node's number, which the engine gives."""
         return node
@@ -115,6 +118,7 @@ class GuardedGrid(Grid):
                 for start, (_, arrays), node in zip(starts, found, nodes, strict=True)
             ]
         )
+        self.trained(layout, starts, rows, nodes)
         claims = [samples_of(one) for one in good]
         known = None if None in claims else [float(claim or 0) for claim in claims]
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]

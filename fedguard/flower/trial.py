@@ -20,6 +20,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +30,8 @@ from fedguard.bench.running.environment import peak_memory
 from fedguard.errors import FedGuardError, NotAllowed
 from fedguard.flower.deployment import require_deployable, run_deployed
 from fedguard.flower.inline import run_inline
+from fedguard.flower.observer import check, inferred
+from fedguard.flower.seen import Seen
 from fedguard.flower.simulation import require_ray, run_simulated
 from fedguard.flower.watched import Asked, served
 
@@ -41,7 +45,10 @@ def rehearse(asked: Asked) -> None:
     Raises:
         ConfigError: it cannot, or is not.
     """
-    asked.read.load()
+    read = asked.read
+    read.load()
+    if asked.observer is not None:
+        check(asked.observer, read, asked.nodes, asked.seed)
     if asked.engine == "deployment":
         require_deployable(asked.read)
     if asked.engine == "simulation":
@@ -60,8 +67,27 @@ def run_trial(asked: Asked) -> dict[str, Any]:
     """
     torch.set_num_threads(1)
     began, spent = time.perf_counter(), _cpu()
-    told = ENGINES[asked.engine](asked)
+    told = _run(asked)
     return {**told, "seconds": time.perf_counter() - began, "cpu_seconds": _cpu() - spent, "memory": peak_memory()}
+
+
+def _run(asked: Asked) -> dict[str, Any]:
+    """What the app came to, and what an observer makes of it: after the training, and in this process."""
+    observer = asked.observer
+    if observer is None:
+        return ENGINES[asked.engine](asked)
+    with tempfile.TemporaryDirectory(prefix="fedguard-flower-") as folder:
+        kept = Path(folder) / "seen.npz"
+        told = ENGINES[asked.engine](replace(asked, kept=str(kept)))
+        if told["raised"]:
+            return told
+        try:
+            return {**told, **inferred(observer, asked.read, asked.nodes, asked.seed, Seen.load(kept))}
+        except FedGuardError:
+            raise
+        except Exception as error:  # whatever an attack raises on what it was given
+            traceback.print_exc()
+            raise FedGuardError(f"{observer.attack} raised: {type(error).__name__}: {error}") from error
 
 
 def _inline(asked: Asked) -> dict[str, Any]:

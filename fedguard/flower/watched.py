@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.result import Result
@@ -17,16 +16,10 @@ from flwr.serverapp.strategy.result import Result
 from fedguard.errors import ConfigError
 from fedguard.flower.app import FlowerApp, configured
 from fedguard.flower.grid import GuardedGrid, under_attack
-from fedguard.flower.node import OURS, WHO, drawing
-from fedguard.flower.records import SAMPLES
+from fedguard.flower.node import drawing
+from fedguard.flower.seen import Observer, Seen
+from fedguard.flower.witness import Curve, Witness
 from fedguard.rng import Rng
-
-#: Evaluations over rounds: the round, and what was measured there.
-Curve = list[tuple[int, dict[str, float]]]
-#: Flower's codes of an answer that never came: the message or its reply are gone, or the node is.
-GONE = (3, 4, 5)
-#: Seconds for which a strategy may wait for nodes after some are lost: in an app under check none comes back.
-WAITING = 15.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +35,8 @@ class Asked:
         knowledge: what malicious nodes see.
         told: the f that the rule is told; that of the truth by default.
         engine: where it runs: ``inline``, ``simulation`` or ``deployment``.
+        looks: who looks at the messages, as `fedguard.flower.seen.Observer` has it; None for nobody.
+        kept: the file in which what that one has seen is left.
     """
 
     app: str
@@ -55,6 +50,13 @@ class Asked:
     knowledge: Sequence[str] | None = None
     told: int | None = None
     engine: str = "inline"
+    looks: Mapping[str, Any] | None = None
+    kept: str | None = None
+
+    @property
+    def observer(self) -> Observer | None:
+        """Who looks at the messages."""
+        return None if self.looks is None else Observer(**self.looks)
 
     @property
     def read(self) -> FlowerApp:
@@ -88,6 +90,8 @@ def served(
     def hear(one: GuardedGrid) -> None:
         assert isinstance(one, Witness)
         one.meet(asked.nodes, partitions)
+        if asked.observer is not None:
+            one.seen = Seen(asked.observer.watches)
         place.append(one)
 
     guarded = under_attack(
@@ -106,6 +110,10 @@ def served(
     seen = place[0]
     if not seen.rounds:
         raise ConfigError(f"{read.folder}: expected an app that trains; it sent no message of training.")
+    if seen.seen is not None and asked.kept is not None:
+        for result in results[-1:]:
+            seen.seen.told({key: array.numpy() for key, array in result.arrays.items()})
+        seen.seen.save(Path(asked.kept))
     central: Curve = [
         (number, {key: float(value) for key, value in record.items() if isinstance(value, int | float)})
         for result in results
@@ -134,97 +142,6 @@ def served(
         "raised": seen.raised,
         "bytes": seen.bytes,
     }
-
-
-class Witness(GuardedGrid):
-    """Listens to what honest nodes say when they are asked to evaluate, and knows nodes by their partitions.
-
-    Nodes, and their replies, are in the order of partitions, whatever numbers an engine gives them: so that an app that draws
-    some of them draws the same ones everywhere.
-
-    Attributes:
-        curve: what honest nodes reported.
-        lost: answers that did not come, since a node was gone.
-        gone: by the partition of each node that stopped answering, the first round that lacks an answer of it.
-        raised: what client apps raised.
-    """
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.curve: Curve = []
-        self.lost = 0
-        self.gone: dict[int, int] = {}
-        self._waits_since: float | None = None
-        self.raised: list[str] = []
-        self._partitions: dict[int, int] = {}
-
-    def meet(self, nodes: int, partitions: Mapping[int, int] | None) -> None:
-        """Learn which part of the data each node has, from the nodes themselves unless it is given.
-
-        Raises:
-            ConfigError: there are not so many nodes.
-        """
-        if partitions is None:
-            asked = [Message(RecordDict({OURS: ConfigRecord({})}), node, WHO) for node in self._grid.get_node_ids()]
-            partitions = {
-                one.metadata.src_node_id: int(one.content.config_records[OURS]["partition-id"])  # type: ignore[arg-type]
-                for one in self._grid.send_and_receive(asked)
-                if one.has_content()
-            }
-        if sorted(partitions.values()) != list(range(nodes)):
-            raise ConfigError(
-                f"expected {nodes} nodes, each with a part of its own; got {sorted(partitions.values())}."
-            )
-        self._partitions = dict(partitions)
-
-    def rank(self, node: int) -> int:
-        return self._partitions.get(node, node)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are there, by their partitions.
-
-        Raises:
-            ConfigError: some are lost, and it is asked again and again: a strategy waits for more than are left.
-        """
-        there = sorted(super().get_node_ids(), key=self.rank)
-        lost = sorted(set(self._partitions.values()) - {self.rank(node) for node in there})
-        now = time.monotonic()
-        self._waits_since = None if not self.rounds or not lost else self._waits_since or now
-        if self._waits_since is not None and now - self._waits_since > WAITING:
-            raise ConfigError(
-                f"after round {self.rounds} the app's strategy waits for more nodes than the {len(there)} that are left of "
-                f"{len(self._partitions)}, and {'node' if len(lost) == 1 else 'nodes'} {', '.join(map(str, lost))} will not "
-                "come back. Lower its min_available_nodes, or give it more nodes."
-            )
-        return there
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        asked = list(messages)
-        self._waits_since = None
-        replies = list(super().send_and_receive(asked, timeout=timeout))
-        failed = [one.error for one in replies if one.has_error()]
-        self.raised += [str(one.reason) for one in failed if one.code not in GONE]
-        answered = {one.metadata.src_node_id for one in replies if not one.has_error() or one.error.code not in GONE}
-        silent = {self.rank(one.metadata.dst_node_id) for one in asked} - set(map(self.rank, answered))
-        self.lost += sum(one.code in GONE for one in failed) + len(asked) - len(replies)
-        for node in silent:
-            self.gone.setdefault(node, self.rounds)
-        return sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id))
-
-    def evaluated(self, replies: Sequence[Message]) -> None:
-        sums: dict[str, float] = {}
-        total = 0.0
-        for reply in sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id)):
-            if not reply.has_content() or reply.metadata.src_node_id in self.malicious:
-                continue
-            for record in reply.content.metric_records.values():
-                said = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-                weight = said.pop(SAMPLES, 1.0)
-                total += weight
-                for key, value in said.items():
-                    sums[key] = sums.get(key, 0.0) + weight * value
-        if total > 0 and sums:
-            self.curve.append((self.rounds, {key: value / total for key, value in sums.items()}))
 
 
 @contextmanager

@@ -17,6 +17,9 @@ from fedguard.metrics.returns import in_shares
 
 Part = Mapping[str, Any]
 
+#: How far an app's update may be from the step that is said of it, over that step's length.
+MISFIT = 0.05
+
 
 class Lacking(Exception):
     """A flag cannot be judged for want of a fact; ``path`` names it as records do: ``corners.clean_mean``."""
@@ -157,6 +160,19 @@ def lost_nodes(result: Part, card: Part) -> str | None:
     return (
         f"{len(lost)} of {known(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are of the others. "
         "See the trial's log, and run it again with --no-cache."
+    )
+
+
+def described_otherwise(result: Part, card: Part) -> str | None:
+    """What an app's team says of its training, beside what its nodes sent."""
+    known(result, "rounds")
+    misfit = result.get("app", {}).get("misfit")
+    if misfit is None or misfit <= MISFIT:
+        return None
+    return (
+        f"an update of the app's nodes differs by {percent(misfit)} from the step that app.training describes (expected: at "
+        f"most {percent(MISFIT)}), so the attack was told, or scored by, something else than what happened. Mend model, data, "
+        "lr or batch_size; if the nodes add noise or a penalty of their own, this is that."
     )
 
 
@@ -370,6 +386,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(7, abandoned_rounds),
     Flag(7, dropped_updates),
     Flag(7, lost_nodes),
+    Flag(7, described_otherwise),
     Flag(8, read_beyond),
     Flag(9, root_suffices),
     Flag(9, root_overlaps),

@@ -76,7 +76,7 @@ class Classification(Task):
         if public:
             everybodys = dataset.train[order[root_examples : root_examples + public]]
             parts = tuple(_joined(part, everybodys) for part in parts)
-        network = _fitting(model, dataset, compute)
+        network = fitting(model, dataset, compute)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
     @property
@@ -225,7 +225,7 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
     return tuple(examples[torch.from_numpy(part)] for part in dealt)
 
 
-def _fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network:
+def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network:
     """The network, tried on the smallest and the largest input, forward and back.
 
     Raises:

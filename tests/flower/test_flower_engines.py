@@ -29,7 +29,7 @@ from fedguard.bench.running.apps import Apps, _asked, run_app
 from fedguard.bench.running.manifest import write_manifest
 from fedguard.commands.flower import below
 from fedguard.errors import ConfigError
-from fedguard.flower import inline, trial, watched
+from fedguard.flower import inline, trial, witness
 from fedguard.flower.deployment import run_deployed
 from fedguard.flower.inline import InlineGrid
 from fedguard.flower.node import drawing
@@ -43,8 +43,11 @@ from tests.forked import fedguard
 
 APP = Path(__file__).parent / "app"
 
-
 NODES = DEPLOYED
+#: What its nodes train, for whoever looks at their messages.
+LEARNS = {
+    "training": {"model": "digits.task:Net", "data": "digits.task:load_data", "lr": "lr", "batch_size": "batch-size"}
+}
 
 
 class Shared:
@@ -53,10 +56,10 @@ class Shared:
     def __init__(self, federation):
         self._federation = federation
 
-    def told(self, cell, seed):
+    def told(self, cell, seed, folder=None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(trial.ENGINES, "deployment", partial(run_deployed, on=self._federation))
-            return {"log": "", **trial.answer(_asked(cell, seed))}
+            return {"log": "", **trial.answer(_asked(cell, seed, folder))}
 
     def close(self):
         pass
@@ -67,7 +70,7 @@ def ran(engine, folder, attack="ipm(tau=5)", defense="median", on=None):
     plan = api.lay_out(
         {
             "name": engine,
-            "app": {"folder": str(APP), "set": {"num-server-rounds": 1}, "engine": engine},
+            "app": {"folder": str(APP), "set": {"num-server-rounds": 1}, "engine": engine} | LEARNS,
             "clients": {"total": NODES, "malicious": 1},
             "matrix": {"attack": [attack], "defense": [defense]},
             "seeds": [3],
@@ -114,8 +117,11 @@ def test_flowers_simulation_is_the_same_trial(tmp_path, inline_result):
 
 
 def test_a_supernode_that_dies_in_the_middle_is_named_and_the_others_go_on(federation, tmp_path):
+    """Somebody looks at the messages of those who are left."""
     with killed(federation, 1, "Receiving: train message"):
-        result, run = ran("deployment", tmp_path, "none", "own", on=federation)
+        result, run = ran("deployment", tmp_path, "labels_llg", "own", on=federation)
+    assert {*(one["clients"][0] for one in result["inference"]["targets"])} == {0, 2, 3}
+    assert result["inference"]["score"]["label_accuracy"] > 0.8
     assert result["app"]["lost"] == [{"node": 1, "round": 1, "how": "was killed by SIGKILL"}]
     assert (result["rounds"]["updates"], result["rounds"]["silent"]) == (NODES - 1, 1)
     assert result["final_accuracy"] > 0.2  # the others have trained and measured
@@ -147,7 +153,7 @@ class Dies(InlineGrid):
 @pytest.mark.parametrize(("nodes", "goes_on"), [(3, True), (2, False)])
 def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, tmp_path, nodes, goes_on):
     """FedAvg wants two nodes; of three that leaves one to spare."""
-    monkeypatch.setattr(watched, "WAITING", 0.5)
+    monkeypatch.setattr(witness, "WAITING", 0.5)
     monkeypatch.setattr(inline, "InlineGrid", Dies)
     asked = Asked(str(APP), {"num-server-rounds": 3}, None, None, 0, nodes, 0)
     if goes_on:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedguard.bench.running.card import acts_on
+from fedguard.bench.running.card import acts_on, observer_in_words
 from fedguard.config import Cell
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 
 
 def app_card(cell: Cell) -> dict[str, Any]:
@@ -16,10 +16,10 @@ def app_card(cell: Cell) -> dict[str, Any]:
     return {
         "in_words": app_in_words(cell),
         "attack": str(cell.named) if cell.named else None,
-        "goal": attack.goal if isinstance(attack, PoisonAttack) else None,
+        "goal": cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None,
         "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],
-        "attack_sees": cell.verdict.attack_sees.names(),
-        "observer": None,
+        "attack_sees": (cell.verdict.attack_sees | cell.verdict.inference_sees).names(),
+        "observer": cell.config.observer.spec() if cell.inference else None,
         "granted": threat.grants.names() if attack else [],
         "collusion": attack is not None and cell.malicious > 1,
         "attacker_data": "the malicious nodes' own" if attack else None,
@@ -56,6 +56,8 @@ def app_card(cell: Cell) -> dict[str, Any]:
 
 def app_in_words(cell: Cell) -> str:
     """Who attacks, and what they see."""
+    if cell.inference is not None:
+        return observer_in_words(cell, cell.inference)
     if cell.adversary is None:
         return "Nobody is malicious."
     assert cell.config.app is not None

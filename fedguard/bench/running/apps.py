@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -38,14 +39,14 @@ class Apps:
         self._process: subprocess.Popen[bytes] | None = None
         self._why_not: dict[str, str | None] = {}
 
-    def told(self, cell: Cell, seed: int) -> Told:
-        """Run a trial, and take what is said of it."""
-        return self._said(_asked(cell, seed))
+    def told(self, cell: Cell, seed: int, folder: Path | None = None) -> Told:
+        """Run a trial, and take what is said of it; pictures of what was rebuilt go to a run's folder."""
+        return self._said(_asked(cell, seed, folder))
 
     def why_not(self, cell: Cell) -> str | None:
-        """Why an app cannot run on its engine, before it does; None if it seems to. All cells of an app share it."""
+        """Why an app cannot run on its engine, before it does; None if it seems to. Cells of an app and observer share it."""
         asked = {**_asked(cell, 0), "rehearsal": True}
-        key = json.dumps([asked[name] for name in ("app", "settings", "metric", "engine")])
+        key = json.dumps([asked.get(name) for name in ("app", "settings", "metric", "engine", "looks")])
         if key not in self._why_not:
             told = self._said(asked)
             self._why_not[key] = None if told["status"] == "ok" else str(told["reason"])
@@ -102,7 +103,7 @@ def _started() -> subprocess.Popen[bytes]:
     )
 
 
-def _asked(cell: Cell, seed: int) -> dict[str, Any]:
+def _asked(cell: Cell, seed: int, folder: Path | None = None) -> dict[str, Any]:
     app = cell.config.app
     assert app is not None
     return {
@@ -118,18 +119,34 @@ def _asked(cell: Cell, seed: int) -> dict[str, Any]:
         "metric": app.metric,
         "knowledge": [name for name in cell.config.threat.knowledge if name != "rule" or not cell.own],
         "engine": app.engine,
+        **({} if cell.inference is None else {"looks": _looks(cell, seed, folder)}),
     }
 
 
-def run_app(cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Apps) -> tuple[Record, str]:
+def _looks(cell: Cell, seed: int, folder: Path | None) -> dict[str, Any]:
+    """Who infers, as `fedguard.flower.seen.Observer` has it."""
+    app = cell.config.app
+    assert app is not None and app.training is not None
+    return {
+        "attack": str(cell.inference),
+        "wants": cell.config.observer.model_dump(mode="json"),
+        "training": app.training.model_dump(mode="json"),
+        "pictures": None if folder is None else [str(folder.absolute()), cell.id, seed],
+    }
+
+
+def run_app(
+    cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Apps, folder: Path | None = None
+) -> tuple[Record, str]:
     """One trial of an app, and what it printed where it failed; of a deployment always.
 
     Args:
         corners: final accuracies of the cells that it is compared with, same seed, as far as known.
+        folder: of the run, where pictures of what an attack has rebuilt are kept; None to keep none.
     """
     assert cell.config.app is not None
     started = time.time()
-    told = apps.told(cell, seed)
+    told = apps.told(cell, seed, folder)
     made = {**environment("cpu"), "code": code_of(cell), "data": None, "started": started}
     if told["status"] != "ok":
         status = "refused" if told["status"] == "refused" else "failed"
@@ -157,7 +174,8 @@ def run_app(cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Ap
             "protocol_bytes_sent": 0,
             "protocol_bytes_received": 0,
         },
-        "flags": raised(result, card),
+        # They are of attacks on the training.
+        "flags": raised(result, card if cell.inference is None else {**card, "attack": None}),
         "environment": made,
     }
     return identified(cell, seed, body), told["log"] if cell.config.app.engine == "deployment" else ""
@@ -212,13 +230,14 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "filter": None,
         "attack_notes": {},
         "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]}
-        | _lost(found),
+        | _lost(found)
+        | ({"misfit": found["misfit"]} if found.get("misfit") is not None else {}),
         "chance": None,
         "minority": [],
         "secure_aggregation": None,
         "privacy": None,
         "references": {},
-        "inference": None,
+        "inference": found.get("inference"),
         "attack_success": None,
         "attack_success_raw": None,
         "attack_success_clean": None,

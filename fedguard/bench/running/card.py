@@ -63,7 +63,12 @@ def threat_in_words(cell: Cell) -> str:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public + others
-    attack, wants = cell.inference, cell.config.observer
+    return observer_in_words(cell, cell.inference)
+
+
+def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
+    """Who infers the clients' data, and from what."""
+    wants = cell.config.observer
     told = ", and is told the labels" if wants.labels else ""
     rounds = {"round": f"round {wants.round}", "training": "every round", "model": ""}[attack.watches]
     if cell.lookers:

@@ -89,7 +89,8 @@ def run_trial(
     result["inference"] = None
     if curious:
         with stopwatch.stage("inference"):
-            result["inference"] = curious.inferred(reports, model, album)
+            watched = [report.watched for report in reports if report.watched is not None]
+            result["inference"] = curious.inferred(watched, model, album)
     result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
     if cell.evasion is not None and isinstance(task, Classification):
         with stopwatch.stage("evaluation"):

@@ -160,12 +160,15 @@ class OfApp(TypedDict):
         measured_by: who measured it, in words.
         malicious: the nodes, by their partitions.
         lost: those that stopped answering, where any did.
+        misfit: how far, at most, a node's update is from the step that ``app.training`` describes, over that step's length;
+            where an attack on privacy watched nodes that take one.
     """
 
     metric: str
     measured_by: str
     malicious: list[Count]
     lost: NotRequired[list[LostNode]]
+    misfit: NotRequired[Number]
 
 
 class Result(Trajectory):

@@ -18,9 +18,9 @@ from fedguard.contracts import (
     Examples,
     InferenceAttack,
     InferenceView,
+    LocalPlan,
     Observer,
     Reconstruction,
-    RoundReport,
     Setup,
     Sight,
     Watched,
@@ -66,6 +66,11 @@ class Curious:
         one = self._attack.watches == "round"
         return Observer(self._wants.round if one else None, self._tampered if self._attack.active else None)
 
+    @property
+    def plan(self) -> LocalPlan:
+        """How a client is taken to train in a round."""
+        return self._targets.plan
+
     def check(self) -> None:
         """Raise `PreconditionError` where the attack cannot work here, before anything is trained."""
         targets = self._targets.planned
@@ -86,18 +91,17 @@ class Curious:
                     "have it. Choose another property or partition."
                 )
 
-    def inferred(self, reports: Sequence[RoundReport], model: Tensor, album: Album) -> dict[str, Any]:
+    def inferred(self, every: Sequence[Watched], model: Tensor, album: Album) -> dict[str, Any]:
         """What the attack claims, compared with the truth.
 
         Args:
-            reports: of the whole training.
+            every: the watched rounds.
             model: float32 ``[d]``: the final model.
 
         Returns:
             attack, goal, server; given: what it was given; targets: the score of each that the server saw anything of;
             score: their means.
         """
-        every = [report.watched for report in reports if report.watched is not None]
         if self._seat is not None and every:
             model = every[-1].after
         found: list[dict[str, Any]] = []

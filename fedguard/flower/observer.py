@@ -1,0 +1,252 @@
+"""An observer of an app's messages: what it makes of them, by the attacks and scores that suites without an app use.
+
+The app's team says what its nodes train, and on what. From that comes a cell of FedGuard's own with the same model, data and
+local training, which nobody trains: in place of its rounds stand those that were seen at the Grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedguard.bench.records import pictures
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.running.inference.curious import Curious
+from fedguard.bench.running.trial import set_up
+from fedguard.config import Cell
+from fedguard.config.schema import CellConfig
+from fedguard.contracts import Dataset, Examples, LocalPlan, Model, Participation, Reconstruction, Watched
+from fedguard.contracts.user_function import UserFunction
+from fedguard.errors import ConfigError, PreconditionError
+from fedguard.flower.app import FlowerApp
+from fedguard.flower.seen import Observer, Seen
+from fedguard.metrics.reconstruction import Range
+from fedguard.registry import installed
+from fedguard.rng import Rng
+from fedguard.states import Layout
+from fedguard.tasks.classification import Classification, fitting
+
+
+def check(observer: Observer, read: FlowerApp, nodes: int, seed: int) -> None:
+    """See before anything runs whether model, data and attack come together.
+
+    Raises:
+        ConfigError: what the app's team says of it cannot be found or does not fit.
+        PreconditionError: the attack cannot work on this network or training.
+    """
+    everybody = [tuple(range(nodes))] * int(observer.wants["round"])
+    _curious(observer, read, seed, _task(observer, read, nodes), everybody).check()
+
+
+def inferred(observer: Observer, read: FlowerApp, nodes: int, seed: int, seen: Seen) -> dict[str, Any]:
+    """What the attack makes of what was seen, compared with the truth.
+
+    Returns:
+        inference: as a record has it; misfit: see `misfit`.
+
+    Raises:
+        ConfigError: the watched round has no replies, or the messages hold another model than the one that is said.
+    """
+    rounds, watched = len(seen.took_part), seen.watched
+    if observer.wants["round"] > rounds or (observer.watches(observer.wants["round"]) and not watched):
+        raise ConfigError(
+            f"observer.round: expected one of the {rounds} rounds of the app in which a node answered; got "
+            f"{observer.wants['round']}."
+        )
+    task = _task(observer, read, nodes)
+    assert seen.layout is not None
+    task = replace(task, initial=ordered(task.network.module, seen.layout, seen.sent[1]))
+    curious = _curious(observer, read, seed, task, seen.took_part)
+    found = curious.inferred(watched, seen.after[rounds], partial(_keep, observer, task.value_range))
+    return {"inference": found, "misfit": misfit(task, curious.plan, watched)}
+
+
+def misfit(task: Classification, plan: LocalPlan, watched: Sequence[Watched]) -> float | None:
+    r"""How far what came is from what the app's team says that its nodes do: 0 where it is that.
+
+    $\max_i \|u_i + \eta \nabla L_i(w)\| / \|\eta \nabla L_i(w)\|$ over the nodes i of the first watched round that take one
+    step, of the mean cross-entropy on all of their examples; None where there is none.
+    """
+    found = []
+    for client, row in zip(watched[0].clients, watched[0].updates, strict=True) if watched else ():
+        own, model = task.examples(client), watched[0].sent.clone().requires_grad_()
+        if (plan.batch_size or len(own)) < len(own) or (plan.steps or plan.epochs) != 1:
+            continue
+        (gradient,) = torch.autograd.grad(task.loss(task.logits(model, own.x), own.y), model)
+        found.append(float((row + plan.lr * gradient).norm() / (plan.lr * gradient).norm()))
+    return max(found, default=None)
+
+
+def _curious(
+    observer: Observer, read: FlowerApp, seed: int, task: Classification, took_part: Sequence[tuple[int, ...]]
+) -> Curious:
+    cell = _cell(observer, read, len(task.parts), len(took_part))
+    usual = round(sum(map(len, took_part)) / len(took_part))
+    there = TookPart(total=len(task.parts), per_round=max(1, usual), chosen=tuple(took_part))
+    return Curious(cell, replace(set_up(cell, seed, task), participation=there), task)
+
+
+def _cell(observer: Observer, read: FlowerApp, nodes: int, rounds: int) -> Cell:
+    """The app as FedGuard would have composed it, but for its data and model."""
+    training = {
+        key: numbers(value, read, f"app.training.{key}")
+        for key, value in observer.training.items()
+        if key not in ("model", "data")
+    }
+    config = {"clients": {"total": nodes}, "attack": observer.attack, "observer": dict(observer.wants)}
+    return Cell.build(CellConfig.model_validate({**config, "training": {**training, "rounds": rounds}}), installed())
+
+
+def _task(observer: Observer, read: FlowerApp, nodes: int) -> Observed:
+    model = AppModel(target=UserFunction(observer.training["model"], read.folder))
+    dealt = [of_node(UserFunction(observer.training["data"], read.folder), number, nodes) for number in range(nodes)]
+    parts, others = tuple(own for own, _ in dealt), _joined([rest for _, rest in dealt])
+    every = _joined([*parts, others])
+    with torch.no_grad():
+        logits = model.network()(every.x[:2])
+    dataset = Dataset(
+        train=_joined(list(parts)),
+        test=others,
+        classes=logits.shape[-1],
+        value_range=(float(every.x.min()), float(every.x.max())),
+    )
+    network = fitting(model, dataset, None)
+    return Observed(dataset, parts, None, model, network, initial=network.flat.clone())
+
+
+def _keep(observer: Observer, values: Range, name: str, claim: Reconstruction, truth: Examples) -> None:
+    if observer.pictures is not None:
+        folder, cell, seed = observer.pictures
+        pictures.save(RunFolder(Path(folder)), cell, seed, name, claim, truth, values)
+
+
+@dataclass(frozen=True)
+class Observed(Classification):
+    """An app's nodes, with what its team says they train on.
+
+    Attributes:
+        initial: float32 ``[d]``: the model that its server sent first.
+    """
+
+    initial: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def initial_model(self, rng: Rng) -> Tensor:
+        return self.initial.clone()
+
+    def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
+        if plan.steps is not None and plan.batch_size is not None and plan.batch_size < self.sizes[client]:
+            raise PreconditionError(
+                f"app.training: the app draws {plan.steps} batches of {plan.batch_size}, and nobody knows which of node "
+                f"{client}'s {self.sizes[client]} examples they hold, so nothing can be scored. Set local_epochs, or a "
+                "batch_size that takes all."
+            )
+        return self.examples(client)
+
+    def local_updates(self, *arguments: Any, **named: Any) -> Tensor:
+        """An app trains by itself."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppModel(Model):
+    """The network of an app, by what makes it there."""
+
+    name = "app"
+    source = "the app's own"
+
+    target: UserFunction
+
+    def network(self) -> nn.Module:
+        """As the app makes it.
+
+        Raises:
+            ConfigError: it is no `torch.nn.Module`.
+        """
+        made = self.target.called("app.training.model")
+        if not isinstance(made, nn.Module):
+            raise ConfigError(
+                f"app.training.model {self.target}: expected what makes a torch.nn.Module without being told anything; got "
+                f"{type(made).__name__}."
+            )
+        return made
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        return self.network()
+
+
+@dataclass(frozen=True)
+class TookPart(Participation):
+    """Who answered in each round, as it was seen."""
+
+    chosen: tuple[tuple[int, ...], ...] = ()
+
+    def choose(self, rng: Rng, round: int) -> tuple[int, ...]:
+        return self.chosen[round - 1]
+
+
+def numbers(value: Any, read: FlowerApp, key: str) -> Any:
+    """A setting of an app's training: itself, or what its run configuration holds under that key.
+
+    Raises:
+        ConfigError: it has no such key.
+    """
+    if not isinstance(value, str):
+        return value
+    if value not in read.config:
+        raise ConfigError(
+            f"{key}: expected a number, or one of the app's run configuration, {', '.join(sorted(read.config)) or 'none'}; "
+            f"got {value!r}."
+        )
+    return read.config[value]
+
+
+def of_node(function: UserFunction, number: int, nodes: int) -> tuple[Examples, Examples]:
+    """What a node trains on, and what it does not.
+
+    Raises:
+        ConfigError: the function fails, or returns something else.
+    """
+    said = function.called("app.training.data", number, nodes)
+    try:
+        own, others = (
+            Examples(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y, dtype=torch.int64)) for x, y in said
+        )
+        fits = len(own.x) == len(own.y) > 0 and len(others.x) == len(others.y) and own.y.dim() == 1
+    except (TypeError, ValueError, RuntimeError):
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"app.training.data {function}: expected ((x, y), (x, y)) for partition {number} of {nodes}: inputs and labels on "
+            f"which the node trains, and on which nobody does; got {type(said).__name__}."
+        )
+    return own, others
+
+
+def ordered(module: nn.Module, layout: Layout, vector: Tensor) -> Tensor:
+    """The vector, if the messages' arrays are the module's parameters, one by one.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    expected = [(name, tuple(parameter.shape)) for name, parameter in module.named_parameters()]
+    got = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
+    named = {name for name, _ in expected} == set(layout.names)
+    if (expected if named else [shape for _, shape in expected]) != (got if named else [shape for _, shape in got]):
+        raise ConfigError(
+            f"app.training.model: expected the parameters that the app sends, {_told(got)}; got {_told(expected)}."
+        )
+    return vector
+
+
+def _told(named: list[tuple[str, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in named)
+
+
+def _joined(parts: list[Examples]) -> Examples:
+    return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

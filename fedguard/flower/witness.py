@@ -1,0 +1,134 @@
+"""Who stands at the Grid of an app under check: it hears what honest nodes report, and keeps what an observer may look at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from torch import Tensor
+
+from fedguard.errors import ConfigError, NotAllowed
+from fedguard.flower.grid import GuardedGrid
+from fedguard.flower.node import OURS, WHO
+from fedguard.flower.records import SAMPLES, arrays_of, is_masked
+from fedguard.flower.seen import Seen
+from fedguard.states import Layout
+
+#: Evaluations over rounds: the round, and what was measured there.
+Curve = list[tuple[int, dict[str, float]]]
+#: Flower's codes of an answer that never came: the message or its reply are gone, or the node is.
+GONE = (3, 4, 5)
+#: Seconds for which a strategy may wait for nodes after some are lost: in an app under check none comes back.
+WAITING = 15.0
+
+
+class Witness(GuardedGrid):
+    """Listens to what honest nodes say when they are asked to evaluate, and knows nodes by their partitions.
+
+    Nodes, and their replies, are in the order of partitions, whatever numbers an engine gives them: so that an app that draws
+    some of them draws the same ones everywhere.
+
+    Attributes:
+        curve: what honest nodes reported.
+        lost: answers that did not come, since a node was gone.
+        gone: by the partition of each node that stopped answering, the first round that lacks an answer of it.
+        raised: what client apps raised.
+        seen: what an observer keeps of the trainings; None where nobody looks.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.curve: Curve = []
+        self.lost = 0
+        self.gone: dict[int, int] = {}
+        self._waits_since: float | None = None
+        self.raised: list[str] = []
+        self.seen: Seen | None = None
+        self._partitions: dict[int, int] = {}
+
+    def meet(self, nodes: int, partitions: Mapping[int, int] | None) -> None:
+        """Learn which part of the data each node has, from the nodes themselves unless it is given.
+
+        Raises:
+            ConfigError: there are not so many nodes.
+        """
+        if partitions is None:
+            asked = [Message(RecordDict({OURS: ConfigRecord({})}), node, WHO) for node in self._grid.get_node_ids()]
+            partitions = {
+                one.metadata.src_node_id: int(one.content.config_records[OURS]["partition-id"])  # type: ignore[arg-type]
+                for one in self._grid.send_and_receive(asked)
+                if one.has_content()
+            }
+        if sorted(partitions.values()) != list(range(nodes)):
+            raise ConfigError(
+                f"expected {nodes} nodes, each with a part of its own; got {sorted(partitions.values())}."
+            )
+        self._partitions = dict(partitions)
+
+    def rank(self, node: int) -> int:
+        return self._partitions.get(node, node)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes that are there, by their partitions.
+
+        Raises:
+            ConfigError: some are lost, and it is asked again and again: a strategy waits for more than are left.
+        """
+        there = sorted(super().get_node_ids(), key=self.rank)
+        lost = sorted(set(self._partitions.values()) - {self.rank(node) for node in there})
+        now = time.monotonic()
+        self._waits_since = None if not self.rounds or not lost else self._waits_since or now
+        if self._waits_since is not None and now - self._waits_since > WAITING:
+            raise ConfigError(
+                f"after round {self.rounds} the app's strategy waits for more nodes than the {len(there)} that are left of "
+                f"{len(self._partitions)}, and {'node' if len(lost) == 1 else 'nodes'} {', '.join(map(str, lost))} will not "
+                "come back. Lower its min_available_nodes, or give it more nodes."
+            )
+        return there
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        asked = list(messages)
+        self._waits_since = None
+        self._look(asked)
+        replies = list(super().send_and_receive(asked, timeout=timeout))
+        failed = [one.error for one in replies if one.has_error()]
+        self.raised += [str(one.reason) for one in failed if one.code not in GONE]
+        answered = {one.metadata.src_node_id for one in replies if not one.has_error() or one.error.code not in GONE}
+        silent = {self.rank(one.metadata.dst_node_id) for one in asked} - set(map(self.rank, answered))
+        self.lost += sum(one.code in GONE for one in failed) + len(asked) - len(replies)
+        for node in silent:
+            self.gone.setdefault(node, self.rounds)
+        return sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id))
+
+    def _look(self, asked: Sequence[Message]) -> None:
+        """Raises NotAllowed if somebody who wants to see each node's update would see masks."""
+        if self.seen is None or not asked:
+            return
+        if any(map(is_masked, asked)):
+            raise NotAllowed(
+                "observer: secure aggregation is at work, and who looks at the server sees masked vectors in place of each "
+                "node's update. Leave out the attack on privacy, or run the app without SecAgg+ to see what the masks hide."
+            )
+        if len(asked[0].content.array_records) == 1:
+            self.seen.told(arrays_of(asked[0], "the server's message")[1])
+
+    def trained(self, layout: Layout, starts: Tensor, updates: Tensor, nodes: Sequence[int]) -> None:
+        if self.seen is not None:
+            self.seen.trained(layout, starts, updates, [self.rank(node) for node in nodes])
+
+    def evaluated(self, replies: Sequence[Message]) -> None:
+        sums: dict[str, float] = {}
+        total = 0.0
+        for reply in sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id)):
+            if not reply.has_content() or reply.metadata.src_node_id in self.malicious:
+                continue
+            for record in reply.content.metric_records.values():
+                said = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+                weight = said.pop(SAMPLES, 1.0)
+                total += weight
+                for key, value in said.items():
+                    sums[key] = sums.get(key, 0.0) + weight * value
+        if total > 0 and sums:
+            self.curve.append((self.rounds, {key: value / total for key, value in sums.items()}))
