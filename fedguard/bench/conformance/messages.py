@@ -174,9 +174,10 @@ class OverGrid(Remote):
         asked = told.config_records[ASKED]
         return (int(asked["client"]), int(asked["turn"])), told.array_records[MODEL][VECTOR].numpy()
 
-    @staticmethod
-    def _good(answer: Any) -> Any:
+    def _good(self, answer: Any) -> Any:
         if answer.has_error():
-            why = " ".join(answer.error.reason.split())[:300]
-            raise ConfigError(f"conform: node {answer.metadata.src_node_id} did not come to its end: {why}.")
+            why = " ".join(answer.error.reason.split())[:300].rstrip(".")
+            node = answer.metadata.src_node_id
+            client = next((client for client, one in self._nodes.items() if one == node), node)
+            raise ConfigError(f"conform: node {client} did not come to its end: {why}.")
         return answer
