@@ -367,7 +367,7 @@ def test_a_client_app_that_raises_is_one_line(monkeypatch):
         raise RuntimeError("out of\nluck")
 
     monkeypatch.setattr(Node, "train", train)
-    with pytest.raises(ConfigError, match="conform: node 2 did not come to its end: RuntimeError: out of luck"):
+    with pytest.raises(ConfigError, match="conform: node 0 did not come to its end: RuntimeError: out of luck"):
         conform(["server"], "flower", nodes=2, rounds=1)
 
 

@@ -138,6 +138,15 @@ def test_a_deployed_server_is_the_simulated_one(federation, architecture, rounds
     assert one.order is None if architecture == "server" else len(one.order) >= rounds * NODES
 
 
+def test_a_supernode_that_dies_ends_a_deployed_conformance_with_one_line(federation):
+    engine, cell = Deployed(federation), cell_of("server", None, "mean", NODES, 1)
+    with killed(federation, 2, "Receiving: train message"), pytest.raises(ConfigError) as said:
+        engine.run([cell], 0)
+    told = str(said.value)
+    assert told.startswith("conform: node 2 did not come to its end: ") and "\n" not in told
+    assert told.endswith("The process of node 2 was killed by SIGKILL.")
+
+
 class Dies(InlineGrid):
     """A Grid whose last node stops answering in the second round, as Flower has it."""
 

@@ -1766,7 +1766,7 @@ FAULTS = (
     _row(
         "an observer over an app that nobody reads",
         "fedguard/config/apps.py",
-        'if config.observer != type(config).model_fields["observer"].default:',
+        'if self.section.training is None and config.observer != type(config).model_fields["observer"].default:',
         "if False:",
         "tests/test_apps.py",
     ),
@@ -1955,8 +1955,8 @@ FAULTS = (
     _row(
         "an app's engine that is no part of its cell",
         "fedguard/config/sections.py",
-        'exclude={"engine"} if self.engine == "inline" else None',
-        'exclude={"engine"}',
+        'usual = {"engine"} if self.engine == "inline" else set()',
+        'usual = {"engine"}',
         *APPS,
     ),
     _row(
@@ -1969,8 +1969,36 @@ FAULTS = (
     _row(
         "an inference against an app that is run as no attack at all",
         "fedguard/config/apps.py",
-        "if cell.inference is not None:",
+        "        if self.section.training is None:\n",
+        "        if False:\n",
+        *APPS,
+    ),
+    _row(
+        "a description of an app that is part of cells in which nobody looks",
+        "fedguard/config/sections.py",
+        'exclude=usual if observed else {*usual, "training"}',
+        "exclude=usual",
+        *APPS,
+    ),
+    _row(
+        "an observer of an app that is no part of its cell",
+        "fedguard/config/apps.py",
+        '**({} if cell.inference is None else {"observer": config.observer.spec()}),',
+        "",
+        *APPS,
+    ),
+    _row(
+        "nodes of an app that hear each other",
+        "fedguard/config/apps.py",
+        'if config.observer.seat != "server":',
         "if False:",
+        *APPS,
+    ),
+    _row(
+        "an app that is not what its team says, in silence",
+        "fedguard/metrics/flags.py",
+        "misfit is None or misfit <= MISFIT",
+        "misfit is None or misfit <= 10 * MISFIT",
         *APPS,
     ),
     _row(

@@ -124,7 +124,7 @@ class OverGrid(Remote):
         super().__init__()
         self._grid, self._cell = grid, cell
         self._nodes: Mapping[int, int] = {}
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, int] = {}  # by the number of a message, whose it is
         self._answers: list[Any] = []
 
     def meet(self, clients: Mapping[int, int] | None = None) -> None:
@@ -133,7 +133,7 @@ class OverGrid(Remote):
 
         if clients is None:
             asked = [Message(RecordDict(), node, "query") for node in self._grid.get_node_ids()]
-            answers = [self._good(answer) for answer in self._grid.send_and_receive(asked)]
+            answers = [self._good(one, one.metadata.src_node_id) for one in self._grid.send_and_receive(asked)]
             clients = {
                 one.metadata.src_node_id: int(one.content.config_records[ASKED]["client"])  # type: ignore[arg-type]
                 for one in answers
@@ -159,24 +159,25 @@ class OverGrid(Remote):
         sent = list(self._grid.push_messages(asked)) if asked else []
         if lost := len(asked) - len(list(filter(None, sent))):
             raise ConfigError(f"conform: {lost} of {len(asked)} nodes did not take their messages.")
-        self._under_way.update(sent)
+        self._under_way.update(zip(sent, (client for (client, _), _ in trainings), strict=True))
 
     def receive(self) -> tuple[Key, NDArray[Any]]:
         began = time.monotonic()
         while not self._answers:
             self._answers = list(self._grid.pull_messages(sorted(self._under_way)))
-            self._under_way -= {answer.metadata.reply_to_message_id for answer in self._answers}
             if not self._answers and time.monotonic() - began > PATIENCE:
                 raise ConfigError(f"conform: no node has answered for {PATIENCE:g} s.")
             if not self._answers:
                 time.sleep(PAUSE)
-        told = self._good(self._answers.pop(0)).content
+        answer = self._answers.pop(0)
+        told = self._good(answer, self._under_way.pop(answer.metadata.reply_to_message_id)).content
         asked = told.config_records[ASKED]
         return (int(asked["client"]), int(asked["turn"])), told.array_records[MODEL][VECTOR].numpy()
 
     @staticmethod
-    def _good(answer: Any) -> Any:
+    def _good(answer: Any, client: int) -> Any:
+        """The answer of a client, if it is one; what the SuperLink says of a lost node names itself as who answers."""
         if answer.has_error():
-            why = " ".join(answer.error.reason.split())[:300]
-            raise ConfigError(f"conform: node {answer.metadata.src_node_id} did not come to its end: {why}.")
+            why = " ".join(answer.error.reason.split())[:300].rstrip(".")
+            raise ConfigError(f"conform: node {client} did not come to its end: {why}.")
         return answer
