@@ -66,6 +66,7 @@ ACTORS = ("tests/reinforcement/test_actor_critic.py",)
 TRAJECTORIES = ("tests/reinforcement/test_vtrace.py",)
 REPLAYS = ("tests/reinforcement/test_apex.py",)
 RECURRENT = ("tests/reinforcement/test_r2d2.py",)
+DREAMS = ("tests/reinforcement/test_dreamer.py",)
 CENTRAL = ("tests/reinforcement/test_seed_rl.py",)
 SUITES_OF_ACTORS = ("tests/reinforcement/test_suites_of_actors.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
@@ -2329,6 +2330,132 @@ FAULTS = (
         "memory[number, torch.from_numpy(over)] = 0",
         "pass",
         *RECURRENT,
+    ),
+    _row(
+        "a dream's returns of the rewards alone",
+        "fedguard/architectures/local/imagination.py",
+        "((1 - share) * value + share * follows)",
+        "share * follows",
+        *DREAMS,
+    ),
+    _row(
+        "a divergence with the spreads exchanged",
+        "fedguard/architectures/local/imagination.py",
+        "(spread_ / spread).log()",
+        "(spread / spread_).log()",
+        *DREAMS,
+    ),
+    _row(
+        "a world that goes on across episodes",
+        "fedguard/architectures/local/imagination.py",
+        "torch.where(starts[t], fresh[t], state)",
+        "state",
+        *DREAMS,
+    ),
+    _row(
+        "ends taken for being cut off",
+        "fedguard/architectures/local/imagination.py",
+        "(~given.terminated)",
+        "(~(given.terminated | given.truncated))",
+        *DREAMS,
+    ),
+    _row(
+        "a posterior that is pulled as much as the prior",
+        "fedguard/architectures/local/imagination.py",
+        "+ weights.posterior * led",
+        "+ weights.prior * led",
+        *DREAMS,
+    ),
+    _row(
+        "a prior that is not told to follow",
+        "fedguard/architectures/local/imagination.py",
+        "divergence(_stopped(posterior), prior)",
+        "divergence(_stopped(posterior), _stopped(prior))",
+        *DREAMS,
+    ),
+    _row(
+        "an actor whose gradient flows through what it sees",
+        "fedguard/architectures/local/imagination.py",
+        "net.actor(state.detach())",
+        "net.actor(state)",
+        *DREAMS,
+    ),
+    _row(
+        "an actor's loss that moves the world",
+        "fedguard/architectures/local/dreamer.py",
+        '_only(task, vector, "actor"), imagined',
+        "vector, imagined",
+        *DREAMS,
+    ),
+    _row(
+        "a critic that learns with the actor's part",
+        "fedguard/architectures/local/dreamer.py",
+        '_only(task, vector, "critic"), _valued, dream.states[:-1].detach()',
+        "vector, _valued, dream.states[:-1]",
+        *DREAMS,
+    ),
+    _row(
+        "a critic that judges itself",
+        "fedguard/architectures/local/dreamer.py",
+        "task.within(target.detach(), _valued, dream.states)",
+        "task.within(vector.detach(), _valued, dream.states)",
+        *DREAMS,
+    ),
+    _row(
+        "dreams that count on after their end",
+        "fedguard/architectures/local/dreamer.py",
+        "discounts[:-1]]).detach().cumprod(0)",
+        "discounts[:-1]]).detach().pow(0)",
+        *DREAMS,
+    ),
+    _row(
+        "an end that a dream does not foresee",
+        "fedguard/architectures/local/dreamer.py",
+        "discounts = self.gamma * dream.lasts",
+        "discounts = self.gamma * dream.lasts**0",
+        *DREAMS,
+    ),
+    _row(
+        "nothing for trying in dreams",
+        "fedguard/architectures/local/dreamer.py",
+        "- self.entropy * task",
+        "- 0 * task",
+        *DREAMS,
+    ),
+    _row(
+        "a dreamer's target that is never copied",
+        "fedguard/architectures/local/dreamer.py",
+        "self._target is None or self._batches % one.target_every == 0",
+        "self._target is None",
+        *DREAMS,
+    ),
+    _row(
+        "states that hear no action",
+        "fedguard/tasks/models/rssm.py",
+        "torch.cat([memory[..., : self.fixed + self.chance], heard], -1)",
+        "memory",
+        *DREAMS,
+    ),
+    _row(
+        "a world model's gate that resets nothing",
+        "fedguard/tasks/models/rssm.py",
+        "reset * kept[..., 2 * size :]",
+        "kept[..., 2 * size :]",
+        *DREAMS,
+    ),
+    _row(
+        "observations read as they are",
+        "fedguard/tasks/models/rssm.py",
+        "x.sign() * x.abs().log1p()",
+        "x",
+        *DREAMS,
+    ),
+    _row(
+        "actors that tell their network nothing",
+        "fedguard/tasks/playing.py",
+        "memory = self.noted(memory, actions)",
+        "pass",
+        *DREAMS,
     ),
     _row(
         "an evaluation without memory",

@@ -197,6 +197,8 @@ def test_an_actor_remembers_within_an_episode_and_what_it_did_last() -> None:
 def test_an_evaluation_hears_what_it_does() -> None:
     task = task_of()
     model = loud(task).float()
+    actor = parts_of(task)["actor"]
+    model[actor] *= 0.4  # so that most torques are within their bounds
     world, memory = task.environment, torch.zeros(100, task.memory)
     state, total = world.started(100, task.rng.child("test").numpy()), np.zeros(100)
     for _ in range(200):
@@ -407,6 +409,24 @@ def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
         torque = one.actions[..., 0].clamp(-2, 2)
         costs = angle**2 + 0.1 * one.seen[..., 2] ** 2 + 0.001 * torque**2
         assert torch.allclose(one.rewards, -0.5 * costs, atol=1e-4)
+
+
+def test_returns_are_valued_by_the_critic_of_up_to_so_many_batches_ago() -> None:
+    made, setup = scene("dreamer", task=TASK, training=training())
+    met: list[tuple[Tensor, Tensor]] = []
+    gradient = Dreaming.gradient
+
+    def watched(self: Any, task: Any, model: Tensor, target: Tensor, *rest: Any) -> Tensor:
+        met.append((model.clone(), target.clone()))
+        return gradient(self, task, model, target, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dreaming, "gradient", watched)
+        list(made.architecture.run(setup))
+    assert len(met) == 16 - 3  # the fourth message brings the eighth sequence
+    for k, (model, target) in enumerate(met):
+        assert torch.equal(target, met[k - k % 3][0])
+        assert k % 3 == 0 or not torch.equal(target, model)
 
 
 @pytest.mark.parametrize(
