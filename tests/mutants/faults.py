@@ -2332,6 +2332,20 @@ FAULTS = (
         *RECURRENT,
     ),
     _row(
+        "an evaluation that hears nothing",
+        "fedguard/tasks/playing.py",
+        "return actions.numpy(), task.noted(memory, actions)",
+        "return actions.numpy(), memory",
+        *DREAMS,
+    ),
+    _row(
+        "actions heard beyond their bounds",
+        "fedguard/tasks/policies.py",
+        ".clamp(-1, 1)",
+        "",
+        *DREAMS,
+    ),
+    _row(
         "a dream's returns of the rewards alone",
         "fedguard/architectures/local/imagination.py",
         "((1 - share) * value + share * follows)",
