@@ -12,7 +12,7 @@ from scipy import integrate
 from scipy import stats as laws
 from torch import Tensor
 
-from fedguard.architectures.local.dreamer import Dreaming
+from fedguard.architectures.local.dreaming import Dreaming
 from fedguard.architectures.local.imagination import (
     Weights,
     believed,
@@ -38,7 +38,7 @@ WEIGHTS = Weights(free=1.5, prior=0.5, posterior=0.1)
 
 def training(more: str = "", rounds: int = 4) -> dict[str, Any]:
     return {
-        "algorithm": f"dreamer(t_max=4, batch=3, warm=8, capacity=60, horizon=3, dreams=5, target_every=3{more})",
+        "algorithm": f"dreaming(t_max=4, batch=3, warm=8, capacity=60, horizon=3, dreams=5, target_every=3{more})",
         "rounds": rounds,
         "lr": 0.05,
     }
@@ -434,17 +434,17 @@ def test_returns_are_valued_by_the_critic_of_up_to_so_many_batches_ago() -> None
     [
         ("dreamer", {"training": training(), "task": {"data": "cartpole"}}, "cartpole has a few actions to choose from"),
         ("dreamer", {"training": training(), "task": {"model": "gru", "data": "pendulum"}},
-         "gru is no model of the world, and dreamer needs one. Use task.model: rssm"),
+         "gru is no model of the world, and dreaming needs one. Use task.model: rssm"),
         ("a3c", {"task": TASK}, "rssm is one of the world, and actor_critic learns none"),
         ("r2d2", {"training": {"algorithm": "recurrent_dqn"}, "task": {"model": "rssm"}}, "and recurrent_dqn learns none"),
         ("r2d2", {"training": training(), "task": TASK},
-         "dreamer draws from the replay of dreamer, and r2d2 has another. Use training.algorithm: recurrent_dqn, or dreamer."),
-        ("dreamer", {"training": {"algorithm": "recurrent_dqn"}}, "Use training.algorithm: dreamer, or r2d2."),
+         "dreaming draws from the replay of dreamer, and r2d2 has another. Use training.algorithm: recurrent_dqn, or dreamer."),
+        ("dreamer", {"training": {"algorithm": "recurrent_dqn"}}, "Use training.algorithm: dreaming, or r2d2."),
         ("a3c", {"training": training(), "task": TASK}, "which a3c does not have. Use dreamer"),
         ("dreamer", {"training": training(", quota=1"), "task": TASK}, "starts with 8 sequences, and the replay keeps 1 of each"),
         ("dreamer", {"training": training(), "task": TASK, "attack": "false_priorities", "clients": {"malicious": 1}},
          "lies about how much there is to learn from its transitions, and dreamer does not go by that here"),
-        ("dreamer", {"training": training(), "task": TASK, "defense": "median", "attack": "reward_flip", "clients": {"malicious": 1}}, "use mean, with quota of dreamer"),
+        ("dreamer", {"training": training(), "task": TASK, "defense": "median", "attack": "reward_flip", "clients": {"malicious": 1}}, "use mean, with quota of dreaming"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(architecture: str, changes: dict[str, Any], why: str) -> None:

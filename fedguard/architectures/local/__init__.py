@@ -16,7 +16,7 @@ ALGORITHMS = {
     "actor_critic": "fedguard.architectures.local.actor_critic:ActorCritic",
     "double_dqn": "fedguard.architectures.local.double_dqn:DoubleDQN",
     "recurrent_dqn": "fedguard.architectures.local.recurrent_dqn:RecurrentDQN",
-    "dreamer": "fedguard.architectures.local.dreamer:Dreaming",
+    "dreaming": "fedguard.architectures.local.dreaming:Dreaming",
     "vtrace": "fedguard.architectures.local.vtrace:VTrace",
 }
 
