@@ -142,7 +142,7 @@ class FederatedAlgorithm(Algorithm):
                 ("no model of the world", "needs one") if self.imagines else ("one of the world", "learns none")
             )
             yield (
-                f"{cell.model.name} is {knows}, and {self.name} {does}. Use task.model: rssm with training.algorithm: dreamer "
+                f"{cell.model.name} is {knows}, and {self.name} {does}. Use task.model: rssm with training.algorithm: dreaming "
                 "and architecture: dreamer, or neither."
             )
         elif cell.model.recurrent and not self.sequences:

@@ -12,7 +12,7 @@ from scipy import integrate
 from scipy import stats as laws
 from torch import Tensor
 
-from fedguard.architectures.local.dreamer import Dreaming
+from fedguard.architectures.local.dreaming import Dreaming
 from fedguard.architectures.local.imagination import (
     Weights,
     believed,
@@ -38,7 +38,7 @@ WEIGHTS = Weights(free=1.5, prior=0.5, posterior=0.1)
 
 def training(more: str = "", rounds: int = 4) -> dict[str, Any]:
     return {
-        "algorithm": f"dreamer(t_max=4, batch=3, warm=8, capacity=60, horizon=3, dreams=5, target_every=3{more})",
+        "algorithm": f"dreaming(t_max=4, batch=3, warm=8, capacity=60, horizon=3, dreams=5, target_every=3{more})",
         "rounds": rounds,
         "lr": 0.05,
     }
@@ -197,6 +197,8 @@ def test_an_actor_remembers_within_an_episode_and_what_it_did_last() -> None:
 def test_an_evaluation_hears_what_it_does() -> None:
     task = task_of()
     model = loud(task).float()
+    actor = parts_of(task)["actor"]
+    model[actor] *= 0.4  # so that most torques are within their bounds
     world, memory = task.environment, torch.zeros(100, task.memory)
     state, total = world.started(100, task.rng.child("test").numpy()), np.zeros(100)
     for _ in range(200):
@@ -409,22 +411,40 @@ def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
         assert torch.allclose(one.rewards, -0.5 * costs, atol=1e-4)
 
 
+def test_returns_are_valued_by_the_critic_of_up_to_so_many_batches_ago() -> None:
+    made, setup = scene("dreamer", task=TASK, training=training())
+    met: list[tuple[Tensor, Tensor]] = []
+    gradient = Dreaming.gradient
+
+    def watched(self: Any, task: Any, model: Tensor, target: Tensor, *rest: Any) -> Tensor:
+        met.append((model.clone(), target.clone()))
+        return gradient(self, task, model, target, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dreaming, "gradient", watched)
+        list(made.architecture.run(setup))
+    assert len(met) == 16 - 3  # the fourth message brings the eighth sequence
+    for k, (model, target) in enumerate(met):
+        assert torch.equal(target, met[k - k % 3][0])
+        assert k % 3 == 0 or not torch.equal(target, model)
+
+
 @pytest.mark.parametrize(
     ("architecture", "changes", "why"),
     [
         ("dreamer", {"training": training(), "task": {"data": "cartpole"}}, "cartpole has a few actions to choose from"),
         ("dreamer", {"training": training(), "task": {"model": "gru", "data": "pendulum"}},
-         "gru is no model of the world, and dreamer needs one. Use task.model: rssm"),
+         "gru is no model of the world, and dreaming needs one. Use task.model: rssm"),
         ("a3c", {"task": TASK}, "rssm is one of the world, and actor_critic learns none"),
         ("r2d2", {"training": {"algorithm": "recurrent_dqn"}, "task": {"model": "rssm"}}, "and recurrent_dqn learns none"),
         ("r2d2", {"training": training(), "task": TASK},
-         "dreamer draws from the replay of dreamer, and r2d2 has another. Use training.algorithm: recurrent_dqn, or dreamer."),
-        ("dreamer", {"training": {"algorithm": "recurrent_dqn"}}, "Use training.algorithm: dreamer, or r2d2."),
+         "dreaming draws from the replay of dreamer, and r2d2 has another. Use training.algorithm: recurrent_dqn, or dreamer."),
+        ("dreamer", {"training": {"algorithm": "recurrent_dqn"}}, "Use training.algorithm: dreaming, or r2d2."),
         ("a3c", {"training": training(), "task": TASK}, "which a3c does not have. Use dreamer"),
         ("dreamer", {"training": training(", quota=1"), "task": TASK}, "starts with 8 sequences, and the replay keeps 1 of each"),
         ("dreamer", {"training": training(), "task": TASK, "attack": "false_priorities", "clients": {"malicious": 1}},
          "lies about how much there is to learn from its transitions, and dreamer does not go by that here"),
-        ("dreamer", {"training": training(), "task": TASK, "defense": "median", "attack": "reward_flip", "clients": {"malicious": 1}}, "use mean, with quota of dreamer"),
+        ("dreamer", {"training": training(), "task": TASK, "defense": "median", "attack": "reward_flip", "clients": {"malicious": 1}}, "use mean, with quota of dreaming"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(architecture: str, changes: dict[str, Any], why: str) -> None:

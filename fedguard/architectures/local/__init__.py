@@ -17,7 +17,7 @@ ALGORITHMS = {
     "fedpg": "fedguard.architectures.local.fedpg:FedPG",
     "double_dqn": "fedguard.architectures.local.double_dqn:DoubleDQN",
     "recurrent_dqn": "fedguard.architectures.local.recurrent_dqn:RecurrentDQN",
-    "dreamer": "fedguard.architectures.local.dreamer:Dreaming",
+    "dreaming": "fedguard.architectures.local.dreaming:Dreaming",
     "vtrace": "fedguard.architectures.local.vtrace:VTrace",
 }
 

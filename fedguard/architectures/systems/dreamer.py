@@ -12,7 +12,7 @@ class Dreamer(ApeX):
     """A world model at the learner: as `apex`, but actors send sequences of steps without priorities.
 
     $w <- w + eta S(-g)$ whenever sequences of an actor have come, where g is the gradient of a batch that the learner draws
-    from its replay (`training.algorithm: dreamer`): of a model of the world, of the actor that acts in it, and of its critic.
+    from its replay (`training.algorithm: dreaming`): of a model of the world, of the actor that acts in it, and of its critic.
 
     Each lie becomes part of the world that all actors are taught in. Sequences are drawn alike, so nobody can claim to be
     drawn more often; ``quota`` holds who floods.
@@ -21,8 +21,8 @@ class Dreamer(ApeX):
     name = "dreamer"
     source = "Hafner et al., Dream to Control: Learning Behaviors by Latent Imagination, ICLR 2020"
     believes = frozenset({"sends"})
-    wanted = "dreamer"
+    wanted = "dreaming"
 
     @property
     def more_rows(self) -> str:
-        return "Here each aggregate is one batch of the replay: use mean, with quota of dreamer, or impala."
+        return "Here each aggregate is one batch of the replay: use mean, with quota of dreaming, or impala."

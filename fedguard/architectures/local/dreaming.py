@@ -63,7 +63,7 @@ class Dreaming(Actors):
         quota: sequences that the replay keeps of one actor; null for any number.
     """
 
-    name = "dreamer"
+    name = "dreaming"
     source = "Hafner et al., Dream to Control: Learning Behaviors by Latent Imagination, ICLR 2020"
     replays = True
     sequences = True
