@@ -153,6 +153,9 @@ def _goes(training: Training) -> bool:
 #: Algorithms of clients that hold examples.
 ON_EXAMPLES = [name for name in ALGORITHMS if not installed().get("algorithm", name).acts]
 
+#: Models of clients that hold examples, which have nothing to remember from one to the next.
+OF_EXAMPLES = [name for name in installed().names("model") if not installed().get("model", name).recurrent]
+
 #: What cannot be: a network of one layer, and one whose last layer is made first and which shares a tensor.
 REFUSED = {("softmax", "fedper"), ("svm", "fedper"), ("module", "fedper")}
 
@@ -163,7 +166,7 @@ DEAR = ("fedavg_cnn", "resnet20")
 
 def _forms():
     """(model, algorithm, the form in which it is tried, or None for all)."""
-    for model, (number, algorithm) in itertools.product(installed().names("model"), enumerate(ON_EXAMPLES)):
+    for model, (number, algorithm) in itertools.product(OF_EXAMPLES, enumerate(ON_EXAMPLES)):
         if model in DEAR:
             yield pytest.param(model, algorithm, number, id=f"{algorithm}-{model}-quickly")
         yield pytest.param(
@@ -224,7 +227,7 @@ PAPERS = {
 
 @pytest.mark.parametrize(
     ("model", "algorithm"),
-    [pair for pair in itertools.product(installed().names("model"), ON_EXAMPLES) if pair not in REFUSED],
+    [pair for pair in itertools.product(OF_EXAMPLES, ON_EXAMPLES) if pair not in REFUSED],
 )
 def test_a_whole_training_equals_the_papers_loop(model, algorithm):
     task = network_of(model)
