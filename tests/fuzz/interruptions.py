@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import fedguard as fg
 from fedguard.bench.records.record import reproducible
@@ -36,6 +36,9 @@ SUITE = {
 KINDS = {"KILL": (-signal.SIGKILL,), "INT": (130,), "TERM": (130,), "worker": (0, 4)}
 
 Records = dict[tuple[str, int], dict[str, Any]]
+
+#: ``(command, folder, file for what it says) -> a process`` with the methods of `subprocess.Popen`.
+Start = Callable[[list[str], Path, IO[str]], Any]
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,16 @@ def records(run: fg.Run) -> Records:
     return {trial: reproducible(record) for trial, record in run.records.items()}
 
 
-def faults(moment: Moment, whole: Records, folder: Path) -> list[str]:
+def from_nothing(command: list[str], folder: Path, said: IO[str]) -> subprocess.Popen[str]:
+    """A process as a person starts it."""
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever starts this may ignore it: nohup does
+    called = [sys.executable, "-m", "fedguard.cli", *command]
+    return subprocess.Popen(called, cwd=folder, stdout=said, stderr=said, text=True, preexec_fn=heard)
+
+
+def faults(moment: Moment, whole: Records, folder: Path, start: Start = from_nothing) -> list[str]:
     """What is wrong after a run was interrupted at this moment, and after it went on; empty if nothing is."""
-    code, said = _interrupted(moment, folder)
+    code, said = _interrupted(moment, folder, start)
     found = [] if code in (*KINDS[moment.kind], 0) else [f"exit code {code}: {said[-300:]}"]
     if "Traceback" in said:
         found.append(f"a traceback: {said[-300:]}")
@@ -84,14 +94,12 @@ def faults(moment: Moment, whole: Records, folder: Path) -> list[str]:
     return found
 
 
-def _interrupted(moment: Moment, folder: Path) -> tuple[int, str]:
+def _interrupted(moment: Moment, folder: Path, start: Start) -> tuple[int, str]:
     """Run the suite, interrupt it, and wait for its end: its exit code and what it said."""
     (folder / "suite.json").write_text(json.dumps(SUITE))
     shutil.copy(folder / "suite.json", folder / "suite.yaml")  # JSON is YAML
-    command = [sys.executable, "-m", "fedguard.cli", "run", "suite.yaml", "--jobs", "2"]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever starts this may ignore it: nohup does
     with (folder / "said.txt").open("w+") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, preexec_fn=heard)
+        process = start(["run", "suite.yaml", "--jobs", "2"], folder, said)
         cells = folder / "runs" / "whole"
         while process.poll() is None and not (
             (cells / "manifest.json").exists() and len(list(cells.glob("cells/*/seed-*.json"))) >= moment.records
