@@ -2536,6 +2536,20 @@ FAULTS = (
         *PLANS,
     ),
     _row(
+        "a pole that turns the other way",
+        "docs_tools/episode.py",
+        'f"{-angle:.1f}"',
+        'f"{angle:.1f}"',
+        "tests/test_episode.py",
+    ),
+    _row(
+        "an episode without memory",
+        "docs_tools/episode.py",
+        "memory = task.noted(memory, actions)",
+        "memory = torch.zeros(EPISODES, task.memory)",
+        "tests/test_episode.py",
+    ),
+    _row(
         "states that hear no action",
         "fedguard/tasks/models/rssm.py",
         "torch.cat([memory[..., : self.fixed + self.chance], heard], -1)",
