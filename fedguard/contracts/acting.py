@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedguard.contracts.tasks import Task
+from fedguard.contracts.tasks import Evaluation, Task
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,14 @@ class Acting(Task):
             models: float32 ``[n, d]``: by which each acts.
             states: of their environments, which are left as they are.
             law: by which they act on the network's outputs, ``[n, B, outputs]``; that of the task if None.
+        """
+
+    @abstractmethod
+    def evaluate(self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None) -> Evaluation:
+        """Play test episodes.
+
+        Args:
+            chosen: the actions for what a network remembers once it has observed, ``[B, M]``; its likeliest ones if None.
         """
 
     @abstractmethod

@@ -205,9 +205,9 @@ class Playing(Acting):
     def lie(self, what: str, client: int) -> Lie | None:
         return self.lies.get(what, {}).get(client)
 
-    def evaluate(self, model: Tensor) -> Evaluation:
+    def evaluate(self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None) -> Evaluation:
         finite = bool(torch.isfinite(model).all())
-        returns = self._played(_Likeliest(self, model), self.rng.child("test").numpy())
+        returns = self._played(_Likeliest(self, model, chosen), self.rng.child("test").numpy())
         return Evaluation(0.0 if finite else float("inf"), float("nan"), (), tuple(returns.tolist()))
 
     @cached_property
@@ -295,12 +295,16 @@ class Playing(Acting):
 class _Likeliest:
     """Acts by a model's likeliest actions, and remembers what its network does of the `EPISODES` that it plays.
 
+    Args:
+        chosen: the actions for what it remembers, if these are not the likeliest.
+
     Attributes:
         memory: ``[EPISODES, M]``: before the next step.
     """
 
-    def __init__(self, task: Playing, model: Tensor) -> None:
-        self._task, self._model, self.memory = task, model, torch.zeros(EPISODES, task.memory)
+    def __init__(self, task: Playing, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None) -> None:
+        self._task, self._model, self._chosen = task, model, chosen
+        self.memory = torch.zeros(EPISODES, task.memory)
 
     def __call__(self, seen: NDArray[np.float32]) -> NDArray[Any]:
         actions, self.memory = self.after(seen, self.memory)
@@ -314,7 +318,7 @@ class _Likeliest:
             outputs, _, memory = task.recalled(self._model, observed, memory)
         else:
             outputs = cut(task.network.logits(self._model, observed))[0]
-        actions = task.policy.best(torch.nan_to_num(outputs))
+        actions = task.policy.best(torch.nan_to_num(outputs)) if self._chosen is None else self._chosen(memory)
         return actions.numpy(), task.noted(memory, actions)
 
 

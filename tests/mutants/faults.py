@@ -67,6 +67,7 @@ TRAJECTORIES = ("tests/reinforcement/test_vtrace.py",)
 REPLAYS = ("tests/reinforcement/test_apex.py",)
 RECURRENT = ("tests/reinforcement/test_r2d2.py",)
 DREAMS = ("tests/reinforcement/test_dreamer.py",)
+PLANS = ("tests/reinforcement/test_planning.py",)
 CENTRAL = ("tests/reinforcement/test_seed_rl.py",)
 SUITES_OF_ACTORS = ("tests/reinforcement/test_suites_of_actors.py",)
 GOSSIP = ("tests/gossip/test_hearing.py", "tests/gossip/test_gossip_formulae.py")
@@ -2470,6 +2471,83 @@ FAULTS = (
         "self._target is None or self._batches % one.target_every == 0",
         "self._target is None",
         *DREAMS,
+    ),
+    _row(
+        "plans drawn around their middle alone",
+        "fedguard/architectures/local/planning.py",
+        "mean + spread * normal(*shape, policy.numbers)",
+        "mean + 0 * normal(*shape, policy.numbers)",
+        *PLANS,
+    ),
+    _row(
+        "the plans that promise least",
+        "fedguard/architectures/local/planning.py",
+        "worth.topk(best, -1)",
+        "(-worth).topk(best, -1)",
+        *PLANS,
+    ),
+    _row(
+        "plans that go beyond the bounds",
+        "fedguard/architectures/local/planning.py",
+        ".clamp(middle - half, middle + half)",
+        "",
+        *PLANS,
+    ),
+    _row(
+        "plans that spread as wide as ever",
+        "fedguard/architectures/local/planning.py",
+        "spread = (chosen - mean).abs().sum(2, keepdim=True) / (best - 1)",
+        "pass",
+        *PLANS,
+    ),
+    _row(
+        "plans counted on after an end",
+        "fedguard/architectures/local/planning.py",
+        "lasts = lasts * net.lasts(state).sigmoid()",
+        "pass",
+        *PLANS,
+    ),
+    _row(
+        "plans in a world without chance",
+        "fedguard/architectures/local/planning.py",
+        "drawn(net.prior(h), of_state)",
+        "drawn(net.prior(h), 0 * of_state)",
+        *PLANS,
+    ),
+    _row(
+        "plans that nobody asks",
+        "fedguard/tasks/playing.py",
+        "if self._chosen is None else self._chosen(memory)",
+        "",
+        *PLANS,
+    ),
+    _row(
+        "plans that are spelled out where nobody plans",
+        "fedguard/architectures/local/dreaming.py",
+        '{**Actors.later, "planning": 0, ',
+        "{**Actors.later, ",
+        *PLANS,
+    ),
+    _row(
+        "more plans kept than tried",
+        "fedguard/architectures/local/dreaming.py",
+        "self.best <= self.candidates,",
+        "True,",
+        *PLANS,
+    ),
+    _row(
+        "a pole that turns the other way",
+        "docs_tools/episode.py",
+        'f"{-angle:.1f}"',
+        'f"{angle:.1f}"',
+        "tests/test_episode.py",
+    ),
+    _row(
+        "an episode without memory",
+        "docs_tools/episode.py",
+        "memory = task.noted(memory, actions)",
+        "memory = torch.zeros(EPISODES, task.memory)",
+        "tests/test_episode.py",
     ),
     _row(
         "states that hear no action",

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from fedguard.architectures.local.actors import Actors, RunningActors
 from fedguard.architectures.local.imagination import Dream, Weights, imagined, lambda_returns, world_loss
+from fedguard.architectures.local.planning import planned
 from fedguard.architectures.local.replay import Replay
 from fedguard.architectures.local.sequences import Sequences, sequences
 from fedguard.contracts import (
@@ -19,8 +23,10 @@ from fedguard.contracts import (
     Choices,
     Combination,
     Environment,
+    Evaluation,
     Fraction,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveInt,
     Rollout,
     RunningAlgorithm,
@@ -28,6 +34,7 @@ from fedguard.contracts import (
     Task,
     WorldModel,
 )
+from fedguard.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +49,8 @@ class Dreaming(Actors):
     $w_k = c_0 ... c_{k-1}$; values in them are those of the critic of up to ``target_every`` batches ago. The actor's gradient
     flows through the world, so actions have to be a range.
 
-    Actors draw their actions by the policy, and send what they met with: a sequence for each copy and rollout.
+    Actors draw their actions by the policy, and send what they met with: a sequence for each copy and rollout. Evaluations ask
+    the actor for its likeliest action; with ``planning``, what is best in the world (`fedguard.architectures.local.planning`).
 
     Args:
         t_max: steps of a rollout, and of a sequence.
@@ -61,6 +69,10 @@ class Dreaming(Actors):
         prior_weight: what the divergence counts for the prior.
         posterior_weight: what it counts for the posterior.
         quota: sequences that the replay keeps of one actor; null for any number.
+        planning: steps of the plans by which a model acts when it is evaluated; 0 where its actor does.
+        candidates: plans that are tried at once.
+        best: how many of them the next ones are drawn around.
+        iterations: how often that is done for each step.
     """
 
     name = "dreaming"
@@ -84,6 +96,19 @@ class Dreaming(Actors):
     prior_weight: NonNegativeFloat = 0.5
     posterior_weight: NonNegativeFloat = 0.1
     quota: PositiveInt | None = None
+    planning: NonNegativeInt = 0
+    candidates: PositiveInt = 64
+    best: Annotated[int, Ge(2)] = 8
+    iterations: PositiveInt = 4
+
+    later: ClassVar[dict[str, Any]] = {**Actors.later, "planning": 0, "candidates": 64, "best": 8, "iterations": 4}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.best <= self.candidates,
+            f"{self.name}: best: expected at most the {self.candidates} candidates; got {self.best}.",
+        )
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
@@ -200,6 +225,22 @@ class _Learner(RunningActors):
             order = task.said("sends", client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order]
         rows.zero_()
+
+    def evaluate(self, model: Tensor) -> Evaluation:
+        one, task = self.algorithm, self.setup.task
+        assert isinstance(task, Acting)
+        if not one.planning:
+            return task.evaluate(model)
+        net, normal = _net(task), _Normal(self.setup.rng.child("plan").numpy(), model.dtype)
+        plan = partial(
+            planned, horizon=one.planning, candidates=one.candidates, best=one.best, iterations=one.iterations
+        )
+
+        def chosen(memory: Tensor) -> Tensor:
+            found: Tensor = task.within(model, plan, task.policy, memory[:, : net.fixed + net.chance], normal)
+            return found
+
+        return task.evaluate(model, chosen)
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         for (client, turn), row in zip(keys, rows, strict=True):
