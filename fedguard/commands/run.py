@@ -114,7 +114,7 @@ def run(
     if profile:
         console.print(result.profile(), highlight=False)
     if not quiet:
-        _next_steps(result)
+        _next_steps(result, store)
     if result.with_status("failed"):
         raise typer.Exit(4)
 
@@ -228,19 +228,21 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _next_steps(run: Run) -> None:
+def _next_steps(run: Run, store: Path) -> None:
     """What to type next, with the command as it can be typed here: an environment need not be activated."""
     import os
+    import shlex
     import shutil
 
     called = Path(sys.argv[0])
     command = os.path.relpath(called) if called.name == "fedguard" and not shutil.which("fedguard") else "fedguard"
     console.print("\nNext:", style="bold")
-    by_class = (f"show {run.name} --figure worst_class_accuracy", "the class that fares worst")
+    name = run.name if store == Path("runs") else f"{run.name} --store {shlex.quote(str(store))}"
+    by_class = (f"show {name} --figure worst_class_accuracy", "the class that fares worst")
     for arguments, meaning in (
         *([by_class] if "worst_class_accuracy" in run.figures else []),
-        (f"lint {run.name}", "what makes the figures doubtful, and what to do about it"),
-        (f"export {run.name} --csv {run.name}.csv", "one row per cell and seed"),
+        (f"lint {name}", "what makes the figures doubtful, and what to do about it"),
+        (f"export {name} --csv {run.name}.csv", "one row per cell and seed"),
         ("list attack", "what else can be tried"),
         ("explain alie", "one of them, with its formula and source"),
         ("init", "a suite of your own"),

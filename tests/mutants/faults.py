@@ -2541,4 +2541,11 @@ FAULTS = (
         "majority, honest = 2, gram.n - context.f",
         "tests/catalogue/test_weight_rules.py",
     ),
+    _row(
+        "what comes next is looked for in no store but the usual one",
+        "fedguard/commands/run.py",
+        'if store == Path("runs") else',
+        "if True else",
+        "tests/test_cli.py",
+    ),
 )
