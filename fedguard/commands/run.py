@@ -66,6 +66,10 @@ def run(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show in the end where the time went.")] = False,
+    otlp: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send spans of trials and rounds to this collector of OpenTelemetry."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -89,6 +93,11 @@ def run(
             console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
         console.print(f"{len(pending)} of {schedule.trials(pending)} trials would run.", highlight=False)
         return
+    listener = Listener() if quiet else for_console(console)
+    if otlp is not None:
+        from fedguard.bench.running.spans import to_collector
+
+        listener = to_collector(listener, otlp)
     try:
         result = api.run(
             suite,
@@ -103,7 +112,7 @@ def run(
             settings=settings,
             retry_failed=retry_failed,
             fresh=no_cache,
-            listener=Listener() if quiet else for_console(console),
+            listener=listener,
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
