@@ -56,10 +56,10 @@ test-flower: $(VENV)/.installed-dev
 	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
 
 test-tracking: $(VENV)/.installed-dev
-	@if [ -d $(TRACK)/mlflow ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
-	        'mlflow-skinny>=3.17,<4' 'sqlalchemy>=2' 'alembic>=1.13' 'tensorboard>=2.21' 'wandb>=0.31'; then \
-	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/test_tracking.py; \
-	else echo "MLflow, TensorBoard and wandb cannot be had from this package index: what needs them is not tested"; fi
+	@if [ -d $(TRACK)/opentelemetry/exporter ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
+	        'mlflow-skinny>=3.17,<4' 'sqlalchemy>=2' 'alembic>=1.13' 'tensorboard>=2.21' 'wandb>=0.31' 'opentelemetry-exporter-otlp-proto-http>=1.30'; then \
+	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/test_tracking.py tests/test_spans.py; \
+	else echo "MLflow, TensorBoard, wandb and OpenTelemetry cannot be had from this package index: what needs them is not tested"; fi
 
 test-kubernetes: $(VENV)/.installed-dev
 	@if [ -d $(KUBE)/kubernetes_validate ] || $(BIN)/pip install --quiet --target $(KUBE) 'kubernetes-validate>=1.37'; then \
