@@ -52,7 +52,7 @@ test-ray: $(VENV)/.installed-dev
 test-flower: $(VENV)/.installed-dev
 	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
 	        || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
-	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
+	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadgroup -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
 	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
 
 test-tracking: $(VENV)/.installed-dev

@@ -2542,6 +2542,13 @@ FAULTS = (
         "tests/catalogue/test_weight_rules.py",
     ),
     _row(
+        "workers that never start are started for ever",
+        "fedguard/bench/running/engines/ray.py",
+        "if losses == LOSSES:",
+        "if losses == 1000000:",
+        *RAY_SEATS,
+    ),
+    _row(
         "what comes next is looked for in no store but the usual one",
         "fedguard/commands/run.py",
         'if store == Path("runs") else',
