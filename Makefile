@@ -45,7 +45,7 @@ test-all: $(VENV)/.installed-dev
 
 test-ray: $(VENV)/.installed-dev
 	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
-	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/pytest -m ray tests/test_ray.py; \
+	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadgroup -m ray tests/test_ray.py; \
 	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
 
 # Flower wants older versions of some packages, which come before those of .venv; its simulation a Ray, which is not everywhere.

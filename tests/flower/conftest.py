@@ -1,7 +1,7 @@
 """Apps run in processes that are forked from the tests' own, as commands are; see tests/forked.py.
 
-A SuperLink with four SuperNodes is started once, with the first test that asks for it, and runs the apps of all of them, which is why
-those tests go to one process of pytest-xdist (`--dist loadgroup`). A node's process for a message is a copy of a warm one: brisk/.
+A SuperLink with four SuperNodes is started once, with the first test that asks for it, and runs the apps of all of them. A node's
+process for a message is a copy of a warm one: brisk/.
 """
 
 from __future__ import annotations
@@ -23,13 +23,6 @@ from fedguard.bench.running import apps
 #: How many SuperNodes the tests' federation has.
 DEPLOYED = 4
 BRISK = Path(__file__).parent / "brisk"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "federation" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("federation"))
 
 
 @pytest.fixture(autouse=True, scope="module")
