@@ -208,9 +208,9 @@ def test_a_machine_is_lost_in_the_middle_of_200_cells(plugin, tmp_path):
         ray.init(address=made.address, log_to_driver=False, configure_logging=False)
 
         def lose() -> None:
-            if held.exists() and machines:
-                holding = int(held.read_text())
-                machine = next(one for one in machines if one.all_processes["raylet"][0].process.pid == holding)
+            holding = held.read_text() if held.exists() else ""  # it is empty before it is written
+            if holding and machines:
+                machine = next(one for one in machines if one.all_processes["raylet"][0].process.pid == int(holding))
                 made.remove_node(machine, allow_graceful=False)
                 machines.clear()
 
