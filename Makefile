@@ -3,6 +3,7 @@
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
 # make test-ray, make test-flower, make test-tracking   what needs Ray, Flower, and trackers of experiments: they go into build/ray,
 #              build/flower and build/tracking, and not into .venv; nothing where the package index does not offer them
+# make test-kubernetes   do the manifests fit Kubernetes' own schemas, which go into build/kubernetes?
 # make test-container   the steps of the Dockerfile that build, in a fresh folder: some minutes, and the packages again
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
 # make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
@@ -18,6 +19,7 @@ VENV   ?= .venv
 RAY    ?= build/ray
 FLWR   ?= build/flower
 TRACK  ?= build/tracking
+KUBE   ?= build/kubernetes
 BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
@@ -30,7 +32,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ray test-flower test-tracking test-container test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray test-flower test-tracking test-kubernetes test-container test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -43,21 +45,26 @@ test-all: $(VENV)/.installed-dev
 
 test-ray: $(VENV)/.installed-dev
 	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
-	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/pytest -m ray tests/test_ray.py; \
+	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadgroup -m ray tests/test_ray.py; \
 	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
 
 # Flower wants older versions of some packages, which come before those of .venv; its simulation a Ray, which is not everywhere.
 test-flower: $(VENV)/.installed-dev
 	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
 	        || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
-	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
+	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadgroup -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
 	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
 
 test-tracking: $(VENV)/.installed-dev
-	@if [ -d $(TRACK)/mlflow ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
-	        'mlflow-skinny>=3.17,<4' 'sqlalchemy>=2' 'alembic>=1.13' 'tensorboard>=2.21' 'wandb>=0.31'; then \
-	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/test_tracking.py; \
-	else echo "MLflow, TensorBoard and wandb cannot be had from this package index: what needs them is not tested"; fi
+	@if [ -d $(TRACK)/opentelemetry/exporter ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
+	        'mlflow-skinny>=3.17,<4' 'sqlalchemy>=2' 'alembic>=1.13' 'tensorboard>=2.21' 'wandb>=0.31' 'opentelemetry-exporter-otlp-proto-http>=1.30'; then \
+	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/test_tracking.py tests/test_spans.py; \
+	else echo "MLflow, TensorBoard, wandb and OpenTelemetry cannot be had from this package index: what needs them is not tested"; fi
+
+test-kubernetes: $(VENV)/.installed-dev
+	@if [ -d $(KUBE)/kubernetes_validate ] || $(BIN)/pip install --quiet --target $(KUBE) 'kubernetes-validate>=1.37'; then \
+	    PYTHONPATH=$(CURDIR)/$(KUBE) $(BIN)/python -m pytest -m kubernetes tests/test_kubernetes.py; \
+	else echo "Kubernetes' schemas cannot be had from this package index: the manifests are not held against them"; fi
 
 test-container: $(VENV)/.installed-dev
 	$(BIN)/pytest -m container tests/test_container.py

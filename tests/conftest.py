@@ -52,6 +52,10 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line(f"Order of the tests: --order {config.option.order}")
 
 
+#: What is started once, and takes long to start: with `--dist loadgroup`, tests that use it go to one process of pytest-xdist.
+SHARED = ("federation", "cluster")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Shuffle files, and the tests of each; afterwards pytest puts those together that share a fixture of several parameters.
@@ -66,6 +70,10 @@ def pytest_collection_modifyitems(config, items):
         draw.shuffle(files)
         files.sort(key=lambda tests: all(test.get_closest_marker("slow") is None for test in tests))
         items[:] = [test for tests in files for test in tests]
+    for test in items:
+        for one in SHARED:
+            if one in getattr(test, "fixturenames", ()):
+                test.add_marker(pytest.mark.xdist_group(one))
 
 
 def pytest_collection_finish():

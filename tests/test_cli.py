@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -56,6 +57,16 @@ def test_run_says_what_it_does_and_what_comes_next(folder):
     )
     assert "fedguard show tiny --figure worst_class_accuracy" in said
     assert "Threat: 2 of 8 clients are malicious" in said
+
+
+def test_what_comes_next_finds_the_run_in_another_store(folder, tmp_path):
+    shutil.copytree(folder / "runs", tmp_path / "my store")
+    shutil.copy(folder / "tiny.yaml", tmp_path)
+    said = fedguard("run", "tiny.yaml", "--store", "my store", cwd=tmp_path).stdout
+    shown = [shlex.split(line, comments=True)[1:] for line in said.partition("Next:")[2].splitlines() if line.strip()]
+    assert [words[0] for words in shown[:3]] == ["show", "lint", "export"]
+    for words in shown[:3]:
+        fedguard(*words, cwd=tmp_path)
 
 
 def test_show(folder):

@@ -1,5 +1,7 @@
 """Ray clusters: the same records as from processes of this machine, whatever becomes of the machines on the way.
 
+Workers of a cluster are processes; what is run here to compare with, runs in the tests' own, but for the first comparison.
+
 All of it needs Ray: `make test-ray`. What needs none stands in `tests/test_ray_seats.py`.
 """
 
@@ -24,7 +26,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.progress import Listener
 from fedguard.errors import ConfigError
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.processes, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 
 SUITE = {
@@ -146,6 +148,7 @@ matrix: {{attack: [none, {", ".join(attacks)}], defense: [{more.get("defense", "
     return write
 
 
+@pytest.mark.processes
 def test_the_same_records_as_from_processes_of_this_machine(tmp_path, connected):
     ear = Ear()
     there = fg.run(SUITE, store=tmp_path / "there", engine=fg.Ray(), listener=ear)
@@ -205,9 +208,9 @@ def test_a_machine_is_lost_in_the_middle_of_200_cells(plugin, tmp_path):
         ray.init(address=made.address, log_to_driver=False, configure_logging=False)
 
         def lose() -> None:
-            if held.exists() and machines:
-                holding = int(held.read_text())
-                machine = next(one for one in machines if one.all_processes["raylet"][0].process.pid == holding)
+            holding = held.read_text() if held.exists() else ""  # it is empty before it is written
+            if holding and machines:
+                machine = next(one for one in machines if one.all_processes["raylet"][0].process.pid == int(holding))
                 made.remove_node(machine, allow_graceful=False)
                 machines.clear()
 
@@ -335,6 +338,29 @@ def test_another_version_of_ray_is_one_line(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "__version__", "2.0.0")
     with pytest.raises(ConfigError, match="another version of Ray or Python than this process. Install the same"):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray(cluster.address))
+
+
+def test_a_cluster_without_tokens_and_a_process_with_one_are_told(cluster, tmp_path):
+    """Ray lets that process in, and its cluster cannot talk to it."""
+    (tmp_path / "quick.json").write_text(json.dumps(SUITE))
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+    command = [
+        sys.executable,
+        "-m",
+        "fedguard.cli",
+        "run",
+        "quick.json",
+        "--engine",
+        "ray",
+        "--address",
+        cluster.address,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert (
+        "no worker starts in the cluster, tried 3 times. If it asks for no token and this process has one"
+        in done.stderr
+    )
 
 
 def test_who_has_no_token_of_the_cluster_is_told_so_and_who_has_it_is_let_in(tmp_path, monkeypatch):

@@ -119,10 +119,10 @@ class Gone(Exception):
 
 class Pretended:
     """What of Ray the pool uses, in this process. ``lost`` says of the k-th trial whether its machine is lost; ``altered``, of its
-    record, what arrives."""
+    record, what arrives; ``unborn``, of the k-th actor, whether it is lost before it is ready."""
 
-    def __init__(self, lost=lambda k: False, altered=lambda k, text: text):
-        self.lost, self.altered, self.given, self.made = lost, altered, 0, 0
+    def __init__(self, lost=lambda k: False, altered=lambda k, text: text, unborn=lambda k: False):
+        self.lost, self.altered, self.unborn, self.given, self.made = lost, altered, unborn, 0, 0
         self.exceptions = SimpleNamespace(RayError=Gone, RayTaskError=type("RayTaskError", (Gone,), {}))
         self.bench, self.known = Workbench(), installed()
 
@@ -145,7 +145,9 @@ class Pretended:
 class Actor:
     def __init__(self, ray):
         self.ray, self.killed = ray, False
-        self.ready = self.close = SimpleNamespace(remote=lambda: object())
+        self.close = SimpleNamespace(remote=lambda: object())
+        came = Gone("it never ran") if ray.unborn(ray.made) else object()
+        self.ready = SimpleNamespace(remote=lambda: came)
         self.trial = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self.begin))
 
     def begin(self, job, clean_model):
@@ -194,6 +196,16 @@ def test_a_trial_that_loses_every_machine_has_failed(here, tmp_path):
     failed = run.with_status("failed")
     assert [row["reason"] for row in failed] == ["its machine or its Ray actor was lost (Gone), and so it went 3 times"]
     assert len(run.records) == len(here.records)
+
+
+def test_a_cluster_in_which_no_worker_starts_ends_the_run_with_one_line(here, tmp_path):
+    """Twice in a row is an accident; the third time it is none, and would go on for ever."""
+    ray = Pretended(unborn=lambda k: k in (1, 3))
+    assert records(ran(ray, tmp_path)[0]) == records(here) and ray.made == 2 + 2
+    ray = Pretended(unborn=lambda k: True)
+    with pytest.raises(ConfigError, match="no worker starts in the cluster, tried 3 times.*Ray says: it never ran"):
+        ran(ray, tmp_path / "again")
+    assert ray.made == 2 + 2 and not ray.given
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,10 @@ def check(
         console.print(
             f"\nfedguard show {run.name}, fedguard report {run.name}, fedguard dashboard: all of it.", highlight=False
         )
+    for record in run.ran.values():
+        for flag in record["flags"]:
+            if flag["flag"] == "lost_nodes":  # what is shown is not of the whole federation
+                typer.echo(f"{record['label']}, seed {record['seed']}: {flag['said']}", err=True)
     if floor is not None and (lost := list(below(run, floor))):
         for line in lost:
             typer.echo(line, err=True)

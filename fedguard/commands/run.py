@@ -66,6 +66,10 @@ def run(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show in the end where the time went.")] = False,
+    otlp: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send spans of trials and rounds to this collector of OpenTelemetry."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -89,6 +93,11 @@ def run(
             console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
         console.print(f"{len(pending)} of {schedule.trials(pending)} trials would run.", highlight=False)
         return
+    listener = Listener() if quiet else for_console(console)
+    if otlp is not None:
+        from fedguard.bench.running.spans import to_collector
+
+        listener = to_collector(listener, otlp)
     try:
         result = api.run(
             suite,
@@ -103,7 +112,7 @@ def run(
             settings=settings,
             retry_failed=retry_failed,
             fresh=no_cache,
-            listener=Listener() if quiet else for_console(console),
+            listener=listener,
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
@@ -114,7 +123,7 @@ def run(
     if profile:
         console.print(result.profile(), highlight=False)
     if not quiet:
-        _next_steps(result)
+        _next_steps(result, store)
     if result.with_status("failed"):
         raise typer.Exit(4)
 
@@ -228,19 +237,21 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _next_steps(run: Run) -> None:
+def _next_steps(run: Run, store: Path) -> None:
     """What to type next, with the command as it can be typed here: an environment need not be activated."""
     import os
+    import shlex
     import shutil
 
     called = Path(sys.argv[0])
     command = os.path.relpath(called) if called.name == "fedguard" and not shutil.which("fedguard") else "fedguard"
     console.print("\nNext:", style="bold")
-    by_class = (f"show {run.name} --figure worst_class_accuracy", "the class that fares worst")
+    name = run.name if store == Path("runs") else f"{run.name} --store {shlex.quote(str(store))}"
+    by_class = (f"show {name} --figure worst_class_accuracy", "the class that fares worst")
     for arguments, meaning in (
         *([by_class] if "worst_class_accuracy" in run.figures else []),
-        (f"lint {run.name}", "what makes the figures doubtful, and what to do about it"),
-        (f"export {run.name} --csv {run.name}.csv", "one row per cell and seed"),
+        (f"lint {name}", "what makes the figures doubtful, and what to do about it"),
+        (f"export {name} --csv {run.name}.csv", "one row per cell and seed"),
         ("list attack", "what else can be tried"),
         ("explain alie", "one of them, with its formula and source"),
         ("init", "a suite of your own"),

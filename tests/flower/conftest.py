@@ -1,6 +1,7 @@
 """Apps run in processes that are forked from the tests' own, as commands are; see tests/forked.py.
 
-A SuperLink with four SuperNodes is started once, with the first test that asks for it, and runs the apps of all of them.
+A SuperLink with four SuperNodes is started once, with the first test that asks for it, and runs the apps of all of them. A node's
+process for a message is a copy of a warm one: brisk/.
 """
 
 from __future__ import annotations

@@ -159,6 +159,12 @@ class Dies(InlineGrid):
         return list(self._contexts)[: -1 if self._sent > 2 * len(self._contexts) else None]
 
 
+def checked(folder, nodes):
+    """The command, without an attack."""
+    asked = ("-f", "0", "--nodes", str(nodes), "--seeds", "1", "--set", "num-server-rounds=3", "--jobs", "1")
+    return fedguard("flower", "check", str(APP), *asked, cwd=folder)
+
+
 @pytest.mark.parametrize(("nodes", "goes_on"), [(3, True), (2, False)])
 def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, tmp_path, nodes, goes_on):
     """FedAvg wants two nodes; of three that leaves one to spare."""
@@ -169,16 +175,15 @@ def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, 
         found = run_trial(asked)
         assert found["gone"] == {"2": 2} and found["lost"] == 1 and found["updates"] == 3 + 2 + 2
         assert len(found["accuracy"]) == 3 and not found["raised"]
+        said = checked(tmp_path, nodes)
+        assert said.returncode == 0, said.stdout + said.stderr
+        assert "no attack against own, seed 0: 1 of 3 nodes stopped answering: node 2 from round 2 on" in said.stderr
     else:
         with pytest.raises(
             ConfigError, match="after round 2 the app's strategy waits for more nodes than the 1 .* of 2, and node 1 "
         ):
             run_trial(asked)
-        said = fedguard(
-            *("flower", "check", str(APP), "-f", "0", "--nodes", "2", "--seeds", "1", "--set", "num-server-rounds=3"),
-            *("--jobs", "1"),
-            cwd=tmp_path,
-        )
+        said = checked(tmp_path, nodes)
         assert said.returncode == 4, said.stdout + said.stderr
         assert "1 of 1 trials failed: after round 2 the app's strategy waits for more nodes than the 1" in said.stderr
 

@@ -2619,4 +2619,18 @@ FAULTS = (
         "majority, honest = 2, gram.n - context.f",
         "tests/catalogue/test_weight_rules.py",
     ),
+    _row(
+        "workers that never start are started for ever",
+        "fedguard/bench/running/engines/ray.py",
+        "if losses == LOSSES:",
+        "if losses == 1000000:",
+        *RAY_SEATS,
+    ),
+    _row(
+        "what comes next is looked for in no store but the usual one",
+        "fedguard/commands/run.py",
+        'if store == Path("runs") else',
+        "if True else",
+        "tests/test_cli.py",
+    ),
 )

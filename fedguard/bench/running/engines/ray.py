@@ -6,6 +6,7 @@ What comes back is JSON and the files that a trial leaves; the machine that the 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import warnings
@@ -24,7 +25,8 @@ from fedguard.bench.running.engines.seat import Luggage, Seat, brought_home, cle
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, MissingExtra, oneline
 
-#: How often a trial may lose the machine under it before it has failed: to take down each that it comes to is no accident.
+#: How often a trial may lose the machine under it before it has failed: to take down each that it comes to is no accident. And
+#: how often a seat may be lost before it is ready.
 LOSSES = 3
 #: Where a Ray cluster listens whose address has no port.
 PORT = 6379
@@ -73,6 +75,7 @@ class Ray:
         try:
             with warnings.catch_warnings(action="ignore"):
                 if self.address is None:
+                    logging.getLogger("ray").setLevel(logging.ERROR)  # it has a token of its own, and says so
                     ray.init(
                         address="local",
                         num_cpus=jobs or default_jobs(),
@@ -185,12 +188,14 @@ class _Seat:
         heard: what comes next from it: that it is ready, or what its trial says; None if it has nothing to do.
         ready: whether it is on a machine, and has loaded its libraries.
         job: what it has in hand.
+        losses: how many before it, one after the other, were lost before they were ready.
     """
 
     actor: Any
     heard: Any = None
     ready: bool = False
     job: Job | None = None
+    losses: int = 0
 
 
 @dataclass
@@ -249,9 +254,9 @@ class RayPool:
             with contextlib.suppress(Exception):
                 self.ray.kill(seat.actor)
 
-    def _seat(self) -> _Seat:
+    def _seat(self, losses: int = 0) -> _Seat:
         actor = self.seated()
-        return _Seat(actor, actor.ready.remote())
+        return _Seat(actor, actor.ready.remote(), losses=losses)
 
     def _idle(self) -> list[_Seat]:
         return [seat for seat in self._seats if seat.ready and seat.job is None]
@@ -282,9 +287,18 @@ class RayPool:
         return Said(job, message, said["ended"], said["log"])
 
     def _lost(self, seat: _Seat, error: Exception) -> Said | None:
-        """Make a seat anew whose machine or process is gone, and let its trial run again there or elsewhere."""
-        job = seat.job
-        self._seats[self._seats.index(seat)] = self._seat()
+        """Make a seat anew whose machine or process is gone, and let its trial run again there or elsewhere.
+
+        Raises:
+            ConfigError: it is gone before it was ready, as were those before it.
+        """
+        job, losses = seat.job, 0 if seat.ready else seat.losses + 1
+        if losses == LOSSES:
+            raise ConfigError(
+                f"--engine ray: no worker starts in the cluster, tried {LOSSES} times. If it asks for no token and this "
+                f"process has one (~/.ray/auth_token), set RAY_AUTH_MODE=disabled. Ray says: {oneline(error)}"
+            )
+        self._seats[self._seats.index(seat)] = self._seat(losses)
         with contextlib.suppress(Exception):
             self.ray.kill(seat.actor)
         why = f"its machine or its Ray actor was lost ({type(error).__name__})"

@@ -1,0 +1,26 @@
+"""A process that has loaded what apps of nodes load, and makes a copy of itself for each that it is asked for, which saves the
+seconds of their start. A SuperNode's process for apps starts it with the first, and it ends with that.
+
+What an app's server imports is imported by a process that starts from nothing, as Flower starts it.
+"""
+
+import importlib
+import json
+import os
+import signal
+import sys
+
+from flwr.supernode.cli import flwr_clientapp
+
+for name in (
+    *("torch", "sklearn.datasets", "fedguard.config", "fedguard.registry", "fedguard.flower.sides"),
+    *("fedguard.flower.secagg", "fedguard.secagg.simulation", "fedguard.bench.conformance.deployed"),
+):
+    importlib.import_module(name)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+for line in sys.stdin.buffer.raw:
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sys.argv = json.loads(line)
+        sys.exit(flwr_clientapp())
