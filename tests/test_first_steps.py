@@ -117,6 +117,8 @@ def test_each_example_is_listed_and_copied_with_what_it_needs(tmp_path):
     assert "quick.yaml written. Next: fedguard run quick.yaml." in fedguard("examples", "quick", cwd=tmp_path)
     assert "quick.yaml is there already" in fedguard("examples", "quick", cwd=tmp_path, code=2)
     assert "quick" in fedguard("examples", cwd=tmp_path)
+    said = fedguard("examples", "kubernetes", cwd=tmp_path)
+    assert said == "kubernetes/fedguard.yaml, kubernetes/suite.yaml written.\n"  # it is no suite
 
 
 def test_the_list_has_a_line_for_each(tmp_path):

@@ -105,6 +105,7 @@ def test_a_trial_holds_the_rounds_that_were_told_together(otel):
         {"first_round": 3, "last_round": 7, "rounds": 9},
         {"first_round": 1, "last_round": 1, "rounds": 9, "score": 0.25},
     ]
+    assert all(one.start_time < one.end_time for one in rounds)
     assert all(within(one, failed) for one in rounds) and within(failed, run) and within(cut, run)
     assert failed.start_time <= rounds[0].start_time and all(a.end_time == b.start_time for a, b in pairwise(rounds))
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "no such luck")

@@ -100,7 +100,7 @@ def _examples() -> Path:
 
 def _summary(path: Path) -> str:
     if path.is_dir():
-        path = path / "pyproject.toml"
+        path = min(one for one in path.iterdir() if one.is_file())
     head = re.match(r'(?:#[^\n]*\n)+|""".*?"""', path.read_text(encoding="utf-8"), re.DOTALL)
     said = " ".join(re.sub(r'^# ?|"""', "", head[0] if head else "", flags=re.MULTILINE).split())
     return re.split(r"(?<=[.?]) ", said)[0]

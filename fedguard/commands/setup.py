@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +66,7 @@ def examples(
         return
     written = starters.example(name)
     starters.write(written)
-    suite = next((file for file in written if file.endswith(".yaml")), None)
+    suite = next((file for file in written if re.fullmatch(r"[^/]+\.yaml", file)), None)
     _said(f"{', '.join(written)} written.{f' Next: fedguard run {suite}.' if suite else ''}")
 
 
