@@ -32,7 +32,7 @@ def idx(path, values, kind=0x08, code="B"):
     values = np.asarray(values)
     header = struct.pack(">HBB", 0, kind, values.ndim) + b"".join(struct.pack(">I", n) for n in values.shape)
     content = header + struct.pack(f">{values.size}{code}", *values.ravel().tolist())
-    (gzip.open if path.suffix == ".gz" else open)(path, "wb").write(content)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return content
 
 
@@ -45,7 +45,6 @@ def mnist(folder, ending="", test="t10k"):
     return images, labels
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(("ending", "test"), [("", "t10k"), (".gz", "t10k"), (".gz", "test")])
 def test_idx_files_give_their_images_over_255_and_their_labels(tmp_path, ending, test):
     images, labels = mnist(tmp_path, ending, test)
@@ -55,7 +54,6 @@ def test_idx_files_give_their_images_over_255_and_their_labels(tmp_path, ending,
     assert found.test.y.tolist() == labels[20:].tolist()
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(("kind", "code"), [(0x0B, "h"), (0x0C, "i"), (0x0D, "f"), (0x0E, "d")])
 def test_idx_numbers_of_every_kind_are_big_endian(tmp_path, kind, code):
     mnist(tmp_path)
@@ -63,7 +61,6 @@ def test_idx_numbers_of_every_kind_are_big_endian(tmp_path, kind, code):
     assert load("idx", folder=str(tmp_path)).train.x.unique().tolist() == [pytest.approx(0.2)]
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_both_parts_are_over_255_where_one_of_them_is_all_but_black(tmp_path):
     images, _ = mnist(tmp_path)
     idx(tmp_path / "t10k-images-idx3-ubyte", images[20:] % 2)
@@ -71,7 +68,6 @@ def test_both_parts_are_over_255_where_one_of_them_is_all_but_black(tmp_path):
     assert found.test.x.unique().tolist() == [0, pytest.approx(1 / 255)] and float(found.train.x.max()) > 0.9
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
@@ -101,7 +97,6 @@ def test_a_cut_or_foreign_idx_file_is_refused(tmp_path, harm, said):
         load("idx", folder=str(tmp_path))
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_idx_files_that_are_missing_doubled_or_badly_packed_are_named(tmp_path):
     with pytest.raises(
         ConfigError, match="nowhere: no such folder. Paths are relative to where `fedguard` was started"
@@ -247,7 +242,6 @@ def test_a_home_of_nobody_and_a_name_that_is_too_long_are_refused():
             load("npz", file=file)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_npz_files_that_are_none_are_refused(tmp_path):
     np.save(tmp_path / "single.npy", X)
     (tmp_path / "text.npz").write_text("hello")

@@ -82,21 +82,22 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as stream:
             head = stream.read(6)
-        if not head.startswith((b"PK", b"\x93NUMPY")):  # NumPy would take it for objects
-            told = taken_for(path) or f"its first bytes are {head.hex()!r}"
-            raise ConfigError(f"{path}: expected an .npz file of plain arrays, as numpy.savez writes it; {told}.")
-        content = np.load(path, allow_pickle=False)
-        if not isinstance(content, np.lib.npyio.NpzFile):
-            raise ConfigError(f"{path}: expected an .npz file of plain arrays; got a single array.")
-        with content:
-            needed = next((names for names in (WITH_TEST, WITHOUT) if set(names) <= set(content.files)), None)
-            if needed is None:
-                raise ConfigError(
-                    f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got "
-                    f"{', '.join(content.files) or 'none'}."
-                )
-            client = "client_train" if needed is WITH_TEST else "client"
-            arrays = {key: content[key] for key in (*needed, client) if key in content.files}
+            stream.seek(0)
+            if not head.startswith((b"PK", b"\x93NUMPY")):  # NumPy would take it for objects
+                told = taken_for(path) or f"its first bytes are {head.hex()!r}"
+                raise ConfigError(f"{path}: expected an .npz file of plain arrays, as numpy.savez writes it; {told}.")
+            content = np.load(stream, allow_pickle=False)
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise ConfigError(f"{path}: expected an .npz file of plain arrays; got a single array.")
+            with content:
+                needed = next((names for names in (WITH_TEST, WITHOUT) if set(names) <= set(content.files)), None)
+                if needed is None:
+                    raise ConfigError(
+                        f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got "
+                        f"{', '.join(content.files) or 'none'}."
+                    )
+                client = "client_train" if needed is WITH_TEST else "client"
+                arrays = {key: content[key] for key in (*needed, client) if key in content.files}
     except (
         ValueError,
         OSError,
