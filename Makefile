@@ -10,7 +10,7 @@
 # make docs    the documentation site, into build/site
 # make bench   speed, as ratios, into benchmarks/measured/ and so onto the site; some 20 minutes on a machine that does nothing else
 #              beside peers in environments of their own: make bench FLOWER=flower/bin/python BYZFL=... PFL=...
-# make bench-smoke   each script of benchmarks/ with small sizes, and the page of that; does all run?
+# make bench-smoke   each script of benchmarks/ with small sizes, or those of SMOKED="..."; and the page of that; does all run?
 # make mutants   planted weaknesses of secure aggregation, each against the attack or test that is expected to notice it first
 # make mutants-full   each against all attacks and tests, and the table of docs/plants.md; some three hours of CPU time
 # make lint    style, types, and no import of the top-level folders by their bare names
@@ -27,6 +27,7 @@ ANCHOR_SEEDS ?= 3
 MEASURED := benchmarks/measured
 SMOKE  := build/bench-smoke
 SPEED  := rules probes inversion start growth many_clients events asynchronous dashboard
+SMOKED ?= $(SPEED) simulation secagg peers audit gate worst_case
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
@@ -103,7 +104,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/peers.py $(PEERS) --json $(MEASURED)/peers.json
 
 bench-smoke: $(VENV)/.installed-dev
-	set -e; for script in $(SPEED) simulation secagg peers audit gate worst_case; do \
+	set -e; for script in $(SMOKED); do \
 	    echo "$$script.py"; $(BIN)/python benchmarks/$$script.py --smoke --json $(SMOKE)/$$script.json > /dev/null; done
 	$(BIN)/python -m docs_tools.speed $(SMOKE) $(SMOKE)/speed.md
 

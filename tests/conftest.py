@@ -56,11 +56,23 @@ def pytest_terminal_summary(terminalreporter, config):
 SHARED = ("federation", "cluster")
 
 
+#: Files with a fixture or a test of a minute. They come first, together with the browser's: what stands at the end of a process's list is
+#: taken over by others that have nothing left to do, and what they share would be made twice.
+LONG = ("test_anchor.py", "test_memory.py", "test_streaming.py", "test_dreams_come_true.py", "test_solved.py")
+
+
+def _rank(tests):
+    """Where a file stands: one of minutes before others with slow tests, and these before the quick."""
+    if tests[0].path.name in LONG or any(test.get_closest_marker("e2e") for test in tests):
+        return 0
+    return 1 if any(test.get_closest_marker("slow") for test in tests) else 2
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Shuffle files, and the tests of each; afterwards pytest puts those together that share a fixture of several parameters.
 
-    Files with slow tests come first: were one of minutes drawn last, the other processes would wait for it.
+    Long files come first: were one drawn last, the other processes would wait for it.
     """
     if config.option.order != "written":
         draw = random.Random(config.option.order)
@@ -68,7 +80,7 @@ def pytest_collection_modifyitems(config, items):
         for tests in files:
             draw.shuffle(tests)
         draw.shuffle(files)
-        files.sort(key=lambda tests: all(test.get_closest_marker("slow") is None for test in tests))
+        files.sort(key=_rank)
         items[:] = [test for tests in files for test in tests]
     for test in items:
         for one in SHARED:

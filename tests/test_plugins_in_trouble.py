@@ -85,13 +85,14 @@ def test_a_trial_that_takes_too_long_has_failed_and_the_run_goes_on(suite, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.forked
 def test_a_plugin_that_hangs_before_the_first_round_is_ended_too(suite, tmp_path):
     code = HANGS.replace("def craft(self, view)", "def poison(self, examples, view)").replace(
         "view.honest.mean(0).expand(view.f, -1)", "examples"
     )
     code = code.replace("HONEST_UPDATES", "OWN_DATA")
     path = suite(code, "{attack: [none, hangs], defense: [mean]}")
-    run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=20)
+    run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=10)
     assert [row["status"] for row in run.rows()] == ["ok", "failed"]
 
 

@@ -25,6 +25,7 @@ GIVEN = {"dataset": "d", "folder": "f", "file": "f", "groups": 2, "label": "l", 
          "id": "CartPole-v1", "good": 475.0}  # fmt: skip
 #: Where another parameter forbids what the range allows.
 FORBIDDEN = {
+    ("dreaming", "candidates"),
     ("feature_collision", "base"),
     ("feature_collision", "victim"),
     ("grad_defense", "slices"),

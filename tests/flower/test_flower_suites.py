@@ -104,7 +104,7 @@ def test_what_the_page_shows_notices_a_weakness_that_came_into_the_app(tmp_path)
     assert asked["app"] == {"folder": "tests/flower/app"} and asked["seeds"] == 5
     asked["app"]["set"] = {"num-server-rounds": 1}
     asked |= {"clients": {"total": 4, "malicious": 1}, "seeds": 3, "gate": {"confirm": 3, "alpha": 0.2}}
-    asked["matrix"] = {"attack": ["none"], "defense": ["median"]}
+    asked["matrix"] = {"attack": ["none", "ipm(tau=5)"], "defense": ["median"]}
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "flower.yaml").write_text(yaml.safe_dump(asked))
     run, show, save, again, gate = commands_of_the_page()
@@ -117,6 +117,8 @@ def test_what_the_page_shows_notices_a_weakness_that_came_into_the_app(tmp_path)
     for command in (run, show, save, gate):
         said = ended(command)
         assert said.returncode == 0, said.stdout + said.stderr
+        if command == show:
+            assert "ipm(tau=5)" in said.stdout and "median" in said.stdout
     changed(folder, "y[part])", "(y[part] + 1) % 10)")  # it learns the wrong digits
     assert ended(again).returncode == 0
     failed = ended(gate)
