@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ SUITE = {
 PLUGIN = """
 import os, time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 import numpy as np
 import torch
@@ -229,7 +231,10 @@ def test_a_machine_is_lost_in_the_middle_of_200_cells(plugin, tmp_path):
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
     suite = plugin("\"mine(what='sleep')\"", "ipm", "mine")
     command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--engine", "ray", "--jobs", "1", "--store"]
-    process = subprocess.Popen([*command, "there", "--set", "training.rounds=10"], stderr=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever starts the tests may ignore it: `&` of a script does
+    process = subprocess.Popen(
+        [*command, "there", "--set", "training.rounds=10"], stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    )
     done = tmp_path / "there" / "plugged" / "cells"
     deadline = time.monotonic() + 120
     while not list(done.glob("*/*.json")):
