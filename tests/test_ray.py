@@ -231,7 +231,8 @@ def test_a_machine_is_lost_in_the_middle_of_200_cells(plugin, tmp_path):
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
     suite = plugin("\"mine(what='sleep')\"", "ipm", "mine")
     command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--engine", "ray", "--jobs", "1", "--store"]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # whoever starts the tests may ignore it: `&` of a script does
+    # whoever starts the tests may ignore it: `&` of a script does
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         [*command, "there", "--set", "training.rounds=10"], stderr=subprocess.PIPE, text=True, preexec_fn=heard
     )
