@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,9 @@ def test_aggregation_from_a_file_needs_a_small_part_of_its_size(tmp_path):
 
 @pytest.mark.slow
 def test_four_gigabytes_are_aggregated_in_one(tmp_path):
-    """n = 100 and d = 10,000,000: the whole process, libraries included, stays below 1 GB."""
-    _, peak = peak_of(tmp_path, 100, 10_000_000, ["mean", "median", "geometric_median", "nnm >> trimmed_mean"])
+    """n = 100 and d = 10,000,000: the whole process, libraries included, stays below 1 GB. Two of the rules in the short form."""
+    rules = ["median", "nnm >> trimmed_mean", "mean", "geometric_median"]
+    if os.environ.get("ANCHOR_SEEDS") == "1":
+        rules = rules[:2]
+    _, peak = peak_of(tmp_path, 100, 10_000_000, rules)
     assert peak < 1000
