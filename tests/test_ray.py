@@ -255,14 +255,14 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
 def test_a_worst_case_and_a_tuning(connected, tmp_path):
     worst = {**SUITE, "name": "worst", "seeds": 1, "matrix": {"attack": ["none", {"name": "worst_case", "attacks": ["ipm", "sign_flip"]}], "defense": ["median"]}}  # fmt: skip
     there, here = (
-        fg.run(worst, store=tmp_path / where, engine=engine, jobs=2)
+        fg.run(worst, store=tmp_path / where, engine=engine, jobs=1)
         for where, engine in (("there", fg.Ray()), ("here", None))
     )
     assert records(there) == records(here)
     assert any((record["result"] or {}).get("worst_case") for record in there.records.values())
     tunings = [
         fg.tune({**SUITE, "matrix": {"attack": ["none", "ipm", "sign_flip"], "defense": ["median", "trimmed_mean"]}},
-                budget=2, seeds=1, out=tmp_path / f"{where}.yaml", store=tmp_path / where, engine=engine, jobs=2)
+                budget=2, seeds=1, out=tmp_path / f"{where}.yaml", store=tmp_path / where, engine=engine, jobs=1)
         for where, engine in (("there", fg.Ray()), ("here", None))
     ]  # fmt: skip
     assert (tmp_path / "there.yaml").read_text().replace("there.yaml", "here.yaml") == (
@@ -281,7 +281,7 @@ def test_a_baseline_and_a_gate(plugin, connected, tmp_path):
     found = {}
     for where, engine in (("there", fg.Ray()), ("here", None)):
         module.write_text(PLUGIN)
-        how = {"engine": engine, "jobs": 2}
+        how = {"engine": engine, "jobs": 1}
         run, file, ear = fg.run(suite, store=tmp_path / where, **how), tmp_path / f"{where}.json", Ear()
         fg.save_baseline(run, file, listener=ear, **how)
         assert len(ear.ran) == 9  # two cells and the one in which the malicious are silent, on three fresh seeds
@@ -346,27 +346,23 @@ def test_another_version_of_ray_is_one_line(cluster, tmp_path, monkeypatch):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray(cluster.address))
 
 
+def ran_at(address: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command over ``quick.json``, at a cluster."""
+    command = [sys.executable, "-m", "fedguard.cli", "run", "quick.json", "--engine", "ray", "--address", address]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, cwd=folder
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
 def test_a_cluster_without_tokens_and_a_process_with_one_are_told(cluster, tmp_path):
     """Ray lets that process in, and its cluster cannot talk to it."""
     (tmp_path / "quick.json").write_text(json.dumps(SUITE))
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
-    command = [
-        sys.executable,
-        "-m",
-        "fedguard.cli",
-        "run",
-        "quick.json",
-        "--engine",
-        "ray",
-        "--address",
-        cluster.address,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert (
-        "no worker starts in the cluster, tried 3 times. If it asks for no token and this process has one"
-        in done.stderr
-    )
+    done = ran_at(cluster.address, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="a" * 64)
+    assert done.returncode == 2
+    said = "no worker starts in the cluster, tried 3 times. If it asks for no token and this process has one"
+    assert said in done.stderr
 
 
 def test_who_has_no_token_of_the_cluster_is_told_so_and_who_has_it_is_let_in(tmp_path, monkeypatch):
@@ -374,7 +370,6 @@ def test_who_has_no_token_of_the_cluster_is_told_so_and_who_has_it_is_let_in(tmp
     (tmp_path / "quick.json").write_text(
         json.dumps({**SUITE, "seeds": 1, "matrix": {"attack": ["none"], "defense": ["mean"]}})
     )
-    monkeypatch.chdir(tmp_path)
     for name, value in {
         "RAY_AUTH_TOKEN": "a" * 64,
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -399,30 +394,16 @@ def test_who_has_no_token_of_the_cluster_is_told_so_and_who_has_it_is_let_in(tmp
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    command = [
-        sys.executable,
-        "-m",
-        "fedguard.cli",
-        "run",
-        "quick.json",
-        "--engine",
-        "ray",
-        "--address",
-        f"127.0.0.1:{port}",
-    ]
     try:
         _until_it_listens(port, head)
-        refused = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, env={**os.environ, "RAY_AUTH_MODE": "disabled"}
-        )
-        let_in = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, env={**os.environ, "RAY_AUTH_MODE": "token"}
-        )
+        address = f"127.0.0.1:{port}"
+        refused = ran_at(address, tmp_path, RAY_AUTH_MODE="disabled")
+        let_in = ran_at(address, tmp_path, RAY_AUTH_MODE="token")
     finally:
         head.terminate()
         head.wait(60)
         shutil.rmtree(short, ignore_errors=True)
-    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    assert refused.returncode == 2
     assert "If it asks for a token, as new ones do, set RAY_AUTH_MODE=token" in refused.stderr
     assert let_in.returncode == 0, let_in.stderr
 
@@ -460,16 +441,17 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, 
     assert records(there) == records(fg.run(SUITE, store=tmp_path / "here", jobs=1, limit=2))
 
 
-@pytest.mark.parametrize(
-    "architecture", ["server", "parameter_server(consistency='eventual')", "a3c", "impala(buffer=2)"]
-)
-def test_actors_conform(connected, architecture):
+def test_actors_conform(connected):
+    """All on the same two actors, which take seconds to start."""
     from fedguard.bench.conformance.conform import conform
 
-    plain, attacked = conform([architecture], "ray", rounds=3)
-    assert plain.passed and plain.same_bits and attacked.passed and attacked.same_bits
-    assert (plain.order is None) == (architecture == "server")
-    assert plain.real.sha256 != attacked.real.sha256
+    architectures = ["server", "parameter_server(consistency='eventual')", "a3c", "impala(buffer=2)"]
+    found = conform(architectures, "ray", rounds=3)
+    assert [one.architecture for one in found[::2]] == [one.architecture for one in found[1::2]] == architectures
+    for plain, attacked in zip(found[::2], found[1::2], strict=True):
+        assert plain.passed and plain.same_bits and attacked.passed and attacked.same_bits
+        assert (plain.order is None) == (plain.architecture == "server")
+        assert plain.real.sha256 != attacked.real.sha256
 
 
 def test_a_trial_that_takes_each_machine_down_has_failed(connected, tmp_path, monkeypatch):
