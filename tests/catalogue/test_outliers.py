@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -255,8 +256,8 @@ def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_
     together = (there[:, 0] & there[:, 1]).mean()  # each on its own
     assert together == pytest.approx(0.49, abs=5 * math.sqrt(0.49 * 0.51 / 150))
     assert (there[:, 0] != there[0, 0]).any()  # drawn afresh in each round
-    again = [report.clients for report in Server().run(setup)]
-    assert again == [report.clients for report in reports]
+    again = [report.clients for report in islice(Server().run(setup), 20)]
+    assert again == [report.clients for report in reports[:20]]
 
 
 def test_one_that_comes_sends_its_honest_update():
