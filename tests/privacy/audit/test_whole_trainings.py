@@ -56,7 +56,7 @@ SUITES = {
             "dropout": {"rate": 0.1},
             "encoding": {"rotate": True},
             "privacy": {"kind": "distributed", "mechanism": "discrete_gaussian", "noise_multiplier": 1.0},
-        }
+        },
     },
 }
 #: The same in simulated time, where devices differ and updates are old.
