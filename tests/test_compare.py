@@ -221,7 +221,7 @@ def test_false_finds_are_as_rare_as_the_level_says(store):
     from fedguard.metrics.stats import paired
 
     example = compare(opened(store, "long"), opened(store, "short")).differences[0]
-    noise = Rng(0).child("noise").numpy().normal(size=(600, 20, 3))
+    noise = Rng(0).child("noise").numpy().normal(size=(600, 8, 3))
     found = 0
     for trial in noise:
         judged = _adjusted([replace(example, paired=paired(list(map(float, values)))) for values in trial])

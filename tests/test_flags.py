@@ -576,8 +576,8 @@ def test_a_weak_direction_is_flagged_and_a_chosen_one_is_not(tmp_path):
         "name": "weak",
         "task": {"partition": "label_sorted"},
         "clients": {"total": 12, "malicious": 2},
-        "training": {"algorithm": "fedsgd", "rounds": 8, "lr": 0.5, "worker_momentum": 0.9},
-        "evaluation": {"every": 4},
+        "training": {"algorithm": "fedsgd", "rounds": 5, "lr": 0.5, "worker_momentum": 0.9},
+        "evaluation": {"every": 5},
         "seeds": 1,
         "matrix": {"attack": ["min_max", "min_sum", "agr_tailored", "sign_flip", *weak], "defense": ["trimmed_mean"]},
     }

@@ -23,7 +23,7 @@ def suite(name="worst", **changes):
         "name": name,
         "task": {"data": "wine", "partition": "iid"},
         "clients": {"total": 8, "malicious": 2},
-        "training": {"algorithm": "fedsgd", "rounds": 5, "lr": 0.3, "batch_size": 8},
+        "training": {"algorithm": "fedsgd", "rounds": 3, "lr": 0.3, "batch_size": 8},
         "seeds": 2,
         "matrix": {
             "attack": ["none", {"name": "worst_case", "attacks": list(MEMBERS), "selection_seeds": 2}],

@@ -98,7 +98,8 @@ def aligned(claimed: Tensor, x: Tensor, value_range: Range, most: int | None = N
     good = _finite(checked_inputs(claimed, tuple(x.shape[1:]), most or len(x)))
     rows = torch.full((max(len(x), len(claimed)), *x.shape[1:]), sum(value_range) / 2)
     rows[: len(claimed)][good] = claimed.float()[good]
-    quality = [psnr(rows, row.expand_as(rows), value_range) for row in x]
+    exact = rows.double()
+    quality = [psnr(exact, row[None], value_range) for row in x.double()]
     _, order = linear_sum_assignment(torch.stack(quality).numpy(), maximize=True)
     known = set(good.nonzero()[:, 0].tolist())
     return rows[order], [row if row in known else None for row in order.tolist()]

@@ -22,6 +22,7 @@ from fedguard.privacy.accounting import (
     Reals,
     SubsampledGaussian,
     UnsupportedEvent,
+    least,
 )
 from fedguard.privacy.divergences import divergences
 
@@ -215,16 +216,19 @@ def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
 def _domain_size(losses: Sequence[Any], counts: list[int], eps_error: float, delta_error: float) -> float:
     """`compute_safe_domain_size` of opacus, with divergences that are computed once for all deltas."""
     from opacus.accountants import RDPAccountant as Theirs
-    from opacus.accountants.analysis.rdp import get_privacy_spent
 
-    orders = Theirs.DEFAULT_ALPHAS
-    each = [divergences(one.sample_rate, one.noise_multiplier, orders) for one in losses]
+    orders = np.array(Theirs.DEFAULT_ALPHAS)
 
-    def epsilon(rdp: Reals, delta: float) -> float:
-        return float(get_privacy_spent(orders=orders, rdp=rdp, delta=delta)[0])
+    def epsilon(chosen: Sequence[Any], counts: Sequence[int], delta: float) -> float:
+        def rdp(at: Reals) -> Reals:
+            each = [divergences(one.sample_rate, one.noise_multiplier, at) for one in chosen]
+            total: Reals = np.sum([rdp * count for rdp, count in zip(each, counts, strict=True)], axis=0)
+            return total
 
-    whole = epsilon(np.sum([rdp * count for rdp, count in zip(each, counts, strict=True)], axis=0), delta_error / 4)
-    return max(whole, *(epsilon(rdp, delta_error / (8 * sum(counts))) for rdp in each), eps_error) + 3
+        return least(rdp, delta, orders)
+
+    alone = (epsilon([one], [1], delta_error / (8 * sum(counts))) for one in losses)
+    return max(epsilon(losses, counts, delta_error / 4), *alone, eps_error) + 3
 
 
 def _reach(losses: Sequence[Any], counts: list[int], within: float, chance: float) -> float:

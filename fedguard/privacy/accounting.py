@@ -143,26 +143,43 @@ class RDPAccountant(Accountant):
     name = "RDP (opacus, conversion of Balle et al. 2020)"
 
     def total(self, events: Sequence[Event], delta: float) -> float:
-        total = np.zeros_like(ORDERS)
-        for event in events:
-            if event.rdp is None:
-                raise UnsupportedEvent(
-                    f"{event.mechanism}: its Rényi divergence is not known, so {type(self).__name__} cannot count it. "
-                    "Use an accountant that can."
-                )
-            total += event.count * event.rdp(ORDERS)
-        return converted(total, delta)
+        def summed(orders: Reals) -> Reals:
+            total = np.zeros_like(orders)
+            for event in events:
+                if event.rdp is None:
+                    raise UnsupportedEvent(
+                        f"{event.mechanism}: its Rényi divergence is not known, so {type(self).__name__} cannot count it. "
+                        "Use an accountant that can."
+                    )
+                total += event.count * event.rdp(orders)
+            return total
+
+        return least(summed, delta)
 
 
-def converted(rdp: Reals, delta: float) -> float:
-    """The epsilon for Rényi divergences at `ORDERS` (float64, the same length); infinite where they are."""
+def least(rdp: Callable[[Reals], Reals], delta: float, orders: Reals = ORDERS) -> float:
+    """The epsilon for the divergences that ``rdp`` gives at ``orders``, as `converted` finds it.
+
+    At broken orders those of sampled noise are long series. They are asked for only where an epsilon would be smaller than that
+    of the whole orders if there were no divergence at all.
+    """
+    found, unspent = math.inf, np.log((orders - 1) / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
+    for kind in (orders % 1 == 0, orders % 1 > 0):
+        asked = orders[kind & (unspent < found)]
+        if len(asked) > 0:
+            found = min(found, converted(rdp(asked), delta, asked))
+    return found
+
+
+def converted(rdp: Reals, delta: float, orders: Reals = ORDERS) -> float:
+    """The epsilon for Rényi divergences at ``orders`` (float64, the same length); infinite where they are."""
     from opacus.accountants.analysis.rdp import get_privacy_spent
 
     if not np.isfinite(rdp).any():
         return math.inf
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)  # then the bound is loose, not wrong
-        value, _ = get_privacy_spent(orders=ORDERS, rdp=rdp, delta=delta)
+        value, _ = get_privacy_spent(orders=orders, rdp=rdp, delta=delta)
     return max(0.0, float(value))
 
 

@@ -74,7 +74,7 @@ def test_finds_what_is_known_of_multi_krum():
 
 def test_the_trimmed_mean_meets_the_lower_bound_for_any_n_and_f():
     for n, f in ((5, 1), (9, 4), (11, 3), (3, 1)):
-        found = fg.kappa("trimmed_mean", n=n, f=f, effort=0.05)
+        found = fg.kappa("trimmed_mean", n=n, f=f, effort=0.02)
         assert found.lower_bound == f / (n - 2 * f)
         assert found.value == pytest.approx(found.lower_bound, rel=1e-3)
         assert "meets the lower bound" in found.verdict
@@ -172,7 +172,7 @@ def test_a_broken_rule_is_unbounded(rule):
 
 
 def test_krum_without_centring_is_found_out():
-    broken, sound = (fg.kappa(rule, effort=0.1) for rule in (Pipeline((UncentredKrum(),)), "krum"))
+    broken, sound = (fg.kappa(rule, effort=0.04) for rule in (Pipeline((UncentredKrum(),)), "krum"))
     assert broken.value > 10 * sound.value
 
 
@@ -191,12 +191,12 @@ def test_a_bound_that_does_not_hold_is_called_out():
 
 
 def test_without_malicious_updates():
-    assert fg.kappa("mean", n=6, f=0, effort=0.03).value == 0
-    assert fg.kappa("trimmed_mean", n=6, f=0, effort=0.03).value == 0
-    selects = fg.kappa("krum", n=6, f=0, effort=0.03)
+    assert fg.kappa("mean", n=6, f=0, effort=0.01).value == 0
+    assert fg.kappa("trimmed_mean", n=6, f=0, effort=0.01).value == 0
+    selects = fg.kappa("krum", n=6, f=0, effort=0.01)
     assert 0.1 < selects.value < 5
     assert selects.lower_bound == 0
-    assert fg.kappa("median", n=1, f=0, effort=0.03).value == 0
+    assert fg.kappa("median", n=1, f=0, effort=0.01).value == 0
 
 
 def test_what_cannot_be_measured_is_refused():
@@ -223,7 +223,7 @@ def test_a_published_bound_does_not_count_where_it_is_not_proven():
 
 
 def test_the_seed_decides():
-    first, again, other = (fg.kappa("median", effort=0.05, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (fg.kappa("median", effort=0.02, seed=seed) for seed in (1, 1, 2))
     assert first.value == again.value
     assert torch.equal(first.witness[0], again.witness[0])
     assert first.witness[1] == again.witness[1]
@@ -283,7 +283,7 @@ def command(*arguments, cwd, code=0):
 
 
 def test_the_command(tmp_path):
-    said = command("median", "--n", "9", "--f", "2", "--effort", "0.05", cwd=tmp_path).stdout.replace("\n", " ")
+    said = command("median", "--n", "9", "--f", "2", "--effort", "0.02", cwd=tmp_path).stdout.replace("\n", " ")
     assert said.startswith("median, n = 9, f = 2: kappa at least ")
     assert "--json prints it" in said
     assert "kappa is defined for n >= 2f + 1" in command("mean", "--n", "8", cwd=tmp_path, code=2).stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -243,20 +244,20 @@ def test_a_client_that_drops_out_is_absent_from_the_round():
 
 def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_comes():
     task = deal("softmax", clients=10)
-    training = Training(algorithm=FedSGD(), rounds=150, lr=0.01, batch_size=1)
+    training = Training(algorithm=FedSGD(), rounds=80, lr=0.01, batch_size=1)
     setup = set_up(task, training, attack="dropout(rate=0.3)", malicious=range(5), told=5)
     reports = list(Server().run(setup))
     there = np.array([[client in report.clients for client in range(10)] for report in reports])
     assert there[:, 5:].all()
     away = 1 - there[:, :5].mean()
-    assert away == pytest.approx(0.3, abs=5 * math.sqrt(0.3 * 0.7 / 750))
+    assert away == pytest.approx(0.3, abs=5 * math.sqrt(0.3 * 0.7 / 400))
     assert all(report.malicious == {client for client in report.clients if client < 5} for report in reports)
     assert all(report.told == math.ceil(5 * report.received / 10) for report in reports)
     together = (there[:, 0] & there[:, 1]).mean()  # each on its own
-    assert together == pytest.approx(0.49, abs=5 * math.sqrt(0.49 * 0.51 / 150))
+    assert together == pytest.approx(0.49, abs=5 * math.sqrt(0.49 * 0.51 / 80))
     assert (there[:, 0] != there[0, 0]).any()  # drawn afresh in each round
-    again = [report.clients for report in Server().run(setup)]
-    assert again == [report.clients for report in reports]
+    again = [report.clients for report in islice(Server().run(setup), 20)]
+    assert again == [report.clients for report in reports[:20]]
 
 
 def test_one_that_comes_sends_its_honest_update():

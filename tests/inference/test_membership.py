@@ -289,7 +289,7 @@ def test_simulated_clients_train_by_the_plan(plan):
 
 def memorised(members: Examples) -> tuple[nn.Module, Tensor]:
     module = mlp(64, 64, 10)
-    return module, flat(module) + trained(module, members, lr=0.3, epochs=150, batch=10)
+    return module, flat(module) + trained(module, members, lr=0.3, epochs=60, batch=10)
 
 
 def shadows(module: nn.Module):
@@ -298,7 +298,7 @@ def shadows(module: nn.Module):
     def train(parts, rng) -> Tensor:
         return torch.stack(
             [
-                flat(module) + trained(module, part, lr=0.3, epochs=150, batch=10, seed=number)
+                flat(module) + trained(module, part, lr=0.3, epochs=60, batch=10, seed=number)
                 for number, part in enumerate(parts)
             ]
         )

@@ -59,11 +59,11 @@ def sent(parts: list[Examples], plan: LocalPlan) -> Tensor:
 
 @pytest.mark.parametrize("plan", [ONE_STEP, EPOCHS], ids=["gradient", "epochs"])
 def test_an_update_tells_whether_its_client_holds_the_class(plan):
-    root, parts = dealt()
-    updates, attack = sent(parts, plan), PropertyInference(label=LABEL)
+    root, parts = dealt(clients=10)
+    updates, attack = sent(parts, plan), PropertyInference(label=LABEL, simulated=60)
     scores = torch.tensor([attack.infer(view_of(i, updates, root, plan=plan)).score for i in range(len(parts))])
     truth = torch.tensor([attack.holds(part) for part in parts])
-    assert truth.sum() == 12
+    assert truth.sum() == 5
     assert auc(scores, truth)["value"] > 0.93
 
 
@@ -71,7 +71,7 @@ def test_an_update_of_noise_tells_nothing():
     root, parts = dealt(clients=16)
     updates = sent(parts, ONE_STEP)
     updates = updates + 100 * updates.norm() * torch.randn(updates.shape, generator=torch.Generator().manual_seed(0))
-    attack = PropertyInference(label=LABEL)
+    attack = PropertyInference(label=LABEL, simulated=30)
     scores = torch.tensor([attack.infer(view_of(i, updates, root, plan=ONE_STEP)).score for i in range(len(parts))])
     low, high = auc(scores, torch.arange(len(parts)) % 2 == 0)["interval"]
     assert low <= 0.5 <= high
@@ -124,9 +124,7 @@ def test_the_same_seed_gives_the_same_score():
     updates, attack = sent(parts, EPOCHS), PropertyInference(label=LABEL, simulated=20)
     first = attack.infer(view_of(0, updates, root, plan=EPOCHS)).score
     assert first == attack.infer(view_of(0, updates, root, plan=EPOCHS)).score
-    assert {attack.infer(view_of(0, updates, root, plan=EPOCHS, rng=Rng(seed))).score for seed in range(1, 9)} != {
-        first
-    }
+    assert {attack.infer(view_of(0, updates, root, plan=EPOCHS, rng=Rng(seed))).score for seed in (1, 2, 3)} != {first}
 
 
 def test_an_update_that_is_not_finite_tells_nothing():

@@ -430,8 +430,8 @@ FAULTS = (
     _row(
         "a cost of the last event alone",
         "fedguard/privacy/accounting.py",
-        "total += event.count * event.rdp(ORDERS)",
-        "total = event.count * event.rdp(ORDERS)",
+        "total += event.count * event.rdp(orders)",
+        "total = event.count * event.rdp(orders)",
         *EPSILON,
     ),
     # --- the gate

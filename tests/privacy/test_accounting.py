@@ -19,6 +19,7 @@ from fedguard.privacy.accounting import (
     SubsampledGaussian,
     UnsupportedEvent,
     converted,
+    least,
     parallel,
 )
 from fedguard.privacy.gaussian import gaussian_event
@@ -64,6 +65,15 @@ def test_orders_reach_far_enough_for_tiny_and_huge_epsilons():
         fine = 1 + np.geomspace(1e-5, 1e9, 200_000)
         best = (rho * fine + np.log1p(-1 / fine) - (math.log(1e-5) + np.log(fine)) / (fine - 1)).min()
         assert best - 1e-12 <= converted(rho * ORDERS, 1e-5) <= 1.02 * best
+
+
+def test_broken_orders_are_asked_for_where_they_could_be_the_best():
+    """The figure is that of all orders to the last bit; for a small epsilon those near 1 are spared."""
+    for rho, delta, spared in ((1e-3, 1e-5, 109), (0.3, 1e-2, 32), (3.0, 1e-5, 25), (100.0, 0.1, 1), (1e4, 1e-5, 0)):
+        asked = []
+        found = least(lambda orders, rho=rho, asked=asked: (asked.extend(orders), rho * orders)[1], delta)
+        assert found == converted(rho * ORDERS, delta)
+        assert len(set(asked)) == len(asked) == len(ORDERS) - spared
 
 
 def test_rounds_add_up_whatever_their_order():

@@ -53,7 +53,7 @@ def test_shared_noise_is_consistent(mechanism):
 
 
 def test_private_training_is_consistent():
-    found = audit(planted.private())
+    found = audit(planted.private(), canaries=400)
     assert found.verdict == "consistent", found.words
     names = {check.name for check in found.checks}
     assert names == OF_ALL | {"sampling", "draws"}
@@ -129,11 +129,12 @@ def test_faults_of_the_sampling(fault):
     assert failing(found) == {"sampling"}
 
 
+@pytest.mark.parametrize("audits", [6, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", [planted.HalvedNoise, planted.DoubledClip])
-def test_canaries_alone_show_halved_noise_and_a_doubled_clip(fault):
+def test_canaries_alone_show_halved_noise_and_a_doubled_clip(fault, audits):
     """All clients in each round, claimed mu = 1: epsilon from below exceeds epsilon from above in 19 audits of 20 or more."""
     subject = planted.central(fault)
-    assert sum(audit(subject, seed=seed).refuted for seed in range(20)) >= 19
+    assert sum(audit(subject, seed=seed).refuted for seed in range(audits)) >= 0.95 * audits
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_faults_of_shared_noise(fault, seen_by):
     ids=["halved noise", "doubled clip", "no noise", "reused seed", "twice the rate", "another divisor"],
 )
 def test_faults_of_private_training(change, seen_by):
-    found = audit(planted.private(change))
+    found = audit(planted.private(change), canaries=400)
     assert found.verdict == "violated"
     assert seen_by in failing(found) | ({"canaries"} if found.refuted else set())
 
@@ -177,7 +178,7 @@ def test_batches_of_a_fixed_size(monkeypatch):
         return np.stack([draw.permutation(size)[: round(q * size)] for _ in range(plan.private_steps(q))])
 
     monkeypatch.setattr(cohort, "schedule", fixed)
-    assert failing(audit(planted.private())) == {"sampling"}
+    assert failing(audit(planted.private(), canaries=400)) == {"sampling"}
 
 
 def test_the_same_batch_in_each_step(monkeypatch):
@@ -189,7 +190,7 @@ def test_the_same_batch_in_each_step(monkeypatch):
             right(plan, size, draw, share)[:1], plan.private_steps(1), axis=0
         ),
     )
-    assert "draws" in failing(audit(planted.private()))
+    assert "draws" in failing(audit(planted.private(), canaries=400))
 
 
 # The verdict.
@@ -270,7 +271,7 @@ def test_an_estimate_is_no_verdict():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_on_every_kind_of_subject(method):
     for subject in (planted.central(), planted.shared(clients=10, rounds=1), planted.private(rounds=1)):
-        found = audit(subject, method=method, canaries=50)
+        found = audit(subject, method=method, canaries=200)
         assert found.bound.method == method
         assert math.isfinite(found.bound.epsilon)
 

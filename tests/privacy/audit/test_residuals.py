@@ -54,7 +54,7 @@ def test_p_values_of_right_code_are_no_smaller_than_uniform():
 
 
 def test_right_code_fails_no_check():
-    assert sum(bool(failed(transcript(seed))) for seed in range(300)) <= 2  # 9 checks at 0.0001: 0.27 expected
+    assert sum(bool(failed(transcript(seed))) for seed in range(100)) <= 1  # 9 checks at 0.0001: 0.09 expected
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 2.0])

@@ -25,6 +25,8 @@ from fedguard.tasks.engines.private import PrivateEngine
 
 POISSON = {"clients": {"total": 20, "per_round": 0.5, "sampling": "poisson"}}
 CENTRAL = {"kind": "client", "noise_multiplier": 1.0}
+RECORD = {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}
+SHARED = {"secure_aggregation": "full", "privacy": {"kind": "distributed", "noise_multiplier": 1.0}}
 SUITES = {
     "server": {"protocol": {"privacy": CENTRAL}},
     "momentum": {
@@ -37,7 +39,7 @@ SUITES = {
         "clients": {"total": 20, "per_round": 5, "sampling": "cyclic"},
         "protocol": {"privacy": {**CENTRAL, "noise": {"bands": 4}}},
     },
-    "record": {"protocol": {"privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}}},
+    "record": {"clients": {"total": 12}, "protocol": {"privacy": RECORD}},
     "levels": {
         "clients": {"total": 20, "per_round": 4, "sampling": "cyclic"},
         "training": {"rounds": 12, "batch_size": 8, "lr": 1e-4, "momentum": 0.7},
@@ -45,23 +47,27 @@ SUITES = {
             "privacy": {"kind": "record", "sample_rate": 0.25, "levels": [{"noise_multiplier": 1}, {"epsilon": 2}]}
         },
     },
-    "shared": {"protocol": {"secure_aggregation": "full", "privacy": {"kind": "distributed", "noise_multiplier": 1.0}}},
+    "shared": {"clients": {"total": 12}, "protocol": SHARED},
     "dropouts": {
+        "clients": {"total": 12},
         "protocol": {
             "secure_aggregation": {"groups": 2},
             "colluding": 0.0,
             "dropout": {"rate": 0.1},
             "encoding": {"rotate": True},
             "privacy": {"kind": "distributed", "mechanism": "discrete_gaussian", "noise_multiplier": 1.0},
-        }
+        },
     },
 }
 #: The same in simulated time, where devices differ and updates are old.
-RECORD = {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}
-SHARED = {"secure_aggregation": "full", "privacy": {"kind": "distributed", "noise_multiplier": 1.0}}
 NETWORK = {"compute": {"seconds": 0.01, "spread": 0.5, "jitter": 0.3}, "link": {"latency": 0.05}}
 IN_TIME = {
-    f"{noise} under {system}": {"architecture": system, "network": NETWORK, "protocol": protocol}
+    f"{noise} under {system}": {
+        "clients": {"total": 20 if noise == "server" else 12},
+        "architecture": system,
+        "network": NETWORK,
+        "protocol": protocol,
+    }
     for noise, protocol, systems in (
         (
             "server",
@@ -75,7 +81,7 @@ IN_TIME = {
 }
 SUITES |= IN_TIME
 #: Those that take a second for each seed.
-DEAR = ("record", "shared", "dropouts", *(name for name in IN_TIME if not name.startswith("server")))
+DEAR = ("record", "levels", "shared", "dropouts", *(name for name in IN_TIME if not name.startswith("server")))
 
 
 def plan(name):
@@ -108,7 +114,7 @@ def failing(name, seed=0):
 @pytest.mark.parametrize(
     ("name", "seeds"),
     [
-        *((name, 20 if name == "server" else 1 if name in DEAR else 5) for name in SUITES if name not in IN_TIME),
+        *((name, 10 if name == "server" else 1 if name in DEAR else 5) for name in SUITES if name not in IN_TIME),
         *((name, 1) for name in IN_TIME if name.startswith("server") or name == "record under fedbuff"),
         *(pytest.param(name, 5, marks=pytest.mark.slow) for name in {**dict.fromkeys(DEAR), **IN_TIME}),
         *(
