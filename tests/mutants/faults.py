@@ -421,10 +421,10 @@ FAULTS = (
         *EPSILON,
     ),
     _row(
-        "an added unit's losses left out",
+        "a removed unit's losses left out",
         "fedguard/privacy/accountants.py",
         "directions.append([law if isinstance(law, _Replaced) else _Added(law) for law in laws])",
-        "directions.append(laws)",
+        "directions = [[law if isinstance(law, _Replaced) else _Added(law) for law in laws]]",
         *EPSILON,
     ),
     _row(
