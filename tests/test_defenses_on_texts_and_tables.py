@@ -53,6 +53,7 @@ def pipeline(name: str) -> str:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task):
+    bench = Workbench()
     for name in installed().names("defense"):
         if name in ELSEWHERE:
             continue
@@ -69,7 +70,7 @@ def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task
             assert "\n" not in refused[one.id]
         else:
             assert not refused, (name, refused)
-            (report,) = one.architecture.run(set_up(one, 0, Workbench().task(one, 0)))
+            (report,) = one.architecture.run(set_up(one, 0, bench.task(one, 0)))
             assert bool(report.model.isfinite().all()), name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -87,10 +88,16 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
 
 def applied(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
     """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
-    named = dict(module.named_parameters())
-    parts = torch.split(model, [parameter.numel() for parameter in named.values()])
-    views = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
+    if module not in _SHAPES:
+        _SHAPES[module] = {name: parameter.shape for name, parameter in module.named_parameters()}
+    shapes = _SHAPES[module]
+    parts = torch.split(model, [shape.numel() for shape in shapes.values()])
+    views = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
     return functional_call(module, views, inputs)
+
+
+#: Of each module's parameters; to walk through them takes longer than a small network itself.
+_SHAPES: WeakKeyDictionary[nn.Module, dict[str, torch.Size]] = WeakKeyDictionary()
 
 
 class Within(nn.Module):

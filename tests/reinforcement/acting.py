@@ -20,11 +20,12 @@ USUAL: dict[str, Any] = {
     "task": {"data": "cartpole(copies=3)", "model": "mlp(hidden=[8])"},
     "clients": {"total": 4},
     "training": {"algorithm": "actor_critic(t_max=4)", "rounds": 6, "lr": 0.05},
+    "evaluation": {"every": 6},
 }
 
 
 def settings(architecture: str, **changes: Any) -> dict[str, Any]:
-    """`USUAL` with some settings changed; those of clients, training and task one by one."""
+    """`USUAL` with some settings changed; those of its sections one by one."""
     found = {**USUAL, **changes, "architecture": architecture}
     for section, usual in USUAL.items():
         found[section] = {**usual, **changes.get(section, {})}

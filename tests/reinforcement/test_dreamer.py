@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -349,10 +350,10 @@ def test_a_gradient_is_that_of_the_papers_three_losses() -> None:
 
 
 def after(attack: str, more: str = "", rounds: int = 8) -> tuple[Tensor, Any]:
-    """The final model, and the learner's replay."""
+    """The model after so many rounds, of which none is evaluated, and the learner's replay."""
     made, setup = scene(
-        "dreamer", task=TASK, training=training(more, rounds), attack=attack, clients={"malicious": 1},
-        evaluation={"every": rounds},
+        "dreamer", task=TASK, training=training(more, rounds + 1), attack=attack, clients={"malicious": 1},
+        evaluation={"every": rounds + 1},
     )  # fmt: skip
     learners: list[Any] = []
     start = Dreaming.start
@@ -363,7 +364,7 @@ def after(attack: str, more: str = "", rounds: int = 8) -> tuple[Tensor, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dreaming, "start", watched)
-        *_, last = made.architecture.run(setup)
+        *_, last = islice(made.architecture.run(setup), rounds)
     return last.model, learners[-1]._replay
 
 
@@ -384,7 +385,7 @@ def test_the_learner_models_the_rewards_that_it_is_told() -> None:
 
 
 def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
-    made, setup = scene("dreamer", task=TASK, training=training(", reward_scale=0.5"))
+    made, setup = scene("dreamer", task=TASK, training=training(", reward_scale=0.5", 5), evaluation={"every": 5})
     sent: list[Sequences] = []
     chances: list[Any] = []
     add, drawn = Replay.add, Replay.drawn
@@ -401,7 +402,7 @@ def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Replay, "add", seen)
         patch.setattr(Replay, "drawn", watched)
-        list(made.architecture.run(setup))
+        list(islice(made.architecture.run(setup), 4))
     assert np.concatenate(chances) == pytest.approx(1.0)
     assert len(sent) == 16 and all(one.rewards.shape == (2, 4) and one.memory.shape == (2, 0) for one in sent)
     for one in sent:
@@ -412,7 +413,7 @@ def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
 
 
 def test_returns_are_valued_by_the_critic_of_up_to_so_many_batches_ago() -> None:
-    made, setup = scene("dreamer", task=TASK, training=training())
+    made, setup = scene("dreamer", task=TASK, training=training(rounds=5), evaluation={"every": 5})
     met: list[tuple[Tensor, Tensor]] = []
     gradient = Dreaming.gradient
 
@@ -422,7 +423,7 @@ def test_returns_are_valued_by_the_critic_of_up_to_so_many_batches_ago() -> None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dreaming, "gradient", watched)
-        list(made.architecture.run(setup))
+        list(islice(made.architecture.run(setup), 4))
     assert len(met) == 16 - 3  # the fourth message brings the eighth sequence
     for k, (model, target) in enumerate(met):
         assert torch.equal(target, met[k - k % 3][0])

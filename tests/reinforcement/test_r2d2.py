@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -327,10 +327,10 @@ def after(attack: str, more: str = "", rounds: int = 10) -> tuple[Tensor, Any, f
         "r2d2",
         network=SLOW,
         task=TASK,
-        training=training(more + ONE, rounds=rounds),
+        training=training(more + ONE, rounds=rounds + 1),  # the last would be evaluated, and is left out
         attack=attack,
         clients={"malicious": 1},
-        evaluation={"every": rounds},
+        evaluation={"every": rounds + 1},
     )
     learners: list[Any] = []
     owners: list[int] = []
@@ -348,7 +348,7 @@ def after(attack: str, more: str = "", rounds: int = 10) -> tuple[Tensor, Any, f
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RecurrentDQN, "start", watched)
         patch.setattr(Replay, "drawn", seen)
-        *_, last = made.architecture.run(setup)
+        *_, last = islice(made.architecture.run(setup), rounds)
     (liar,) = setup.malicious
     return last.model, learners[-1]._replay, owners.count(liar) / len(owners)
 
@@ -399,7 +399,7 @@ def test_malicious_actors_learn_from_other_rewards_and_the_learner_reads_them() 
 
 
 def test_what_actors_that_nobody_waits_for_send_goes_on_where_their_last_sequences_ended() -> None:
-    made, setup = scene("r2d2", network=SLOW, task=TASK, training=training(rounds=5))
+    made, setup = scene("r2d2", network=SLOW, task=TASK, training=training(rounds=6), evaluation={"every": 6})
     sent: dict[int, list[Sequences]] = {}
     add = Replay.add
 
@@ -409,7 +409,7 @@ def test_what_actors_that_nobody_waits_for_send_goes_on_where_their_last_sequenc
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Replay, "add", seen)
-        list(made.architecture.run(setup))
+        list(islice(made.architecture.run(setup), 5))
     assert sum(map(len, sent.values())) == 20 and max(map(len, sent.values())) > 4
     for of_one in sent.values():
         assert (of_one[0].seen[:, :3] == 0).all() and (of_one[0].memory == 0).all()

@@ -43,7 +43,7 @@ def main(port: int, value: int) -> None:
         packed = frame(connection)
         roster = Roster(tuple(packed[i : i + 32] for i in range(0, len(packed), 32)))
         vector = np.full(LENGTH, value, np.uint32) + np.arange(LENGTH, dtype=np.uint32)
-        policy = Policy(members=5, threshold=4, quorum=5, degree=len(roster) - 1, length=LENGTH, context=bytes(32))
+        policy = Policy(members=3, threshold=2, quorum=3, degree=len(roster) - 1, length=LENGTH, context=bytes(32))
         client = Client(place, identity, roster, policy, round=1, model_hash=bytes(32), vector=lambda sid: vector)
         try:
             while True:

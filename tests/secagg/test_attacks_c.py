@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,6 +41,11 @@ ENTROPIES = [b"one", b"two"]
 EACH_SEED = pytest.mark.parametrize("seed", [ENTROPIES[0], pytest.param(ENTROPIES[1], marks=pytest.mark.slow)])
 
 
+@cache
+def found(attack, seed=ENTROPIES[0], weak=False):
+    return contest(attack, weak=weak, entropy=expanded(seed))
+
+
 def arena_of(attack, seed=b"arena", weak=None) -> Arena:
     return Arena(attack.clients, attack.colluders, attack.length, attack.settings, weak, expanded(seed), attack.draw)
 
@@ -57,7 +63,7 @@ def arena_of(attack, seed=b"arena", weak=None) -> Arena:
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_ours_stands(attack, stopped, seed):
-    finding = contest(attack, entropy=expanded(seed))
+    finding = found(attack, seed)
     assert (finding.verdict, finding.learned) == ("defeated", "nothing")
     said = " ".join([*finding.story, *finding.stopped_by])
     assert all(name in said for name in stopped), said
@@ -75,7 +81,7 @@ def test_ours_stands(attack, stopped, seed):
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_the_planted_weakness_is_found(attack, learned, seed):
-    finding = contest(attack, weak=True, entropy=expanded(seed))
+    finding = found(attack, seed, weak=True)
     assert finding.verdict == "succeeded" and learned in finding.learned
 
 
@@ -96,7 +102,7 @@ def test_the_worth_of_gaussian_noise_is_exact(ratio):
 
 
 def test_epsilon_rises_with_each_part_of_the_noise_that_is_missing_and_the_accountant_follows():
-    finding = contest(WithheldNoise(), entropy=expanded(b"noise"))
+    finding = found(WithheldNoise())
     worth, charged, careless = (
         [finding.figures[f"epsilon_{what}"] for what in (f"{kind}_{missing}_missing{more}" for missing in range(3))]
         for kind, more in (("worth", ""), ("charged", ""), ("charged", "_if_colluders_count"))
@@ -117,9 +123,9 @@ def test_the_sum_of_the_largest_fits_or_reads_as_another_number():
     AGREED.check(overflow.Overflow.clients)
     with pytest.raises(OverflowBudgetError, match="lower bits to 28"):
         TOO_FINE.check(overflow.Overflow.clients)
-    assert contest(Overflow(), entropy=expanded(b"1")).figures["decoded_sum"] == 9
+    assert found(Overflow()).figures["decoded_sum"] == 9
     # 9 (2^28 - 1) - 2^32, in steps of 1 / (2^28 - 1)
-    wrapped = contest(Overflow(), weak=True, entropy=expanded(b"1")).figures["decoded_sum"]
+    wrapped = found(Overflow(), weak=True).figures["decoded_sum"]
     assert wrapped == pytest.approx((9 * (2**28 - 1) - 2**32) / (2**28 - 1)) and round(wrapped) == -7
 
 
@@ -192,7 +198,7 @@ def test_every_trick_is_in_the_table():
 
 def test_what_anybody_could_have_sent_names_nobody():
     """Found by this attack: unsigned and repeated messages used to blame the client in whose name they came."""
-    finding = contest(BadShares(), entropy=expanded(b"3"))
+    finding = found(BadShares())
     forged = [line for line in finding.story if "client 0" in line]
     assert [line.partition(". ")[2] for line in forged] == [
         "BadSignature names nobody; ReplayOrWrongRound names nobody; a sum of 8",
@@ -212,7 +218,7 @@ def test_a_credulous_client_takes_the_blame_for_shares_that_it_was_given():
 
 
 def test_a_quorum_that_is_left_gives_the_right_sum_and_one_fewer_none():
-    finding = contest(Dropout(), entropy=expanded(b"4"))
+    finding = found(Dropout())
     ends = dict(re.match(r"silent from (\w+) on, (.*)", line).groups() for line in finding.story[:5])
     gone = "1: a sum of 7; 2: a sum of 6; 3: a sum of 5; 4: TooFewSurvivors"
     late = "1: a sum of 8; 2: a sum of 8; 3: a sum of 8; 4: TooFewSurvivors"

@@ -17,7 +17,8 @@ from fedguard.secagg.contest import Claim, contest
 from fedguard.secagg.entropy import expanded
 from fedguard.secagg.session import Config
 
-SEEDS = [b"first", b"second"]
+#: What becomes of an attack does not hang on its keys: other ones are tried where there is time.
+SEEDS = [b"first", pytest.param(b"second", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -74,7 +75,7 @@ def test_dimensions_are_those_of_the_span():
 
 
 def test_a_right_number_of_dimensions_and_no_secret_twice():
-    figures = contest(SeedSearch(), entropy=expanded(b"few")).figures
+    figures = contest(SeedSearch(seeds=1), entropy=expanded(b"few")).figures
     assert figures["dimensions_of_pairwise_mask_keys"] == figures["dimensions_of_self_mask_keys"] == 128
     assert figures["mask_keys_drawn_twice"] == figures["seeds_drawn_twice"] == 0
 

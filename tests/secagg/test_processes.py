@@ -1,4 +1,4 @@
-"""Eight clients in operating-system processes of their own; one is killed in the middle of the round."""
+"""Five clients in operating-system processes of their own; one is killed in the middle of the round."""
 
 import os
 import selectors
@@ -17,7 +17,7 @@ from fedguard.secagg.session import Config, Roster
 from fedguard.secagg.transitions import ServerState
 from tests.secagg.client_process import LENGTH, frame, send
 
-CLIENTS = 8
+CLIENTS = 5
 SCRIPT = Path(__file__).parent / "client_process.py"
 
 
@@ -55,7 +55,7 @@ def drive(connections, killed_after):
     for place, connection in enumerate(connections):
         send(connection, place.to_bytes(4, "little"))
         send(connection, b"".join(roster.identities))
-    config = Config(length=LENGTH, members=5, degree=CLIENTS - 1, threshold=4, quorum=5)
+    config = Config(length=LENGTH, members=3, degree=CLIENTS - 1, threshold=2, quorum=3)
     server = Server(config, roster, round=1, model_hash=bytes(32))
     victim, alive = 2, set(range(CLIENTS))
     mail = dict.fromkeys(range(CLIENTS), server.hello())

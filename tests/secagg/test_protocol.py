@@ -50,10 +50,10 @@ def test_exact_sum_for_every_dropout_pattern_of_three_clients():
 
 @pytest.mark.parametrize("n", [4, 5, 6])
 def test_exact_sum_for_every_number_of_dropouts_at_every_step(n):
-    """Patterns up to the order of clients; who stands where is drawn anew for each."""
+    """Patterns up to the order of clients, of many some; who stands where is drawn anew for each."""
     draw = random.Random(n)
     patterns = list(itertools.combinations_with_replacement(range(6), n))
-    for silent in patterns if n < 6 else draw.sample(patterns, 150):
+    for silent in patterns if n < 5 else draw.sample(patterns, 80):
         run_pattern(n, tuple(draw.sample(silent, n)))
 
 
@@ -137,7 +137,7 @@ def test_the_order_of_messages_does_not_matter(dropped, draw):
 
 
 @given(st.integers(0, 39), st.floats(0, 1, exclude_max=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_flipped_bit_in_any_message_is_a_named_error_and_never_a_wrong_sum(number, where):
     count = itertools.count()
 

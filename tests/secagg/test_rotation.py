@@ -117,7 +117,7 @@ def test_a_coordinate_has_at_most_the_variance_of_the_largest_window(d, kind):
         "spike": np.eye(d)[d // 3],
         "ramp": np.linspace(-1, 1, d),
     }[kind]
-    m, seeds = 256, 4000
+    m, seeds = 256, 1500
     rotated = np.stack([rotate(vector, seed_of(number)) for number in range(seeds)]) / np.linalg.norm(vector)
     variance = np.mean(rotated**2, axis=0)
     # 512 coordinates: 5 standard errors; the fourth moment of a sub-Gaussian is at most 3 variances squared

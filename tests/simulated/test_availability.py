@@ -250,7 +250,7 @@ def test_waits_and_leaves_are_those_of_the_stretches(times, seconds, tmp_path_fa
 
 def test_after_the_wait_a_device_is_there_and_after_it_has_left_it_is_not():
     """Also where simulated time is rounded to nanoseconds, after years."""
-    there = presence("on_off(on=60, off=30)", 4)
+    there = presence("on_off(on=600, off=300)", 4)
     for device in (0, 3):
         now = device * 1e7 + 0.1
         for _ in range(50):

@@ -17,8 +17,9 @@ TEN = {"clients": {"total": 10, "malicious": 3}, "training": {"rounds": 30}, "ev
 
 def bans(system, seed=0, **settings):
     """By node: the round in which it was banned; and who is malicious."""
-    found = {node: report.round for report in reports(system, seed, **settings) for node in report.banned}
-    return found, scene(system, seed, **settings)[1].malicious
+    made, setup = scene(system, seed, **settings)
+    found = {node: report.round for report in made.architecture.run(setup) for node in report.banned}
+    return found, setup.malicious
 
 
 @pytest.mark.parametrize("defense", ["mean", "trimmed_mean", "median"])
@@ -68,7 +69,7 @@ def test_node_j_aggregates_part_j_by_itself(attack, malicious, monkeypatch):
     "attack", ["sign_flip", "ipm(tau=0.1)", "alie", "label_flip", "partial_sum", "false_accusation", "free_rider"]
 )
 def test_who_lies_is_banned_and_nobody_else(attack):
-    found, malicious = bans("btard(validators=4)", attack=attack, **TEN)
+    found, malicious = bans("btard(validators=4)", attack=attack, **TEN | {"training": {"rounds": 15}})
     assert found.keys() == malicious
 
 
@@ -248,7 +249,7 @@ def test_a_fault_is_seen(fault, monkeypatch):
         differs = btard._differs
         monkeypatch.setattr(btard, "_differs", lambda one, other: len(one) > 100 and differs(one, other))
     attack = "partial_sum" if fault == "a wrong part passes" else "sign_flip"
-    found, malicious = bans("btard(validators=4)", attack=attack, **TEN)
+    found, malicious = bans("btard(validators=4)", attack=attack, **TEN | {"training": {"rounds": 15}})
     assert found.keys() != malicious
 
 
@@ -261,18 +262,18 @@ NEVER = {"clients": {"total": 10, "malicious": 0}}
 @pytest.mark.parametrize("defense", ["mean", "centered_clipping", "centered_clipping(tau=0.05)"])
 @pytest.mark.parametrize("partition", ["iid", "label_sorted"])
 def test_sums_of_honest_nodes_add_up(defense, partition):
-    """In thirty rounds of ten nodes none of 300 parts is ever off, and the training is the same to the last bit."""
-    settings = TEN | NEVER | {"defense": defense, "task": {"partition": partition}}
+    """In ten rounds of ten nodes none of 100 parts is ever off, and the training is the same to the last bit."""
+    settings = TEN | NEVER | {"training": {"rounds": 10}, "defense": defense, "task": {"partition": partition}}
     both = zip(reports("btard(sums=True)", **settings), reports("btard", **settings), strict=True)
     for number, (summed, plain) in enumerate(both, 1):
         assert summed.banned == () and torch.equal(summed.model, plain.model), number
-    assert number == 30
+    assert number == 10
 
 
 @pytest.mark.parametrize("defense", ["mean", "centered_clipping", "centered_clipping(tau=0.05)"])
 @pytest.mark.parametrize("attack", ["partial_sum", "partial_sum(scale=0.001)"])
 def test_a_wrong_part_is_found_in_the_round_in_which_it_is_made_and_does_no_harm(attack, defense):
-    settings = TEN | {"attack": attack, "defense": defense}
+    settings = TEN | {"training": {"rounds": 10}, "attack": attack, "defense": defense}
     found, malicious = bans("btard(sums=True)", **settings)
     assert found == dict.fromkeys(malicious, 1)
     assert {*bans("btard", **settings)[0].values()} != {1}
