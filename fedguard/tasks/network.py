@@ -86,6 +86,10 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     return logits
 
 
+#: Of each module's parameters; to walk through them takes longer than a small network itself.
+_SHAPES: WeakKeyDictionary[nn.Module, dict[str, torch.Size]] = WeakKeyDictionary()
+
+
 def applied(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
     """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
     if module not in _SHAPES:
@@ -94,10 +98,6 @@ def applied(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
     parts = torch.split(model, [shape.numel() for shape in shapes.values()])
     views = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
     return functional_call(module, views, inputs)
-
-
-#: Of each module's parameters; to walk through them takes longer than a small network itself.
-_SHAPES: WeakKeyDictionary[nn.Module, dict[str, torch.Size]] = WeakKeyDictionary()
 
 
 class Within(nn.Module):
