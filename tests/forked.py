@@ -54,7 +54,7 @@ def called(
 
 
 class Forked:
-    """A process that goes on beside the tests, in the place of `subprocess.Popen`: a command of FedGuard, or one of its workers."""
+    """A process that goes on beside the tests, in the place of `subprocess.Popen`: a command of FedGuard, a script, or a worker."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Forked:
         **_: Any,  # text and pipes, as ever
     ) -> None:
         (stdin, into), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
-        arguments = command[1:] if command[0] == "fedguard" else command[command.index("-m") + 1 :]
-        program = _PROGRAMS_BY_MODULE.get(arguments[0], "fedguard")
+        arguments = command[1:] if command[0] in _PROGRAMS else command[command.index("-m") + 1 :]
+        program = command[0] if command[0] in _PROGRAMS else _PROGRAMS_BY_MODULE[arguments[0]]
         self.returncode: int | None = None
         self.pid = _fork()
         if self.pid == 0:
