@@ -6,6 +6,8 @@ start itself does - which libraries it loads, which files it reads - needs a pro
 
 from __future__ import annotations
 
+import collections
+import importlib
 import os
 import runpy
 import signal
@@ -16,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -25,6 +28,7 @@ import fedguard.api
 from fedguard import cli
 from fedguard.bench.running import apps, worker
 from fedguard.commands.options import console
+from fedguard.registry import installed
 
 #: Below these folders stand modules that each process could import.
 _LASTING = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]), *filter(None, sys.path)})
@@ -41,6 +45,7 @@ def called(
     program: str, *arguments: str, cwd: Path, columns: int = 100, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``fedguard``, ``pytest`` or ``python``. Variables of this run of pytest are not handed on."""
+    _warm()
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
     own |= {"COLUMNS": str(columns), "NO_COLOR": "1", **environment}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
@@ -68,6 +73,7 @@ class Forked:
         arguments = command[1:] if command[0] in _PROGRAMS else command[command.index("-m") + 1 :]
         program = command[0] if command[0] in _PROGRAMS else _PROGRAMS_BY_MODULE[arguments[0]]
         self.returncode: int | None = None
+        _warm()
         self.pid = _fork()
         if self.pid == 0:
             os.dup2(stdin, 0)
@@ -135,6 +141,15 @@ def _let_go_of_files() -> None:
     for one in Path("/dev/fd").iterdir():
         if int(one.name) > 2:
             os.dup2(nothing, int(one.name))
+
+
+@cache
+def _warm() -> None:
+    """Load what most commands load, once and not in each process."""
+    for name in ("explain.catalogue", "gate.work", "report", "running.check", "running.procedures"):
+        importlib.import_module(f"fedguard.bench.{name}")
+    collections.deque(installed().classes(), 0)
+    importlib.import_module("sklearn.datasets")
 
 
 def _fork() -> int:
