@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import pytest
+import typer.main
 
 import fedguard.api
 from fedguard import cli
@@ -150,6 +151,13 @@ def _warm() -> None:
         importlib.import_module(f"fedguard.bench.{name}")
     collections.deque(installed().classes(), 0)
     importlib.import_module("sklearn.datasets")
+    _built()
+
+
+@cache
+def _built() -> Any:
+    """The command ``fedguard`` with all that stands below it, which takes longer to build than most take to answer."""
+    return typer.main.get_command(cli.app)
 
 
 def _fork() -> int:
@@ -175,6 +183,7 @@ def _become(command: list[str], cwd: Path, environment: dict[str, str], out: int
         warnings.resetwarnings()
         for one in _QUIET:
             warnings.simplefilter("ignore", one)
+        typer.main.get_command = lambda app, build=typer.main.get_command: _built() if app is cli.app else build(app)
         console.__init__()  # type: ignore[misc]  # it read the width when it was made
         code = _ended(_PROGRAMS[command[0]])
         sys.stdout.flush()
@@ -197,15 +206,19 @@ def _ended(program: Callable[[], int]) -> int:
     try:
         return program()
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
 def _python() -> int:
     """``python FILE`` or ``python -m MODULE``."""
-    if sys.argv[1] == "-m":
-        runpy.run_module(sys.argv[2], run_name="__main__", alter_sys=True)
+    module = sys.argv[1] == "-m"
+    sys.argv = sys.argv[1 + module :]
+    if module:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
-        runpy.run_path(sys.argv[1], run_name="__main__")
+        runpy.run_path(sys.argv[0], run_name="__main__")
     return 0
 
 

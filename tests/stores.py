@@ -140,8 +140,9 @@ def all_kinds(store: Path) -> None:
     The names of the runs are those of `KINDS`.
     """
     whole = everything(store)
-    of_an_app(copied(short(store), store, "app"))
-    break_record(copied(whole, store, "broken-record"))
+    few = short(store)
+    of_an_app(copied(few, store, "app"))
+    break_record(copied(few, store, "broken-record"))
     break_manifest(copied(whole, store, "broken-manifest"))
     lose_records(copied(whole, store, "interrupted"))
     copied(whole, store, HOSTILE_NAME)
