@@ -231,7 +231,7 @@ class Evil:
         {"truth": np.zeros((2, 1, 8, 8)), "found": np.zeros((2, 1, 8, 8))},
         {"truth": np.full((2, 1, 8, 8), np.nan, np.float32), "found": np.zeros((2, 1, 8, 8), np.float32)},
         {"truth": np.zeros((65, 1, 2, 2), np.float32), "found": np.zeros((65, 1, 2, 2), np.float32)},
-        {"truth": np.zeros((1, 3, 4000, 2000), np.float32), "found": np.zeros((1, 3, 4000, 2000), np.float32)},
+        {"truth": np.zeros((1, 3, 2000, 1500), np.float32), "found": np.zeros((1, 3, 2000, 1500), np.float32)},
         {"truth": np.array([Evil()], dtype=object), "found": np.array([Evil()], dtype=object)},
     ],
     ids=["one missing", "shapes", "dtype", "not finite", "too many", "too large", "pickled"],
