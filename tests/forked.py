@@ -207,7 +207,7 @@ def _ended(program: Callable[[], int]) -> int:
         return program()
     except SystemExit as end:
         if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
+            sys.stderr.write(f"{end.code}\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
