@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedguard.bench.audits.cells import CellAudit, audit_suite
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import forget_data
@@ -28,6 +27,7 @@ from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.registry import installed
 
 if TYPE_CHECKING:
+    from fedguard.bench.audits.cells import CellAudit
     from fedguard.bench.running.engines.ray import Ray
 
 Suite = str | Path | Mapping[str, Any] | Document
@@ -134,6 +134,8 @@ def audit(
     Raises:
         ConfigError: the suite or the method is not what it should be.
     """
+    from fedguard.bench.audits.cells import audit_suite  # what it needs takes a second to load
+
     return audit_suite(lay_out(suite, settings)[1], method=method, canaries=canaries, confidence=confidence, seed=seed)
 
 

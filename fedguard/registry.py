@@ -173,7 +173,7 @@ class Registry:
         for parameter, value in given.items():
             if parameter not in known:
                 raise UnknownName(f"parameter of {name}", parameter, known, where)
-            values[parameter] = self._value(name, parameter, value, types[parameter], where)
+            values[parameter] = self._value(cls, parameter, value, types[parameter], where)
         required = [field.name for field in cls.fields() if field.default is field.default_factory]  # MISSING both
         if missing := [parameter for parameter in required if parameter not in values]:
             told = f"{name}: expected {', '.join(missing)}, which {'have' if missing[1:] else 'has'} no default"
@@ -200,16 +200,16 @@ class Registry:
             raise ConfigError(at(where, str(error))) from None
         return pipeline
 
-    def _value(self, owner: str, parameter: str, value: Any, hint: Any, where: str) -> Any:
+    def _value(self, cls: type[Algorithm], parameter: str, value: Any, hint: Any, where: str) -> Any:
         if inspect.isclass(hint) and issubclass(hint, Algorithm):
             return value if isinstance(value, hint) else self.build(hint.kind, value, where)
         if hint is UserFunction and isinstance(value, str):
             try:
                 return UserFunction(value, self.folder)
             except ConfigError as error:
-                raise ConfigError(at(where, f"{owner}: {parameter}: {error}")) from None
+                raise ConfigError(at(where, f"{cls.name}: {parameter}: {error}")) from None
         try:
-            made = TypeAdapter(without_ranges(hint), config={"allow_inf_nan": False}).validate_python(value)
+            made = _reader(cls, parameter).validate_python(value)
             said = "Input should be a number" if any(misread(value, made)) else ""
         except ValidationError as error:
             first = error.errors()[0]
@@ -217,7 +217,7 @@ class Registry:
             parameter = ".".join(map(str, (parameter, *first["loc"])))
             value = first["input"]
         if said:
-            raise ConfigError(at(where, f"{owner}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
+            raise ConfigError(at(where, f"{cls.name}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
         return made
 
 
@@ -246,6 +246,12 @@ def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entr
             "Rename one, or uninstall it."
         )
     entries[kind][name] = entry
+
+
+@cache
+def _reader(cls: type[Algorithm], parameter: str) -> TypeAdapter[Any]:
+    """What reads the values of a parameter: pydantic takes longer to make it than to use it."""
+    return TypeAdapter(without_ranges(cls.types()[parameter]), config={"allow_inf_nan": False})
 
 
 @cache

@@ -6,6 +6,8 @@ start itself does - which libraries it loads, which files it reads - needs a pro
 
 from __future__ import annotations
 
+import collections
+import importlib
 import os
 import runpy
 import signal
@@ -16,15 +18,18 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import pytest
+import typer.main
 
 import fedguard.api
 from fedguard import cli
 from fedguard.bench.running import apps, worker
 from fedguard.commands.options import console
+from fedguard.registry import installed
 
 #: Below these folders stand modules that each process could import.
 _LASTING = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]), *filter(None, sys.path)})
@@ -41,6 +46,7 @@ def called(
     program: str, *arguments: str, cwd: Path, columns: int = 100, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``fedguard``, ``pytest`` or ``python``. Variables of this run of pytest are not handed on."""
+    _warm()
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
     own |= {"COLUMNS": str(columns), "NO_COLOR": "1", **environment}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
@@ -54,7 +60,7 @@ def called(
 
 
 class Forked:
-    """A process that goes on beside the tests, in the place of `subprocess.Popen`: a command of FedGuard, or one of its workers."""
+    """A process that goes on beside the tests, in the place of `subprocess.Popen`: a command of FedGuard, a script, or a worker."""
 
     def __init__(
         self,
@@ -65,9 +71,10 @@ class Forked:
         **_: Any,  # text and pipes, as ever
     ) -> None:
         (stdin, into), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
-        arguments = command[1:] if command[0] == "fedguard" else command[command.index("-m") + 1 :]
-        program = _PROGRAMS_BY_MODULE.get(arguments[0], "fedguard")
+        arguments = command[1:] if command[0] in _PROGRAMS else command[command.index("-m") + 1 :]
+        program = command[0] if command[0] in _PROGRAMS else _PROGRAMS_BY_MODULE[arguments[0]]
         self.returncode: int | None = None
+        _warm()
         self.pid = _fork()
         if self.pid == 0:
             os.dup2(stdin, 0)
@@ -137,6 +144,22 @@ def _let_go_of_files() -> None:
             os.dup2(nothing, int(one.name))
 
 
+@cache
+def _warm() -> None:
+    """Load what most commands load, once and not in each process."""
+    for name in ("explain.catalogue", "gate.work", "report", "running.check", "running.procedures"):
+        importlib.import_module(f"fedguard.bench.{name}")
+    collections.deque(installed().classes(), 0)
+    importlib.import_module("sklearn.datasets")
+    _built()
+
+
+@cache
+def _built() -> Any:
+    """The command ``fedguard`` with all that stands below it, which takes longer to build than most take to answer."""
+    return typer.main.get_command(cli.app)
+
+
 def _fork() -> int:
     with warnings.catch_warnings(
         action="ignore", category=DeprecationWarning
@@ -160,6 +183,7 @@ def _become(command: list[str], cwd: Path, environment: dict[str, str], out: int
         warnings.resetwarnings()
         for one in _QUIET:
             warnings.simplefilter("ignore", one)
+        typer.main.get_command = lambda app, build=typer.main.get_command: _built() if app is cli.app else build(app)
         console.__init__()  # type: ignore[misc]  # it read the width when it was made
         code = _ended(_PROGRAMS[command[0]])
         sys.stdout.flush()
@@ -182,15 +206,19 @@ def _ended(program: Callable[[], int]) -> int:
     try:
         return program()
     except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
 def _python() -> int:
     """``python FILE`` or ``python -m MODULE``."""
-    if sys.argv[1] == "-m":
-        runpy.run_module(sys.argv[2], run_name="__main__", alter_sys=True)
+    module = sys.argv[1] == "-m"
+    sys.argv = sys.argv[1 + module :]
+    if module:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
-        runpy.run_path(sys.argv[1], run_name="__main__")
+        runpy.run_path(sys.argv[0], run_name="__main__")
     return 0
 
 

@@ -39,18 +39,18 @@ class Fails(PoisonAttack):
 EVERYTHING = {
     "name": "everything",
     "task": {"model": {"name": "mlp", "hidden": [16]}, "partition": {"kind": "dirichlet", "alpha": 1.0}},
-    "clients": {"total": 8},
+    "clients": {"total": 5},
     "threat": {"knowledge": ["own_data", "model"]},
     "training": {"algorithm": "fedsgd", "rounds": 2, "batch_size": 8, "lr": 0.5},
     "server": {"root_data": 50},
-    "observer": {"server": "malicious", "victims": 2, "candidates": 40},
+    "observer": {"server": "malicious", "victims": 2, "candidates": 20},
     "seeds": 2,
     "plugins": ["brings_failure"],
     "matrix": {
         "protocol": [
             {"secure_aggregation": "off"},
             {"secure_aggregation": "full"},
-            {"privacy": {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1.0e-5, "sample_rate": 0.2}},
+            {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1.0e-5, "sample_rate": 0.1}},
         ],
         "clients.malicious": [1, 2],
         "attack": ["none", "ipm(tau=5)", {"name": "fails", "said": HOSTILE}, "robbing_the_fed", "fed_mia"],
@@ -140,8 +140,9 @@ def all_kinds(store: Path) -> None:
     The names of the runs are those of `KINDS`.
     """
     whole = everything(store)
-    of_an_app(copied(short(store), store, "app"))
-    break_record(copied(whole, store, "broken-record"))
+    few = short(store)
+    of_an_app(copied(few, store, "app"))
+    break_record(copied(few, store, "broken-record"))
     break_manifest(copied(whole, store, "broken-manifest"))
     lose_records(copied(whole, store, "interrupted"))
     copied(whole, store, HOSTILE_NAME)

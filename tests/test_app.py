@@ -75,7 +75,10 @@ def test_the_first_page_is_the_overview(store, monkeypatch):
     assert set(test.sidebar.selectbox[0].options) == set(stores.KINDS)
 
 
-@pytest.mark.parametrize("run", stores.KINDS)
+#: `everything` is shown quickly under its hostile name, by a copy of all that it holds.
+@pytest.mark.parametrize(
+    "run", [pytest.param(one, marks=[pytest.mark.slow] * (one == "everything")) for one in stores.KINDS]
+)
 @pytest.mark.parametrize("view", VIEWS, ids=str)
 def test_every_page_shows_every_kind_of_run_and_takes_nothing_of_it_for_markdown(store, monkeypatch, view, run):
     test = visit(store, monkeypatch, view, run=run)

@@ -29,6 +29,7 @@ SHORT = {
     'fg.run("examples/quantisation.yaml")': """fg.run("examples/quantisation.yaml", settings=[
         "training.rounds=1", "seeds=2", "matrix.protocol.encoding.clip=[1.0]", "matrix.protocol.encoding.bits=[4, 20]"
     ])""",
+    "training: {rounds: 10, lr: 0.5}\nseeds: 1\nplugins: [moons]": "training: {rounds: 2, lr: 0.5}\nseeds: 1\nplugins: [moons]",
 }
 
 
@@ -151,7 +152,7 @@ def test_what_a_page_shows_runs(document, tmp_path, monkeypatch):
     files = [block.title for block in found if block.title and not is_said(block)]
     for block in found:
         if block.title in files:
-            (tmp_path / block.title).write_text(block.text)
+            (tmp_path / block.title).write_text(shortened(block.text))
     for line in lines_of(document):
         if is_ours(line) and {Path(name).stem for name in files} & {Path(word).stem for word in called(line)}:
             answered(line)
@@ -161,11 +162,14 @@ def test_what_a_page_shows_runs(document, tmp_path, monkeypatch):
             assert squeezed(quote) in whole, f"{block.title}: {squeezed(quote)}\n\n{whole}"
     for number, block in enumerate(block for block in found if block.language == "python" and not block.title):
         script = tmp_path / f"block_{number}.py"
-        text = block.text
-        for call, short in SHORT.items():
-            text = text.replace(call, short)
-        script.write_text(text)
+        script.write_text(shortened(block.text))
         runpy.run_path(str(script), run_name="__main__")
+
+
+def shortened(text: str) -> str:
+    for long, short in SHORT.items():
+        text = text.replace(long, short)
+    return text
 
 
 def answered(line: str) -> str:

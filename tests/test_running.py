@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from fedguard.bench.running.schedule import Schedule
 from fedguard.errors import ConfigError, NotAllowed, StoreError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import estimate
-from tests.forked import Forked, called, fedguard
+from tests.forked import Forked, fedguard
 from tests.inline import pool
 
 SUITE = {
@@ -178,9 +179,20 @@ def test_backdoor_success_is_measured_against_the_clean_model(finished):
             assert run.folder.model_path(clean, record["seed"]).is_file()
 
 
+#: One attack against the mean, with all that it is compared with.
+ALONE = {**SUITE, "seeds": 1, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """The store of `ALONE`, run once; to be copied."""
+    return fg.run(ALONE, store=tmp_path_factory.mktemp("alone"), jobs=1).folder.path
+
+
 @pytest.mark.parametrize("damage", ["gone", "cut", "pickled", "of another size"])
-def test_without_a_stored_clean_model_it_is_trained_again(tmp_path, damage):
-    alone = fg.run({**SUITE, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}, store=tmp_path, jobs=1)
+def test_without_a_stored_clean_model_it_is_trained_again(kept, tmp_path, damage):
+    shutil.copytree(kept, tmp_path / kept.name)
+    alone = fg.open_run(kept.name, tmp_path)
     folder = alone.folder
     trial = next(
         trial for trial, record in alone.records.items() if record["label"] == "model_replacement against mean"
@@ -194,7 +206,7 @@ def test_without_a_stored_clean_model_it_is_trained_again(tmp_path, damage):
         else:
             np.save(path, np.zeros(3, dtype=object if damage == "pickled" else np.float32))
     folder.record_path(*trial).unlink()
-    again = fg.run({**SUITE, "matrix": {"attack": ["model_replacement"]}, "defense": "mean"}, store=tmp_path, jobs=1)
+    again = fg.run(ALONE, store=tmp_path, jobs=1)
     assert reproducible(again.records[trial]) == before
 
 
@@ -238,10 +250,10 @@ def test_no_cache_runs_everything_and_gives_the_same(finished, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "no JSON"])
-def test_a_damaged_record_is_set_aside_and_run_again(tmp_path, damage):
-    suite = {**SUITE, "seeds": 1, "matrix": {"attack": ["none", "alie"]}, "defense": "mean"}
-    run = fg.run(suite, store=tmp_path)
-    trial = next(trial for trial, record in run.records.items() if "alie" in record["label"])
+def test_a_damaged_record_is_set_aside_and_run_again(kept, tmp_path, damage):
+    shutil.copytree(kept, tmp_path / "small")
+    run = fg.open_run("small", tmp_path)
+    trial = next(trial for trial, record in run.records.items() if "model_replacement" in record["label"])
     path, before = run.folder.record_path(*trial), records(run)
     text = path.read_text()
     path.write_text({
@@ -251,10 +263,10 @@ def test_a_damaged_record_is_set_aside_and_run_again(tmp_path, damage):
         "no JSON": "\0" * 100,
     }[damage])  # fmt: skip
     assert [one.path for one in fg.open_run("small", tmp_path).broken] == [path]
-    assert [row["status"] for row in fg.open_run("small", tmp_path).rows()] == ["ok", "missing"]
+    assert [row["status"] for row in fg.open_run("small", tmp_path).rows()] == ["missing"]
     ear = Ear()
-    again = fg.run(suite, store=tmp_path, listener=ear)
-    assert [label for label, _ in ear.ran] == ["alie against mean"]
+    again = fg.run(ALONE, store=tmp_path, listener=ear)
+    assert [label for label, _ in ear.ran] == ["model_replacement against mean"]
     assert "is damaged; it was set aside as seed-000.json.broken" in ear.notes[0]
     assert path.with_name("seed-000.json.broken").exists()
     assert records(again) == before
@@ -388,31 +400,44 @@ def test_killed_outright_loses_only_what_was_in_flight(trouble, tmp_path):
     assert records(fg.run(suite, store=tmp_path / "a", jobs=2)) == records(whole)
 
 
-@pytest.mark.parametrize(
-    ("send", "code"), [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)]
-)
-def test_no_worker_outlives_a_run_even_in_the_middle_of_a_trial(trouble, tmp_path, send, code):
-    """Killed outright; or by ``fedguard run suite.yaml & kill $!`` in a script, whose shell has it ignore SIGINT."""
-    command = [
-        sys.executable,
-        "-m",
-        "fedguard.cli",
-        "run",
-        str(trouble("hang")),
-        "--jobs",
-        "2",
-        "--store",
-        str(tmp_path / "a"),
-    ]
+def _script_without_main_guard(suite: Path) -> Forked:
+    """Workers are processes of their own: they do not import the script that called `fg.run`."""
+    script = suite.with_name("script.py")
+    script.write_text(f"import fedguard as fg\nfg.run({str(suite)!r}, store={str(suite.with_name('a'))!r}, jobs=2)\n")
+    return Forked(["python", str(script)])
+
+
+def _deaf_command(suite: Path) -> subprocess.Popen[bytes]:
+    """``fedguard run suite.yaml &`` in a script, whose shell has it ignore SIGINT."""
+    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--jobs", "2", "--store"]
     deaf = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=deaf)
+    where, nowhere = str(suite.with_name("a")), subprocess.DEVNULL
+    return subprocess.Popen([*command, where], stdout=nowhere, stderr=nowhere, preexec_fn=deaf)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("start", "send", "code"),
+    [
+        (_script_without_main_guard, signal.SIGKILL, -signal.SIGKILL),
+        pytest.param(_deaf_command, signal.SIGTERM, 130, marks=pytest.mark.slow),
+    ],
+)
+def test_trials_run_in_workers_and_none_outlives_the_run_even_in_the_middle_of_a_trial(
+    trouble, tmp_path, start, send, code
+):
+    process = start(trouble("hang"))
     deadline = time.monotonic() + 120
-    while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "hangs").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert _workers(tmp_path)
+    assert (tmp_path / "hangs").exists() and _workers(tmp_path)
     process.send_signal(send)
     assert process.wait(timeout=60) == code
     assert _gone(tmp_path)
+    for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+        pipe.close()
+    done = fg.open_run("trouble", tmp_path / "a")
+    assert done.records and not done.with_status("failed") and "final accuracy in %" in str(done.table())
 
 
 def _gone(folder: Path, seconds: float = 10) -> bool:
@@ -556,20 +581,6 @@ def test_estimate_is_students_interval():
     assert (found.mean, found.seeds) == (2.5, 4)
     assert found.half_width == pytest.approx(2.05426, abs=1e-5)
     assert estimate([7.0]).half_width is None
-
-
-@pytest.mark.processes
-def test_a_script_without_main_guard_works(tmp_path):
-    """Workers are processes of their own: they do not import the script that called `fg.run`."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import fedguard as fg\n"
-        "run = fg.run({'name': 'script', 'seeds': 1, 'training': {'rounds': 2}}, store='runs', jobs=1)\n"
-        "print(run.table())\n"
-    )
-    done = called("python", str(script), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "script: final accuracy in %, 1 seed, so no interval" in done.stdout
 
 
 def test_no_field_of_a_record_is_lost_on_the_way_through_the_store(finished, tmp_path):

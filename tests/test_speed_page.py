@@ -14,6 +14,7 @@ pytest.importorskip("vl_convert")
 from docs_tools.goals import COMMANDS, GOALS, read
 from docs_tools.speed import MEASURED, written
 from fedguard.errors import InputError
+from tests.forked import called
 
 ROOT = Path(__file__).parents[1]
 WHERE = {"processor": "An Old Abacus", "cores": 3, "threads": 1, "torch": "9.9", "load": [0.25, 1.5]}
@@ -149,8 +150,7 @@ def test_a_file_that_is_none_is_one_clear_line(tmp_path, text):
 
 def test_the_command_writes_the_page_or_says_in_one_line_why_not(tmp_path):
     def run():
-        command = [sys.executable, "-m", "docs_tools.speed", str(tmp_path), str(tmp_path / "speed.md")]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        return called("python", "-m", "docs_tools.speed", str(tmp_path), str(tmp_path / "speed.md"), cwd=ROOT)
 
     kept(tmp_path, "start", [{"start": "first cell of a suite", "seconds": 7.25}])
     assert run().returncode == 0

@@ -42,8 +42,8 @@ def drawn(chart: alt.TopLevelMixin, says: str) -> Element:
     """
     caption = el("figcaption", says)
     try:
-        # The renderer ends the process on a control character.
-        picture = fromstring(vl_convert.vegalite_to_svg(_fixed(escaped_within(chart.to_dict()))))
+        # The renderer ends the process on a control character. Altair has looked at each part when it was made.
+        picture = fromstring(vl_convert.vegalite_to_svg(_fixed(escaped_within(chart.to_dict(validate=False)))))
     except ParseError:  # names that no picture can hold; the tables hold them
         return el("figure", el("p", "This chart cannot be drawn.", class_="note"), caption)
     return el("figure", _inline(picture, says), caption)

@@ -130,7 +130,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
     found = student(differences, level)
     if found.half_width is None:
         return Paired(found.mean, None, 1, None, None)
-    from scipy.stats import t
+    from scipy.special import stdtr, stdtrit
 
     n = len(differences)
     if min(differences) == max(differences):
@@ -138,10 +138,9 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
 
         chance = float(zeta(n)) * (2 * math.pi * math.e) ** (-n / 2)
         return Paired(found.mean, 0.0, n, 2 * chance if found.mean else 1.0, chance if found.mean > 0 else 1.0)
-    statistic = found.mean / (found.half_width / float(t.ppf((1 + level) / 2, n - 1)))
-    return Paired(
-        found.mean, found.half_width, n, float(2 * t.sf(abs(statistic), n - 1)), float(t.sf(statistic, n - 1))
-    )
+    statistic = found.mean / (found.half_width / float(stdtrit(n - 1, (1 + level) / 2)))
+    either, above = float(2 * stdtr(n - 1, -abs(statistic))), float(stdtr(n - 1, -statistic))
+    return Paired(found.mean, found.half_width, n, either, above)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -50,7 +50,7 @@ SUITE: dict[str, Any] = {
         "protocol": [
             {"secure_aggregation": "off"},
             {"secure_aggregation": "full"},
-            {"privacy": {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1.0e-5, "sample_rate": 0.2}},
+            {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1.0e-5, "sample_rate": 0.2}},
         ],
         "attack": ["none", "sign_flip", "robbing_the_fed", "fed_mia"],
         "defense": ["mean"],
