@@ -265,7 +265,7 @@ def test_ending_the_script_ends_the_workers_and_keeps_what_is_finished(tmp_path)
         def advanced(self, trial, round, rounds, scores):
             self.waiting()
 
-    suite = {"name": "left", "training": {"rounds": 40}, "seeds": 4, "evaluation": {"every": 20}}
+    suite = {"name": "left", "training": {"rounds": 300}, "seeds": 4, "evaluation": {"every": 20}}
     with suppress(Gone):
         fg.run(suite, store=tmp_path, jobs=1, listener=Leaves())
     assert workers() == []
