@@ -250,7 +250,7 @@ TWINS = {
 @pytest.mark.parametrize("per_round", [1.0, 0.6])
 def test_equals_a_plain_loop_written_from_its_paper(name, model, per_round, float64):
     training, twin = TWINS[name]
-    training = dataclasses.replace(training, rounds=6, lr=0.3, batch_size=4)
+    training = dataclasses.replace(training, rounds=4, lr=0.3, batch_size=4)
     setup = set_up(deal(model), training, participation=dataclasses.replace(HALF, per_round=per_round))
     ours, rounds = ran(setup)
     theirs = twin(Federation(setup), rounds)
@@ -343,7 +343,7 @@ def test_where_clients_disagree_scaffold_and_feddyn_reach_the_optimum_and_fedavg
 def test_at_the_optimum_feddyn_stands_still(float64):
     """There the g_i are the clients' gradients, which cancel, so h = 0, and no client moves."""
     task = deal("softmax", sizes=(30, 40, 25, 35))
-    training = Training(algorithm=FedDyn(), rounds=150, lr=0.5, local_steps=30, batch_size=None)
+    training = Training(algorithm=FedDyn(), rounds=100, lr=0.5, local_steps=30, batch_size=None)
     models, _ = ran(set_up(task, training))
     assert float((models[-1] - models[-2]).norm()) < 1e-9 < float((models[1] - models[0]).norm())
 

@@ -161,7 +161,7 @@ REFUSED = {("softmax", "fedper"), ("svm", "fedper"), ("module", "fedper")}
 
 
 #: Models that are quickly tried in one form alone, another one under each algorithm, and slowly in all.
-DEAR = ("fedavg_cnn", "resnet20")
+DEAR = ("fedavg_cnn", "lenet5", "resnet20", "transformer")
 
 
 def _forms():
@@ -234,7 +234,7 @@ def test_a_whole_training_equals_the_papers_loop(model, algorithm):
     plain = Classification(task.dataset, task.parts, None, task.model, task.network)
     # the papers' loops have no momentum, but FedNova's
     training = next(one for one in trainings(algorithm) if not one.momentum or algorithm == "fednova")
-    training = replace(training, rounds=3)
+    training = replace(training, rounds=2)
     setup = papers.set_up(plain, training, participation=Participation(total=len(SIZES), per_round=3))
     ours, rounds = papers.ran(setup)
     theirs = PAPERS[algorithm](papers.Federation(setup, loss_of(model)), rounds)

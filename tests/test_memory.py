@@ -159,9 +159,9 @@ CELLS = {
     "malicious clients who train": {"attack": "label_flip", "defense": "median"},
     "malicious clients who craft": {"attack": "alie", "defense": "geometric_median"},
     "values that are not finite": {"attack": "nan", "defense": "trimmed_mean"},
-    "clients that clip": {"defense": "soteria >> mean"},
+    "clients that clip": {"defense": "soteria >> mean", "rounds": 1},
     "sums under masks": {"protocol": {"secure_aggregation": "full"}},
-    "a convolutional network": {"model": "lenet5"},
+    "a convolutional network": {"model": "lenet5", "rounds": 1},
 }
 
 

@@ -176,8 +176,8 @@ def test_permutation(case, shape):
 @pytest.mark.parametrize("kind", TIES)
 def test_permutation_at_exact_ties(case, kind):
     """Which of several equal rows, distances or votes comes first must not decide: that would favour some clients."""
-    for seed in range(8 if case.permutation else 0):
-        n, d = 5 + (3 * seed) % 9, (1, 2, 3, 9, 40, 400, 3, 40)[seed]
+    for seed in range(6 if case.permutation else 0):
+        n, d = 5 + (3 * seed) % 9, (1, 2, 3, 9, 40, 400)[seed]
         updates, f = tied(kind, n, d, seed), malicious(case, n)
         scale, root = updates.norm(dim=1).median(), torch.ones(d)
         expected = run(case.text, updates, f, root=root).vector

@@ -82,14 +82,14 @@ def twin_of(setup: Setup, task: Classification) -> list[torch.Tensor]:
 
 
 TRAININGS = {
-    "fedsgd": Training(algorithm=FedSGD(), rounds=4, lr=0.5, batch_size=16),
+    "fedsgd": Training(algorithm=FedSGD(), rounds=3, lr=0.5, batch_size=16),
     "fedsgd, momenta": Training(
-        algorithm=FedSGD(), rounds=4, lr=0.5, batch_size=16, worker_momentum=0.9, server_momentum=0.5, server_lr=0.7
+        algorithm=FedSGD(), rounds=3, lr=0.5, batch_size=16, worker_momentum=0.9, server_momentum=0.5, server_lr=0.7
     ),
-    "fedsgd, full batch": Training(algorithm=FedSGD(), rounds=3, lr=0.5, batch_size=None),
-    "fedavg": Training(rounds=3, lr=0.1, batch_size=16),
+    "fedsgd, full batch": Training(algorithm=FedSGD(), rounds=2, lr=0.5, batch_size=None),
+    "fedavg": Training(rounds=2, lr=0.1, batch_size=16),
     "fedavg, 3 epochs, momenta": Training(
-        rounds=3,
+        rounds=2,
         local_epochs=3,
         lr=0.05,
         batch_size=16,
