@@ -379,7 +379,7 @@ def test_the_directions_differ_so_that_a_choice_can_fail(name):
     """The three are not one, each is the best somewhere, and the step that is longest or deviates most is not the choice."""
     best, deviating = set(), 0
     for rule in ("krum", "median", "trimmed_mean", "nnm >> krum"):
-        for seed in range(6):
+        for seed in range(4):
             rows = rows_of(unlike(seed))
             sent = {
                 way: rows_of(fg.craft(name, unlike(seed), f=3, rule=rule, direction=way))
