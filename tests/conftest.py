@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # torch and FedGuard are imported where they are used: the process that deals tests out to others would take seconds for it
-for _profile, _examples in {"quick": 20, "deep": 100}.items():
+for _profile, _examples in {"quick": 20, "deep": 60}.items():
     settings.register_profile(
         _profile,
         deadline=None,
