@@ -100,7 +100,10 @@ def altered(plan: LocalPlan, dim: int, how: str) -> LocalPlan:
     return plan
 
 
-@pytest.mark.parametrize("how", ["plain", "prox", "corrections", "prox and corrections"])
+@pytest.mark.parametrize(
+    "how",
+    ["plain", *(pytest.param(one, marks=pytest.mark.slow) for one in ("prox", "corrections")), "prox and corrections"],
+)
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
 @pytest.mark.parametrize(
     ("hidden", "sizes"), [((), (5, 40, 17, 40)), ((24, 12), (5, 40, 17, 40)), ((20,), (3, 1, 2, 9))]

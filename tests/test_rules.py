@@ -137,8 +137,8 @@ def test_bucketing_draws_from_the_round_and_not_from_the_order():
 
 CASES = pytest.mark.parametrize("case", DEFENSES, ids=lambda case: case.text)
 SHAPES = st.tuples(st.integers(7, 14), st.integers(2, 9), st.integers(0, 2**31))
-#: Each example is a draw of all numbers, and a rule that breaks a law breaks it at nearly every one: of the profile's number, half.
-FEW = settings(max_examples=settings().max_examples // 2)
+#: Each example is a draw of all numbers, and a rule that breaks a law breaks it at nearly every one: of the profile's number, a third.
+FEW = settings(max_examples=settings().max_examples // 3)
 
 
 def test_every_defense_stands_in_the_table():
