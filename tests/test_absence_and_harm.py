@@ -219,7 +219,7 @@ def run(tmp_path_factory):
         "name": "split",
         "task": {"partition": "label_sorted"},
         "clients": {"total": 9, "malicious": 1},
-        "training": {"rounds": 3},
+        "training": {"rounds": 1},
         "seeds": 3,
         "matrix": {
             "protocol.secure_aggregation": ["off", {"groups": 3}],

@@ -27,14 +27,14 @@ from fedguard.rng import Rng
 SUITE = {
     "name": "long",
     "clients": {"total": 8, "malicious": 2},
-    "training": {"rounds": 12},
+    "training": {"rounds": 6},
     "seeds": 4,
     "matrix": {"attack": ["none", "sign_flip", "ipm"], "defense": ["mean", "median", "fltrust"]},
 }
 SHORT = {
     **SUITE,
     "name": "short",
-    "training": {"rounds": 2},
+    "training": {"rounds": 1},
     "seeds": 3,
     "matrix": {"attack": ["none", "sign_flip", "alie"], "defense": ["mean", "median", "fltrust"]},
 }
@@ -77,6 +77,7 @@ def test_differences_are_taken_seed_by_seed_with_students_interval(store):
     assert {(one.swept["attack"], one.swept["defense"]) for one in found} == {
         (attack, defense) for attack in ("none", "sign_flip") for defense in ("mean", "median")
     }
+    half = quantile(2, 0.975) / math.sqrt(3)
     for one in found:
         place = (one.swept["attack"], one.swept["defense"])
         common = (0, 1, 2)  # seed 3 is of a alone
@@ -85,7 +86,7 @@ def test_differences_are_taken_seed_by_seed_with_students_interval(store):
         spread = math.sqrt(sum((value - mean) ** 2 for value in differences) / 2)
         assert one.seeds == (0, 1, 2)
         assert one.paired.mean == pytest.approx(mean)
-        assert one.paired.half_width == pytest.approx(quantile(2, 0.975) * spread / math.sqrt(3), rel=1e-6)
+        assert one.paired.half_width == pytest.approx(half * spread, rel=1e-6)
         assert one.a.mean == pytest.approx(sum(values["a"][*place, seed] for seed in (0, 1, 2)) / 3)
 
 
@@ -108,7 +109,7 @@ def test_fewer_rounds_are_found_to_be_worse(store):
     assert clean.words() == f"b is worse by {-100 * clean.paired.mean:.1f} ± {100 * clean.half_width:.1f} points"
     assert [(one.key, one.a, one.b) for one in found.settings] == [
         ("seeds", "[0, 1, 2, 3]", "[0, 1, 2]"),
-        ("training.rounds", "12", "2"),
+        ("training.rounds", "6", "1"),
     ]
     back = compare(opened(store, "short"), opened(store, "long"))
     assert {one.direction for one in back.differences if one.swept == clean.swept} == {"better"}
@@ -165,7 +166,7 @@ def test_positions_of_one_side_and_refused_ones_are_listed_with_the_reason(store
     assert why["none", "fltrust"].startswith("refused in a: fltrust needs")
     assert len(why) == 3 * 3 + 3 - len(found.differences)
     text = str(found)
-    assert "not in b" in text and "refused in a" in text and "training.rounds: 12 in a, 2 in b" in text
+    assert "not in b" in text and "refused in a" in text and "training.rounds: 6 in a, 1 in b" in text
 
 
 def test_a_run_is_identical_to_itself_and_nothing_is_said_to_differ(store):

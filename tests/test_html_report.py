@@ -35,8 +35,8 @@ from fedguard.metrics.figures import FIGURES
 SUITE = {
     "name": "everything",
     "clients": {"total": 6, "malicious": 1},
-    "task": {"model": {"name": "mlp", "hidden": [16]}},
-    "training": {"algorithm": "fedsgd", "rounds": 2, "lr": 0.5, "batch_size": 8},
+    "task": {"model": {"name": "mlp", "hidden": [8]}},
+    "training": {"algorithm": "fedsgd", "rounds": 1, "lr": 0.5, "batch_size": 8},
     "observer": {"server": "malicious", "victims": 1, "candidates": 40},
     "server": {"root_data": 40},
     "seeds": 2,
@@ -44,7 +44,7 @@ SUITE = {
         "protocol": [
             {"secure_aggregation": "off"},
             {"secure_aggregation": "full"},
-            {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 2.0, "delta": 1e-5, "sample_rate": 1.0}},
+            {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 2.0, "delta": 1e-5, "sample_rate": 0.1}},
         ],
         "attack": ["none", "sign_flip", "ipm", "robbing_the_fed", "fed_mia"],
         "defense": ["mean", "median"],

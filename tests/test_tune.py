@@ -74,7 +74,7 @@ SUITE = """\
 name: small
 plugins: [plugin_for_tuning]
 clients: {total: 6, malicious: 1}
-training: {rounds: 3}
+training: {rounds: 2}
 seeds: 2
 matrix:
   attack: [none, ipm(tau=5), sign_flip, ipm(tau=2), label_flip, free_rider]

@@ -53,7 +53,7 @@ def trained(section: TrainingSection, known: Registry, places: Mapping[str, str]
 
 def settings(training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again. What came later stands there only where it is set."""
-    spec = training.algorithm.spec()
-    kept = asdict(training) | {"algorithm": spec.pop("name")} | spec
+    spec, optimizer = training.algorithm.spec(), training.server_optimizer
+    kept = vars(training) | {"server_optimizer": optimizer and asdict(optimizer), "algorithm": spec.pop("name")} | spec
     later = ("local_steps", "server_optimizer")
     return {key: value for key, value in kept.items() if value is not None or key not in later}

@@ -165,7 +165,7 @@ class Cell:
                 return told
         return 0
 
-    @property
+    @cached_property
     def participation(self) -> Participation:
         return self.config.clients.participation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,11 +75,15 @@ def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The cells that the four corners of ``cells`` need and that are not among them."""
     known = {cell.id for cell in cells}
     corners: dict[str, Cell] = {}
+    ids: dict[str, str] = {}
     for cell in cells:
-        if not cell.verdict.reasons:
-            needed = [corner for corner in cell.compared_with.values() if corner.id not in known]
-            # The worst case against the mean would be another ensemble to train.
-            corners |= {corner.id: corner for corner in needed if not corner.ensemble}
+        # The worst case against the mean would be another ensemble to train.
+        needed = () if cell.verdict.reasons else [one for one in cell.compared_with.values() if not one.ensemble]
+        for corner in needed:
+            settings = corner.config.model_dump_json()  # attacks and defenses share corners, and an id takes longer
+            id = ids[settings] = ids.get(settings) or corner.id
+            if id not in known:
+                corners[id] = corner
     return tuple(corners.values())
 
 
@@ -124,8 +129,9 @@ def _combinations(
     for key in matrix:
         if key.partition(".")[0] not in CellConfig.model_fields:
             raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
+    text = json.dumps(base)
     for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
-        data = copy.deepcopy(dict(base))
+        data = json.loads(text)
         swept, where = {}, {}
         for key, (index, value) in zip(matrix, chosen, strict=True):
             place: Key = ("matrix", key, index)

@@ -48,6 +48,7 @@ class Algorithm:
         return (inspect.getdoc(cls) or "").partition("\n")[0]
 
     @classmethod
+    @cache
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """The parameters, as dataclass fields; none for a class that is no dataclass."""
         return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()

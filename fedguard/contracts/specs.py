@@ -59,7 +59,10 @@ def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[
         given: what stood in a file: mappings, lists and scalars.
         made: the model, dataclass or value that was made of it.
     """
-    if isinstance(given, Mapping):
+    if isinstance(given, bool | str):
+        if isinstance(made, int | float) and not isinstance(made, bool):
+            yield key, given
+    elif isinstance(given, Mapping):
         for name, value in given.items():
             yield from misread(
                 value, made.get(name) if isinstance(made, Mapping) else getattr(made, name, None), (*key, name)
@@ -67,8 +70,6 @@ def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[
     elif isinstance(given, list | tuple) and isinstance(made, list | tuple) and len(given) == len(made):
         for index, (value, below) in enumerate(zip(given, made, strict=True)):
             yield from misread(value, below, (*key, index))
-    elif isinstance(given, bool | str) and isinstance(made, int | float) and not isinstance(made, bool):
-        yield key, given
 
 
 def at(where: str, message: str) -> str:

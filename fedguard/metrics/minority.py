@@ -53,7 +53,10 @@ def minorities(
     import torch
 
     n = len(task.sizes)
-    held = torch.stack([torch.bincount(task.examples(client).y, minlength=task.classes) > 0 for client in range(n)])
+    labels = [task.examples(client).y.cpu() for client in range(n)]
+    holders = torch.arange(n).repeat_interleave(torch.tensor(list(map(len, labels))))
+    held = torch.zeros(n, task.classes, dtype=torch.bool)
+    held[holders, torch.cat(labels)] = True
     rare = held & (held.sum(0) < n / 4)
     candidates = [client for client in rare.any(1).nonzero()[:, 0].tolist() if client not in malicious]
     excluded = _excluded(reports)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from fedguard.registry import installed
 
 FRAME = "+" + "-" * WIDTH + "+"
 CATALOGUE = [(kind, cls) for kind, cls in installed().classes()]
+
+#: What is drawn of each, once for all tests; `explain` draws it anew.
+picture_once = cache(picture_of)
 
 
 def printed(renderable, columns: int = 80) -> str:
@@ -54,9 +58,9 @@ def within(point, cloud) -> bool:
 def test_everything_is_explained_and_drawn_where_it_can_be(cls):
     said = printed(explanation(installed(), cls.name))
     assert said.startswith(cls.name)
-    assert (FRAME in said) == (picture_of(cls) is not None)
+    picture = picture_once(cls)
+    assert (FRAME in said) == (picture is not None)
     assert all(len(line) <= 80 for line in said.splitlines())
-    picture = picture_of(cls)
     if issubclass(cls, Defense):  # one that looks through the network, or at times, cannot be drawn without
         assert picture is not None or any((Sight.MODEL | Sight.TIMES) & alternative for alternative in cls.needs)
     elif issubclass(cls, PoisonAttack):
@@ -65,17 +69,18 @@ def test_everything_is_explained_and_drawn_where_it_can_be(cls):
     else:
         assert picture is None
     if picture is not None:
-        legend = printed(picture).split(FRAME)[2]
-        for character in cells(printed(picture)):
+        shown = printed(picture)
+        legend = shown.split(FRAME)[2]
+        for character in cells(shown):
             assert f"\n{character} " in legend
 
 
 def test_most_of_the_catalogue_is_drawn():
     for kind, cls in CATALOGUE:
         if kind == "defense" and cls.name not in ("deepsight", "kardam", "asyncfilter", "staleness_clipping"):
-            assert picture_of(cls) is not None, cls.name
-    assert sum(picture_of(cls) is not None for kind, cls in CATALOGUE if kind == "attack") >= 10
-    assert {kind for kind, cls in CATALOGUE if picture_of(cls) is not None} == {"attack", "defense"}
+            assert picture_once(cls) is not None, cls.name
+    assert sum(picture_once(cls) is not None for kind, cls in CATALOGUE if kind == "attack") >= 10
+    assert {kind for kind, cls in CATALOGUE if picture_once(cls) is not None} == {"attack", "defense"}
 
 
 def test_the_trimmed_mean_answers_from_the_honest_crowd_and_the_mean_does_not():
