@@ -321,7 +321,7 @@ def test_drift_falls_with_burn_in_and_a_stored_state_drifts_less_than_none() -> 
     assert drift(0, "stored", 0.0) < 1e-6  # the same model
 
 
-def after(attack: str, more: str = "", rounds: int = 10) -> tuple[Tensor, Any, float]:
+def after(attack: str, more: str = "", rounds: int = 5) -> tuple[Tensor, Any, float]:
     """The final model, the learner's replay, and the share of what it drew that is of the malicious one of four actors."""
     made, setup = scene(
         "r2d2",
