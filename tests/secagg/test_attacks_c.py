@@ -76,7 +76,7 @@ def test_ours_stands(attack, stopped, seed):
         (WithheldNoise(), "epsilon = 9"),
         (Overflow(), "took something else for the sum"),
         (BadShares(), "blame the honest clients [0]"),
-        (Dropout(), "took something else for the sum"),
+        (Dropout(patterns=5), "took something else for the sum"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
