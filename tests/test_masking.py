@@ -232,7 +232,7 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
 def test_a_round_is_lost_exactly_when_too_few_are_left(step):
     """Eight clients without colluders: a quorum of five has to answer to the end, so three may fall silent."""
     protocol = Protocol(secure_aggregation=Full(), colluding=0.0, dropout=Dropout(rate=0.35, at=step))
-    setup = federation(protocol, clients=8, rounds=8)
+    setup = federation(protocol, clients=8, rounds=6, seed=1)
     before, seen = setup.task.initial_model(setup.rng.child("model")), set()
     for report in Server().run(setup):
         silent = leave(setup, before, report.round, Wire(torch.zeros(8, 1), tuple(range(8)), frozenset())).silent
@@ -529,15 +529,15 @@ def test_a_run_with_noise_has_an_epsilon():
 def test_a_round_with_too_little_noise_has_no_sum():
     """With epsilon what 17 contributors spend, a round with fewer than 19 survivors is aborted: 2 may withhold their noise."""
     loose = {"secure_aggregation": "full", "privacy": NOISE, "dropout": {"rate": 0.05}}
-    settings = {"attack": "none", "training": {"rounds": 4}}
+    settings = {"attack": "none", "training": {"rounds": 3}}
     without, _ = run_trial(cell(protocol=loose, **settings), 0, {})
     plan, scale = DistributedDP(clip=0.5, noise_multiplier=2.0, delta=1e-5), (2**19 - 1) / 0.5
-    target = plan.spent([17] * 4, expected=17, dim=650, scale=scale).value * 1.0001
+    target = plan.spent([17] * 3, expected=17, dim=650, scale=scale).value * 1.0001
     assert without["result"]["privacy"]["epsilon"] > target
     bounded = {**loose, "privacy": {**NOISE, "epsilon": target}}
     record, _ = run_trial(cell(protocol=bounded, **settings), 0, {})
     sums, privacy = record["result"]["secure_aggregation"], record["result"]["privacy"]
-    assert 0 < sums["aborted_sessions"] < 4 and privacy["rounds"] == 4 - sums["aborted_sessions"]
+    assert 0 < sums["aborted_sessions"] < 3 and privacy["rounds"] == 3 - sums["aborted_sessions"]
     assert privacy["contributors"] == 17 and privacy["epsilon"] <= target
     out_of_reach = cell(protocol={**loose, "privacy": {**NOISE, "epsilon": 0.9 * target}}, **settings)
     assert "Raise noise_multiplier or epsilon" in refusals([out_of_reach], 0)[out_of_reach.id]
@@ -555,12 +555,12 @@ def test_a_bound_holds_beside_malicious_clients():
     """Noise is shared out among 15, and a round with fewer than 15 + 2 + 2 survivors is aborted."""
     protocol = {"secure_aggregation": "full", "privacy": NOISE, "dropout": {"rate": 0.05}}
     plan, scale = DistributedDP(clip=0.5, noise_multiplier=2.0, delta=1e-5), (2**19 - 1) / 0.5
-    target = plan.spent([15] * 4, expected=15, dim=650, scale=scale).value * 1.0001
+    target = plan.spent([15] * 3, expected=15, dim=650, scale=scale).value * 1.0001
     bounded = {**protocol, "privacy": {**NOISE, "epsilon": target}}
-    record, _ = run_trial(cell(protocol=bounded, training={"rounds": 4}), 0, {})
+    record, _ = run_trial(cell(protocol=bounded, training={"rounds": 3}), 0, {})
     sums, privacy = record["result"]["secure_aggregation"], record["result"]["privacy"]
     assert privacy["may_withhold"] == 4 and privacy["most_hostile"] == 2 and privacy["expected_contributors"] == 15
-    assert 0 < sums["aborted_sessions"] < 4 and privacy["rounds"] == 4 - sums["aborted_sessions"]
+    assert 0 < sums["aborted_sessions"] < 3 and privacy["rounds"] == 3 - sums["aborted_sessions"]
     assert privacy["contributors"] >= 15 and privacy["epsilon"] <= target
 
 

@@ -34,13 +34,13 @@ def test_each_mode_keeps_its_promises(name):
     assert (Sight.EACH_UPDATE in seen.server) is (Sight.HONEST_UPDATES in seen.clients) is not mode.masked
     assert (Sight.MASKED in seen.server) is mode.masked
     assert mode.kept_from_rules in seen.server
-    setup = federation(Protocol(secure_aggregation=mode, colluding=0.05), clients=40, root=50, told=4)
+    setup = federation(Protocol(secure_aggregation=mode, colluding=0.05), clients=24, root=50, told=4)
     wire, updates = random_round(setup, malicious=(1, 2))
     received = mode.receiver(setup).receive(wire)
-    assert 0 < len(received.rows) == len(received.behind) <= mode.rows(40)
+    assert 0 < len(received.rows) == len(received.behind) <= mode.rows(24)
     assert (received.masked is not None) is mode.masked
     if mode.masked:
-        assert received.masked.anonymity == mode.smallest_sum(setup.federation) - setup.protocol.colluders(40) > 1
+        assert received.masked.anonymity == mode.smallest_sum(setup.federation) - setup.protocol.colluders(24) > 1
     for row, behind in zip(received.rows.tolist(), received.behind, strict=True):
         if not mode.overlapping:
             expected = mean([updates[client].tolist() for client in behind])

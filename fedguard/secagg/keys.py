@@ -30,6 +30,8 @@ SECRET_BYTES = 32
 #: Bytes that are kept secret; in a bytearray they can be wiped.
 Secret: TypeAlias = bytes | bytearray
 _NONCE = bytes(12)
+#: Any secret does to see a point of low order.
+_PROBE = X25519PrivateKey.from_private_bytes(bytes(SECRET_BYTES))
 
 
 class Identity:
@@ -104,7 +106,7 @@ def canonical(public: bytes) -> bool:
 def usable(public: bytes) -> bool:
     """Whether a secret can be agreed with the owner of this key: it is no point of low order."""
     try:
-        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+        _PROBE.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         return False
     return True

@@ -33,6 +33,7 @@ RingVector: TypeAlias = NDArray[np.uint32] | NDArray[np.uint64]
 
 _BLOCK = 3 << 16  # bytes: keystream, zeros and a piece of the vector together fit the second-level cache of a core
 _HEAD = 32  # bytes: the two blocks of the stream that GCM keeps for itself
+_SHORT = 1 << 15  # bytes: in less, GCM does not win back what it takes to start it
 
 
 def keystream(key: bytes, count: int) -> bytes:
@@ -41,7 +42,7 @@ def keystream(key: bytes, count: int) -> bytes:
     Raises:
         InputError: a key that has neither 16 nor 32 bytes.
     """
-    head, rest = _stream(key)
+    head, rest = _stream(key, count)
     return head[:count] + rest.update(bytes(max(count - _HEAD, 0)))
 
 
@@ -65,7 +66,7 @@ def add_masks(vector: RingVector, keyed: Iterable[tuple[bytes, int]]) -> None:
 
 def _add(vector: RingVector, keyed: Iterable[tuple[bytes, int]], block: int) -> None:
     _check(vector)
-    masks = [(*_stream(key), _operation(sign)) for key, sign in keyed]
+    masks = [(*_stream(key, vector.nbytes), _operation(sign)) for key, sign in keyed]
     little = vector.dtype.newbyteorder("<")
     part = vector[: _HEAD // vector.itemsize]
     for head, _, operation in masks:
@@ -90,13 +91,14 @@ def _check(vector: RingVector) -> None:
         raise InputError(f"Masks are added in place to a contiguous, writable vector; got {got}. Pass vector.copy().")
 
 
-def _stream(key: bytes) -> tuple[bytes, CipherContext]:
-    """The head of PRG(key), and what encrypts zeros to the rest of it."""
+def _stream(key: bytes, count: int) -> tuple[bytes, CipherContext]:
+    """The head of PRG(key), and what encrypts zeros to the rest of its first ``count`` bytes."""
     if len(key) not in (16, 32):
         raise InputError(f"A mask key has 16 bytes (AES-128) or 32 (AES-256); got {len(key)}. Derive it by HKDF.")
     counter = Cipher(AES(key), CTR(bytes(16))).encryptor()
     head = counter.update(bytes(_HEAD))
-    return head, Cipher(AES(key), GCM(bytes(12))).encryptor() if _gcm_is_faster(len(key)) else counter
+    gcm = count > _SHORT and _gcm_is_faster(len(key))
+    return head, Cipher(AES(key), GCM(bytes(12))).encryptor() if gcm else counter
 
 
 @cache

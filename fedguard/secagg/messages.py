@@ -12,6 +12,7 @@ import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from struct import Struct
 from typing import ClassVar, Self
 
 from fedguard.secagg import merkle
@@ -34,6 +35,10 @@ from fedguard.secagg.session import CONFIG_BYTES, Config
 #: A hash of a masked vector, and the signature over it.
 PROOF_BYTES = 32 + SIGNATURE_BYTES
 _SIGNED = b"FedGuard/secagg/v2/signed"
+#: A client with its four hashes and keys, and its signature.
+_ENTRY = Struct(f"<I32s32s32s32s{SIGNATURE_BYTES}s")
+#: A delivery but for its path: the owner, its packet, its commitment to b, its signature.
+_DELIVERY = Struct(f"<I{2 * SHARE_BYTES + 16}s32s32s32s{SIGNATURE_BYTES}s")
 
 
 def masked_digest(shared_hash: bytes, vector_hash: bytes) -> bytes:
@@ -108,9 +113,8 @@ class Roster(Message):
     @classmethod
     def read(cls, reader: Reader) -> Self:
         entries = []
-        for data in reader.many(4 + Advertise.BYTES + SIGNATURE_BYTES):
-            part = Reader(memoryview(data))
-            entries.append((part.number(), Advertise.read(part), part.take(SIGNATURE_BYTES)))
+        for client, *entry, signature in map(_ENTRY.unpack, reader.many(_ENTRY.size)):
+            entries.append((client, Advertise(*entry), signature))
         if [client for client, _, _ in entries] != sorted({client for client, _, _ in entries}):
             raise Unreadable("entries that are not in ascending order")
         return cls(tuple(entries))
@@ -176,9 +180,8 @@ class Delivery:
 
     @classmethod
     def read(cls, reader: Reader) -> Delivery:
-        owner, packet = reader.number(), Packet.unpack(reader.take(Packet.BYTES))
-        seed, signature = reader.take(32), reader.take(SIGNATURE_BYTES)
-        return cls(owner, packet, seed, reader.many(32), signature)
+        owner, *packet, seed, signature = _DELIVERY.unpack(reader.view(_DELIVERY.size))
+        return cls(owner, Packet(*packet), seed, reader.many(32), signature)
 
 
 @dataclass(frozen=True)

@@ -243,10 +243,10 @@ def after(attack: str, more: str = "", malicious: int = 1) -> tuple[Tensor, Any]
     made, setup = scene(
         "apex",
         network=SLOW,
-        training=training(more, rounds=13),  # the last would be evaluated, and is left out
+        training=training(more, rounds=7),  # the last would be evaluated, and is left out
         attack=attack,
         clients={"malicious": malicious},
-        evaluation={"every": 13},
+        evaluation={"every": 7},
     )
     learners: list[Any] = []
     algorithm = setup.training.algorithm
@@ -258,7 +258,7 @@ def after(attack: str, more: str = "", malicious: int = 1) -> tuple[Tensor, Any]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(algorithm), "start", watched)
-        *_, last = islice(made.architecture.run(setup), 12)
+        *_, last = islice(made.architecture.run(setup), 6)
     return last.model, (learners[-1]._replay, setup.malicious)
 
 

@@ -349,7 +349,7 @@ def test_a_gradient_is_that_of_the_papers_three_losses() -> None:
     assert float(clipped.norm()) == pytest.approx(0.01)
 
 
-def after(attack: str, more: str = "", rounds: int = 8) -> tuple[Tensor, Any]:
+def after(attack: str, more: str = "", rounds: int = 5) -> tuple[Tensor, Any]:
     """The model after so many rounds, of which none is evaluated, and the learner's replay."""
     made, setup = scene(
         "dreamer", task=TASK, training=training(more, rounds + 1), attack=attack, clients={"malicious": 1},

@@ -139,7 +139,7 @@ def test_each_range_remembers_its_own():
 # More devices than are needed.
 
 
-def malicious_share(over: float, malicious: int, pace: float, rounds: int = 400) -> float:
+def malicious_share(over: float, malicious: int, pace: float, rounds: int = 200) -> float:
     """Of the updates that count, by the course alone. The goal is 20 of 100."""
     made, setup = scene(
         {"name": "google", "over": over},
