@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -129,9 +128,8 @@ def _combinations(
     for key in matrix:
         if key.partition(".")[0] not in CellConfig.model_fields:
             raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
-    text = json.dumps(base)
     for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
-        data = json.loads(text)
+        data = copy.deepcopy(dict(base))
         swept, where = {}, {}
         for key, (index, value) in zip(matrix, chosen, strict=True):
             place: Key = ("matrix", key, index)
