@@ -80,6 +80,18 @@ def test_the_matrix_is_a_product_and_corners_are_added():
     assert laid.cells[0].label == "no attack against mean"  # what others compare themselves with comes first
 
 
+def test_numbers_of_numpy_may_stand_in_a_suite_in_python():
+    attacks = ["none", {"name": "gram_search", "steps": np.int64(3)}]
+    suite = {
+        "name": "numpy",
+        "clients": {"total": 8, "malicious": 2},
+        "matrix": {"attack": attacks, "defense": ["median"]},
+    }
+    laid = lay_out(suite)[1]
+    assert "gram_search(steps=3) against median" in [cell.label for cell in laid.cells]
+    assert len(laid.corners) == len({cell.id for cell in laid.corners}) == len(laid.cells) - 2
+
+
 def test_any_dotted_key_can_be_swept():
     laid = laid_out(
         SUITE, "matrix={clients.malicious: [1, 0.3], task.partition.alpha: [0.1, 1], training.lr: [0.1]}", "attack=alie"

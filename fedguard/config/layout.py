@@ -79,7 +79,7 @@ def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
         # The worst case against the mean would be another ensemble to train.
         needed = () if cell.verdict.reasons else [one for one in cell.compared_with.values() if not one.ensemble]
         for corner in needed:
-            settings = corner.config.model_dump_json()  # attacks and defenses share corners, and an id takes longer
+            settings = repr(corner.config)  # attacks and defenses share corners, and an id takes longer
             id = ids[settings] = ids.get(settings) or corner.id
             if id not in known:
                 corners[id] = corner
