@@ -217,7 +217,11 @@ def _attacks() -> list[str]:
 @pytest.mark.parametrize("name", _attacks())
 def test_each_attack_of_the_catalogue_is_made_anew_for_each_neighbour(name, monkeypatch):
     """What two neighbours of a liar in a ring hear differs, once their models do; or the attack says nothing at all."""
-    settings: dict[str, Any] = {"attack": name, "clients": {"malicious": 1, "assumed_f": 1}, "training": {"rounds": 2, "local_steps": 2}}
+    settings: dict[str, Any] = {
+        "attack": name,
+        "clients": {"malicious": 1, "assumed_f": 1},
+        "training": {"rounds": 2, "local_steps": 2},
+    }
     made = cell({"name": "d_psgd", "graph": "ring"}, task=UNLIKE, **settings)
     if made.verdict.reasons:
         assert any(
