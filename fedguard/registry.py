@@ -208,8 +208,9 @@ class Registry:
                 return UserFunction(value, self.folder)
             except ConfigError as error:
                 raise ConfigError(at(where, f"{cls.name}: {parameter}: {error}")) from None
+        owner: type = cls
         try:
-            made = _reader(cls, parameter).validate_python(value)
+            made = _reader(owner, parameter).validate_python(value)
             said = "Input should be a number" if any(misread(value, made)) else ""
         except ValidationError as error:
             first = error.errors()[0]
