@@ -69,12 +69,12 @@ def suite(tmp_path, request):
 @pytest.mark.forked
 def test_a_trial_that_takes_too_long_has_failed_and_the_run_goes_on(suite, tmp_path):
     path, ear = suite(HANGS, "{attack: [none, hangs], defense: [mean]}"), Ear()
-    run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=4, listener=ear)
+    run = fg.run(path, store=tmp_path / "runs", jobs=1, timeout=2, listener=ear)
     assert [(row["attack"], row["status"]) for row in run.rows()] == [("none", "ok"), ("hangs", "failed")]
     failed = run.with_status("failed")
-    assert failed[0]["reason"] == "timed out after 4 s"
+    assert failed[0]["reason"] == "timed out after 2 s"
     (note,) = ear.notes
-    assert note.startswith("failed: hangs against mean, seed 0: timed out after 4 s (log: ")
+    assert note.startswith("failed: hangs against mean, seed 0: timed out after 2 s (log: ")
     log = run.folder.log_path(failed[0]["cell"], 0).read_text()
     assert re.search(r"plug_\d+.py\", line \d+ in craft", log)  # where it stood
 
