@@ -606,6 +606,18 @@ def test_bodies_have_one_form_only(body):
         messages.unpack(head + body)
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (1, 1)])
+def test_a_roster_lists_each_client_once_in_ascending_order(order):
+    entry = messages.Advertise(*(bytes([number]) * 32 for number in range(4)))
+    roster = messages.Roster(tuple((client, entry, bytes(messages.SIGNATURE_BYTES)) for client in order))
+    data = Header(1, Phase.ROSTER, bytes(32), 1, SERVER).pack() + roster.body()
+    if order == (1, 2):
+        assert messages.unpack(data).message == roster
+    else:
+        with pytest.raises(codec.Unreadable, match="ascending order"):
+            messages.unpack(data)
+
+
 def test_lists_that_claim_more_than_they_hold():
     head = Header(1, Phase.QUORUM, bytes(32), 1, SERVER).pack()
     with pytest.raises(codec.Unreadable):
