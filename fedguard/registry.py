@@ -168,12 +168,11 @@ class Registry:
         name, given = split_spec(kind, spec, where)
         cls = self.get(kind, name, where)
         known = [field.name for field in cls.fields()]
-        types = cls.types()
         values = {}
         for parameter, value in given.items():
             if parameter not in known:
                 raise UnknownName(f"parameter of {name}", parameter, known, where)
-            values[parameter] = self._value(cls, parameter, value, types[parameter], where)
+            values[parameter] = self._value(cls, parameter, value, where)
         required = [field.name for field in cls.fields() if field.default is field.default_factory]  # MISSING both
         if missing := [parameter for parameter in required if parameter not in values]:
             told = f"{name}: expected {', '.join(missing)}, which {'have' if missing[1:] else 'has'} no default"
@@ -200,7 +199,8 @@ class Registry:
             raise ConfigError(at(where, str(error))) from None
         return pipeline
 
-    def _value(self, cls: type[Algorithm], parameter: str, value: Any, hint: Any, where: str) -> Any:
+    def _value(self, cls: type[Algorithm], parameter: str, value: Any, where: str) -> Any:
+        hint = cls.types()[parameter]
         if inspect.isclass(hint) and issubclass(hint, Algorithm):
             return value if isinstance(value, hint) else self.build(hint.kind, value, where)
         if hint is UserFunction and isinstance(value, str):
