@@ -46,14 +46,14 @@ test-all: $(VENV)/.installed-dev
 
 test-ray: $(VENV)/.installed-dev
 	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
-	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadgroup -m ray tests/test_ray.py; \
+	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadfile -m ray tests/cluster; \
 	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
 
 # Flower wants older versions of some packages, which come before those of .venv; its simulation a Ray, which is not everywhere.
 test-flower: $(VENV)/.installed-dev
 	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
 	        || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
-	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadgroup -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
+	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadfile -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
 	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
 
 test-tracking: $(VENV)/.installed-dev

@@ -52,10 +52,6 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line(f"Order of the tests: --order {config.option.order}")
 
 
-#: What is started once, and takes long to start: with `--dist loadgroup`, tests that use it go to one process of pytest-xdist.
-SHARED = ("federation", "cluster")
-
-
 #: Files with a fixture or a test of a minute. They come first, together with the browser's: what stands at the end of a process's list is
 #: taken over by others that have nothing left to do, and what they share would be made twice.
 LONG = ("test_anchor.py", "test_memory.py", "test_streaming.py", "test_dreams_come_true.py", "test_solved.py")
@@ -82,10 +78,6 @@ def pytest_collection_modifyitems(config, items):
         draw.shuffle(files)
         files.sort(key=_rank)
         items[:] = [test for tests in files for test in tests]
-    for test in items:
-        for one in SHARED:
-            if one in getattr(test, "fixturenames", ()):
-                test.add_marker(pytest.mark.xdist_group(one))
 
 
 def pytest_collection_finish():
@@ -98,6 +90,22 @@ def pytest_collection_finish():
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def started_once(tmp_path_factory):
+    """To be called by a fixture with its name: an error where another process of pytest-xdist has started the same already.
+
+    With `--dist loadfile` that is so where two files use it. A cluster takes as much of a machine as all of its tests.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def start(name):
+        (folder / f"{name}.started").touch(exist_ok=False)
+
+    return start
 
 
 @pytest.fixture(autouse=True, scope="module")

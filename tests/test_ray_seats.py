@@ -1,6 +1,6 @@
 """Trials on other machines, without Ray: what travels, what comes home, and what becomes of a trial whose machine is lost.
 
-The cluster is pretended: actors are objects of this process. With Ray itself: `tests/test_ray.py`.
+The cluster is pretended: actors are objects of this process. With Ray itself: `tests/cluster/test_ray.py`.
 """
 
 from __future__ import annotations

@@ -52,10 +52,11 @@ def brisk(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def federation(tmp_path_factory):
+def federation(tmp_path_factory, started_once):
     """The tests' own; each node has a folder, and when all tests are over no process is left and all that was said is told."""
     from fedguard.flower.deployment import Federation
 
+    started_once("federation")
     homes = [tmp_path_factory.mktemp(f"node-{number}") for number in range(DEPLOYED)]
     with pytest.MonkeyPatch.context() as patch:
         briskly(patch)
@@ -68,6 +69,14 @@ def federation(tmp_path_factory):
                 stack.close()
     assert all(f"--- {name}" in said.getvalue() for name in ("superlink", "supernode-0", "supernode-3"))
     assert gone(mark)
+
+
+@pytest.fixture(scope="session")
+def inline_result(tmp_path_factory):
+    """The trial that all engines are to give, in one process."""
+    from tests.flower.trials import ran
+
+    return ran("inline", tmp_path_factory.mktemp("inline"))[0]
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ class PlantError(Exception):
 def copied(folder: Path) -> Path:
     """Lay out the packages as they are installed, with the tests of secure aggregation, below ``folder``.
 
-    What is compiled already comes along, and is taken for files of the same time and length only: not for planted ones.
+    Files are links to those of the checkout, which `plant` takes away before it writes: two thousand copies would take longer than
+    what is done with them. What is compiled already comes along, and is taken for files of the same time and length only: not for
+    planted ones.
     """
     without = shutil.ignore_patterns("test_commands.py", "test_processes.py", "mutants")
     for source, target in (
@@ -58,9 +61,9 @@ def copied(folder: Path) -> Path:
         ("defenses", "fedguard/defenses"),
         ("tests/secagg", "tests/secagg"),
     ):
-        shutil.copytree(ROOT / source, folder / target, ignore=without)
+        shutil.copytree(ROOT / source, folder / target, ignore=without, copy_function=os.symlink)
     for file in ("pyproject.toml", "tests/conftest.py", "tests/test_masking.py"):
-        shutil.copy2(ROOT / file, folder / file)
+        os.symlink(ROOT / file, folder / file)
     return folder
 
 
@@ -75,4 +78,5 @@ def plant(edits: Sequence[Edit], folder: Path) -> None:
         text = path.read_text()
         if (found := text.count(edit.before)) != 1 or edit.before == edit.after:
             raise PlantError(f"{edit.file}: expected this text exactly once; found it {found} times:\n{edit.before}")
+        path.unlink()  # it may be a link to the checkout's
         path.write_text(text.replace(edit.before, edit.after))

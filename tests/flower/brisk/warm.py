@@ -4,11 +4,13 @@ seconds of their start. A SuperNode's process for apps starts it with the first,
 What an app's server imports is imported by a process that starts from nothing, as Flower starts it.
 """
 
+import gc
 import importlib
 import json
 import os
 import signal
 import sys
+import traceback
 
 from flwr.supernode.cli import flwr_clientapp
 
@@ -18,9 +20,17 @@ for name in (
 ):
     importlib.import_module(name)
 
+gc.freeze()  # what is loaded is there for good: a copy that looked for garbage in it would take longer than its message
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
 for line in sys.stdin.buffer.raw:
     if os.fork() == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sys.argv = json.loads(line)
-        sys.exit(flwr_clientapp())
+        try:
+            flwr_clientapp()
+        except Exception:
+            traceback.print_exc()
+        finally:  # nobody asks how it ended, and what is loaded need not be taken to pieces
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)

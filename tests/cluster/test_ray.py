@@ -1,4 +1,4 @@
-"""Ray clusters: the same records as from processes of this machine, whatever becomes of the machines on the way.
+"""A Ray cluster: the same records as from processes of this machine.
 
 Workers of a cluster are processes; what is run here to compare with, runs in the tests' own, but for the first comparison.
 
@@ -9,105 +9,25 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
-import time
-from functools import partial
-from pathlib import Path
 
 import pytest
 
 import fedguard as fg
-from fedguard.bench.records.record import reproducible
-from fedguard.bench.running.progress import Listener
 from fedguard.errors import ConfigError
+from tests.cluster.conftest import PLUGIN, SUITE, Ear, ran_at, records
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 
-SUITE = {
-    "name": "small",
-    "clients": {"total": 10, "malicious": 2},
-    "training": {"rounds": 3, "momentum": 0.9},
-    "seeds": 2,
-    "matrix": {"attack": ["none", "ipm", "model_replacement"], "defense": ["mean", "median", "fltrust"]},
-}
-PLUGIN = """
-import os, time
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-import numpy as np
-import torch
-from beside import FACTOR
-from fedguard.contracts import PoisonAttack, Sight
-
-@dataclass(frozen=True, kw_only=True)
-class Mine(PoisonAttack):
-    '''Sends a constant.'''
-    name = "mine"
-    needs = (Sight.NOTHING,)
-    what: str = "send"
-    at: str = ""
-    def craft(self, view):
-        if self.what == "raise":
-            raise ValueError("no such luck")
-        if self.what == "die":
-            os.kill(os.getpid(), 9)
-        if self.what == "sleep":
-            time.sleep(0.2)
-        if self.what == "hang":
-            time.sleep(600)
-        if self.what == "stay":  # the first that comes here, until its machine is lost
-            try:
-                with Path(self.at).open("x") as file:
-                    file.write(os.environ["RAY_RAYLET_PID"])
-            except FileExistsError:
-                pass
-            else:
-                time.sleep(600)
-        return torch.full((view.f, view.dim), FACTOR)
-"""
-
-
-class Ear(Listener):
-    """Keeps what is said, and does something after each record."""
-
-    def __init__(self, act=lambda: None) -> None:
-        self.notes: list[str] = []
-        self.ran: list[tuple[str, int]] = []
-        self.rounds = 0
-        self.jobs = 0
-        self._act = act
-
-    def begin(self, total, stored, refused, jobs):
-        self.jobs = jobs
-
-    def advanced(self, trial, round, rounds, scores):
-        self.rounds += 1
-
-    def ended(self, record):
-        self.ran.append((record["cell"], record["seed"]))
-        self._act()
-
-    def note(self, text):
-        self.notes.append(text)
-
-
-def records(run: fg.Run) -> dict:
-    return {trial: reproducible(record) for trial, record in run.records.items()}
-
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(started_once):
     """One machine with two cores, which this process is part of."""
     from ray.cluster_utils import Cluster
 
+    started_once("cluster")
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     yield made
@@ -120,34 +40,6 @@ def connected(cluster):
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()
-
-
-@pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    """A suite with a plug-in and data beside it, in the working directory."""
-    import numpy as np
-
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    (tmp_path / "beside.py").write_text("FACTOR = 0.25\n")
-    draw = np.random.default_rng(0)
-    y = draw.integers(0, 3, 200)
-    np.savez(tmp_path / "points.npz", x=(draw.normal(size=(200, 4)) + y[:, None]).astype(np.float32), y=y)
-    monkeypatch.chdir(tmp_path)
-
-    def write(*attacks: str, **more: str) -> Path:
-        text = f"""schema: 1
-name: {more.get("name", "plugged")}
-plugins: [mine]
-task: {{data: {{name: npz, file: points.npz, value_range: [-5, 8], classes: 3}}, model: softmax}}
-clients: {{total: 10, malicious: 2}}
-training: {{rounds: 4}}
-seeds: 1
-matrix: {{attack: [none, {", ".join(attacks)}], defense: [{more.get("defense", "mean, median")}]}}
-"""
-        (tmp_path / "suite.yaml").write_text(text)
-        return tmp_path / "suite.yaml"
-
-    return write
 
 
 @pytest.mark.processes
@@ -189,67 +81,6 @@ def test_trouble_in_a_trial_ends_as_it_does_here(plugin, connected, tmp_path):
     logs = [path.read_text() for path in (tmp_path / "there" / "plugged" / "logs").iterdir()]
     assert any("mine.py" in log and "ValueError: no such luck" in log for log in logs)
     assert any("timed out" in log and "in craft" in log for log in logs)  # where it stood
-
-
-def test_a_machine_is_lost_in_the_middle_of_200_cells(plugin, tmp_path):
-    """Its trial in flight runs again elsewhere: all records are there, once each, and equal those of one process."""
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    held = tmp_path / "held"
-    noise = [f"{{name: gaussian, scale: {1 + k}}}" for k in range(24)]
-    suite = plugin(
-        *noise[:8],
-        f"{{name: mine, what: stay, at: {held}}}",
-        *noise[8:],
-        defense="mean, median, trimmed_mean, krum, geometric_median, centered_clipping, nnm >> mean, cge",
-    )
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        machines = [made.add_node(num_cpus=1) for _ in range(3)]
-        ray.init(address=made.address, log_to_driver=False, configure_logging=False)
-
-        def lose() -> None:
-            holding = held.read_text() if held.exists() else ""  # it is empty before it is written
-            if holding and machines:
-                machine = next(one for one in machines if one.all_processes["raylet"][0].process.pid == int(holding))
-                made.remove_node(machine, allow_graceful=False)
-                machines.clear()
-
-        ear = Ear(lose)
-        there = fg.run(suite, store=tmp_path / "there", engine=fg.Ray(), listener=ear)
-    finally:
-        ray.shutdown()
-        made.shutdown()
-    here = fg.run(suite, store=tmp_path / "here", jobs=1)
-    assert len(there.records) >= 200
-    assert records(there) == records(here)
-    assert len(ear.ran) == len(set(ear.ran)) == len(there.records)
-    assert sum("runs again" in note for note in ear.notes) == 1, ear.notes
-
-
-def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
-    suite = plugin("\"mine(what='sleep')\"", "ipm", "mine")
-    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--engine", "ray", "--jobs", "1", "--store"]
-    # whoever starts the tests may ignore it: `&` of a script does
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(
-        [*command, "there", "--set", "training.rounds=10"], stderr=subprocess.PIPE, text=True, preexec_fn=heard
-    )
-    done = tmp_path / "there" / "plugged" / "cells"
-    deadline = time.monotonic() + 120
-    while not list(done.glob("*/*.json")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "trials are stored. Run the same command to go on." in said
-    kept = {path: path.read_bytes() for path in done.glob("*/*.json")}
-    assert kept
-    run = fg.run(suite, store="there", settings=["training.rounds=10"], jobs=1)
-    assert len(run.records) > len(kept)
-    assert all(path.read_bytes() == content for path, content in kept.items())
 
 
 def test_a_worst_case_and_a_tuning(connected, tmp_path):
@@ -346,16 +177,6 @@ def test_another_version_of_ray_is_one_line(cluster, tmp_path, monkeypatch):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray(cluster.address))
 
 
-def ran_at(address: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command over ``quick.json``, at a cluster."""
-    command = [sys.executable, "-m", "fedguard.cli", "run", "quick.json", "--engine", "ray", "--address", address]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, cwd=folder
-    )
-    assert "Traceback" not in done.stderr
-    return done
-
-
 def test_a_cluster_without_tokens_and_a_process_with_one_are_told(cluster, tmp_path):
     """Ray lets that process in, and its cluster cannot talk to it."""
     (tmp_path / "quick.json").write_text(json.dumps(SUITE))
@@ -363,59 +184,6 @@ def test_a_cluster_without_tokens_and_a_process_with_one_are_told(cluster, tmp_p
     assert done.returncode == 2
     said = "no worker starts in the cluster, tried 3 times. If it asks for no token and this process has one"
     assert said in done.stderr
-
-
-def test_who_has_no_token_of_the_cluster_is_told_so_and_who_has_it_is_let_in(tmp_path, monkeypatch):
-    """Clusters of new Rays ask for one; a process looks for it if it is told to."""
-    (tmp_path / "quick.json").write_text(
-        json.dumps({**SUITE, "seeds": 1, "matrix": {"attack": ["none"], "defense": ["mean"]}})
-    )
-    for name, value in {
-        "RAY_AUTH_TOKEN": "a" * 64,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TMPDIR": str(tmp_path),
-    }.items():
-        monkeypatch.setenv(name, value)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    short = tempfile.mkdtemp(dir="/tmp")  # Ray binds sockets in it, whose paths have 107 bytes at most
-    options = [
-        "--head",
-        f"--temp-dir={short}",
-        "--block",
-        "--num-cpus=1",
-        "--include-dashboard=false",
-        f"--port={port}",
-    ]
-    head = subprocess.Popen(
-        [sys.executable, "-m", "ray.scripts.scripts", "start", *options],
-        env={**os.environ, "RAY_AUTH_MODE": "token"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _until_it_listens(port, head)
-        address = f"127.0.0.1:{port}"
-        refused = ran_at(address, tmp_path, RAY_AUTH_MODE="disabled")
-        let_in = ran_at(address, tmp_path, RAY_AUTH_MODE="token")
-    finally:
-        head.terminate()
-        head.wait(60)
-        shutil.rmtree(short, ignore_errors=True)
-    assert refused.returncode == 2
-    assert "If it asks for a token, as new ones do, set RAY_AUTH_MODE=token" in refused.stderr
-    assert let_in.returncode == 0, let_in.stderr
-
-
-def _until_it_listens(port: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.2)
-    raise AssertionError("no head came up")
 
 
 def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, monkeypatch):

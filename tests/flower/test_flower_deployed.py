@@ -1,4 +1,7 @@
-"""FedGuard's secure aggregation between processes: a SuperLink, SuperNodes, and a process for each message."""
+"""Trials, architectures and secure aggregation between processes: a SuperLink, SuperNodes, and a process for each message.
+
+All that needs the tests' one deployment stands here, since `--dist loadfile` gives a file to one process of pytest-xdist.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,59 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as Proto
 from scipy import stats
 
+from fedguard.bench.conformance.conform import cell_of, compared
+from fedguard.bench.conformance.deployed import Deployed
+from fedguard.errors import ConfigError
 from fedguard.flower.secagg import BYTES, RECORD
 from fedguard.secagg import messages as protocol_messages
 from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.keys import Identity
-from tests.flower.conftest import killed
+from tests.flower.conftest import DEPLOYED, killed
 from tests.flower.sums_app.sums.client_app import LENGTH, NODES, update
+from tests.flower.trials import judged, ran
 
 APP = Path(__file__).parent / "sums_app"
 
 
-def ran(federation, **config):
+def test_a_deployment_is_the_same_trial(federation, tmp_path, inline_result):
+    """A SuperLink and its SuperNodes, attacked, defended and judged; to the last bit what it is in one process."""
+    result, run = ran("deployment", tmp_path, on=federation)
+    assert result == inline_result and result["rounds"]["updates"] == DEPLOYED and result["app"]["malicious"]
+    assert judged(run) == (["below 99.9 %"], [])
+
+
+def test_a_supernode_that_dies_in_the_middle_is_named_and_the_others_go_on(federation, tmp_path):
+    """Somebody looks at the messages of those who are left."""
+    with killed(federation, 1, "Receiving: train message"):
+        result, run = ran("deployment", tmp_path, "labels_llg", "own", on=federation)
+    assert {*(one["clients"][0] for one in result["inference"]["targets"])} == {0, 2, 3}
+    assert result["inference"]["score"]["label_accuracy"] > 0.8
+    assert result["app"]["lost"] == [{"node": 1, "round": 1, "how": "was killed by SIGKILL"}]
+    assert (result["rounds"]["updates"], result["rounds"]["silent"]) == (DEPLOYED - 1, 1)
+    assert result["final_accuracy"] > 0.2  # the others have trained and measured
+    (flags,) = [record["flags"] for record in run.ran.values()]
+    assert "1 of 4 nodes stopped answering: node 1 from round 1 on (its process was killed by SIGKILL)" in str(flags)
+
+
+@pytest.mark.parametrize(("architecture", "rounds"), [("server", 1), ("fedasync", 2)])
+def test_a_deployed_server_is_the_simulated_one(federation, architecture, rounds):
+    """Under attack; where it does not wait for its nodes, the simulation follows the order in which answers came."""
+    engine, cell = Deployed(federation), cell_of(architecture, "ipm", "mean", DEPLOYED, rounds)
+    one = compared(engine, architecture, cell, *engine.run([cell], 0), 0)
+    assert one.passed and one.same_bits
+    assert one.order is None if architecture == "server" else len(one.order) >= rounds * DEPLOYED
+
+
+def test_a_supernode_that_dies_ends_a_deployed_conformance_with_one_line(federation):
+    engine, cell = Deployed(federation), cell_of("server", None, "mean", DEPLOYED, 1)
+    with killed(federation, 2, "Receiving: train message"), pytest.raises(ConfigError) as said:
+        engine.run([cell], 0)
+    told = str(said.value)
+    assert told.startswith("conform: node 2 did not come to its end: ") and "\n" not in told
+    assert told.endswith("The process of node 2 was killed by SIGKILL.")
+
+
+def summed(federation, **config):
     """The app, with a roster of fresh identities: what its server tells, and all bytes that it saw."""
     place = federation.place()
     secrets = [os.urandom(32) for _ in range(NODES)]
@@ -90,7 +135,7 @@ def bare(wire, places, round):
 
 def test_the_server_sees_masked_vectors_alone_and_gets_the_plain_sum(federation):
     """And a node that it asks twice at once answers once, whatever processes Flower starts side by side."""
-    told, wire = ran(federation, twice=True)
+    told, wire = summed(federation, twice=True)
     (one,) = told["rounds"]
     assert one == {"total": plain_sum(range(NODES), 1), "included": list(range(NODES)), "said": []}
     found = masked(wire)
@@ -111,7 +156,7 @@ def test_a_node_that_is_killed_before_it_gives_its_input_is_recovered(federation
     """Its SuperNode dies, as a machine that loses its power does, when it was asked for the masked input."""
     victim = 2
     with killed(federation, victim, "Receiving: train.secagg message", times=3):
-        told, wire = ran(federation)
+        told, wire = summed(federation)
     stays = [place for place in range(NODES) if place != victim]
     (one,) = told["rounds"]
     assert one["included"] == stays and one["total"] == plain_sum(stays, 1)
