@@ -1,7 +1,5 @@
-"""A process that has loaded what apps of nodes load, and makes a copy of itself for each that it is asked for, which saves the
-seconds of their start. A SuperNode's process for apps starts it with the first, and it ends with that.
-
-What an app's server imports is imported by a process that starts from nothing, as Flower starts it.
+"""A process that has loaded what apps load, and makes a copy of itself for each that it is asked for, which saves the seconds of
+their start. A process for apps of a SuperNode, or of a SuperLink, starts it with the first, and it ends with that.
 """
 
 import gc
@@ -12,6 +10,7 @@ import signal
 import sys
 import traceback
 
+from flwr.superlink.cli import flwr_serverapp
 from flwr.supernode.cli import flwr_clientapp
 
 for name in (
@@ -27,7 +26,7 @@ for line in sys.stdin.buffer.raw:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sys.argv = json.loads(line)
         try:
-            flwr_clientapp()
+            {"flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}[sys.argv[0]]()
         except Exception:
             traceback.print_exc()
         finally:  # nobody asks how it ended, and what is loaded need not be taken to pieces
