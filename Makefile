@@ -33,7 +33,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ray test-flower test-tracking test-kubernetes test-container test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray ray test-flower flower test-tracking test-kubernetes test-container test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -44,17 +44,22 @@ test: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "not container" --hypothesis-profile=deep
 
-test-ray: $(VENV)/.installed-dev
-	@if [ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3'; then \
-	    PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadfile -m ray tests/cluster; \
-	else echo "Ray cannot be had from this package index: what needs it is not tested"; fi
+test-ray: $(VENV)/.installed-dev ray
+	@[ ! -d $(RAY)/ray ] || PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadfile -m ray tests/cluster
+
+ray: $(VENV)/bin/pip
+	@[ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3' \
+	    || echo "Ray cannot be had from this package index: what needs it is not tested"
+
+test-flower: $(VENV)/.installed-dev flower
+	@[ ! -d $(FLWR)/flwr ] || PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadfile -m flower \
+	    tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower
 
 # Flower wants older versions of some packages, which come before those of .venv; its simulation a Ray, which is not everywhere.
-test-flower: $(VENV)/.installed-dev
-	@if [ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
-	        || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43'; then \
-	    PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadfile -m flower tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower; \
-	else echo "Flower cannot be had from this package index: what needs it is not tested"; fi
+flower: $(VENV)/bin/pip
+	@[ -d $(FLWR)/flwr ] || $(BIN)/pip install --quiet --target $(FLWR) 'flwr[simulation]>=1.41,<1.43' \
+	    || $(BIN)/pip install --quiet --target $(FLWR) 'flwr>=1.41,<1.43' \
+	    || echo "Flower cannot be had from this package index: what needs it is not tested"
 
 test-tracking: $(VENV)/.installed-dev
 	@if [ -d $(TRACK)/opentelemetry/exporter ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
