@@ -94,7 +94,7 @@ class Page(HTMLParser):
             self.rows[self._section][-1][-1] += data
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """The site, built as `make docs` builds it."""
     out = tmp_path_factory.mktemp("site")
@@ -106,7 +106,7 @@ def folder(tmp_path_factory):
     return out
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(folder):
     return {path.relative_to(folder).as_posix(): Page(path.read_text()) for path in folder.rglob("*.html")}
 
