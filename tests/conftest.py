@@ -54,8 +54,9 @@ def pytest_terminal_summary(terminalreporter, config):
 
 #: Files with a fixture or a test of a minute. They come first, together with the browser's: what stands at the end of a process's list is
 #: taken over by others that have nothing left to do, and what they share would be made twice.
-LONG = ("test_anchor.py", "test_memory.py", "test_streaming.py", "test_dreams_come_true.py", "test_solved.py")
-LONG += ("test_documentation.py",)
+LONG = tuple(
+    f"test_{name}.py" for name in ("anchor", "memory", "streaming", "dreams_come_true", "solved", "documentation")
+)
 
 
 def _rank(tests):
