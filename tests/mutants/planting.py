@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,20 +48,16 @@ class PlantError(Exception):
 def copied(folder: Path) -> Path:
     """Lay out the packages as they are installed, with the tests of secure aggregation, below ``folder``.
 
-    Files are links to those of the checkout, which `plant` takes away before it writes: two thousand copies would take longer than
-    what is done with them. What is compiled already comes along, and is taken for files of the same time and length only: not for
-    planted ones.
+    What lies there are links to the checkout, of which `plant` makes folders and files where it writes: copies of two thousand files
+    would take longer than what is done with them. What is compiled already comes along, and is taken for files of the same time and
+    length only: not for planted ones.
     """
-    without = shutil.ignore_patterns("test_commands.py", "test_processes.py", "mutants")
-    for source, target in (
-        ("fedguard", "fedguard"),
-        ("attacks", "fedguard/attacks"),
-        ("defenses", "fedguard/defenses"),
-        ("tests/secagg", "tests/secagg"),
-    ):
-        shutil.copytree(ROOT / source, folder / target, ignore=without, copy_function=os.symlink)
+    for source in ("fedguard", "tests/secagg"):
+        _linked(ROOT / source, folder / source)
+    for source in ("attacks", "defenses"):
+        (folder / "fedguard" / source).symlink_to(ROOT / source)
     for file in ("pyproject.toml", "tests/conftest.py", "tests/test_masking.py"):
-        os.symlink(ROOT / file, folder / file)
+        (folder / file).symlink_to(ROOT / file)
     return folder
 
 
@@ -78,5 +72,22 @@ def plant(edits: Sequence[Edit], folder: Path) -> None:
         text = path.read_text()
         if (found := text.count(edit.before)) != 1 or edit.before == edit.after:
             raise PlantError(f"{edit.file}: expected this text exactly once; found it {found} times:\n{edit.before}")
-        path.unlink()  # it may be a link to the checkout's
+        _own(path.parent, folder)
+        path.unlink()  # a link to the checkout's file, or a copy of it
         path.write_text(text.replace(edit.before, edit.after))
+
+
+def _own(inner: Path, folder: Path) -> None:
+    """Make folders of links to folders, from ``folder`` down to ``inner``, so that what is written there is not in the checkout."""
+    for path in [*reversed(inner.parents), inner]:
+        if folder in path.parents and path.is_symlink():
+            source = path.readlink()
+            path.unlink()
+            _linked(source, path)
+
+
+def _linked(source: Path, target: Path) -> None:
+    """A folder of links to all that is in another."""
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        (target / path.name).symlink_to(path)
