@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response, expect
+from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, Request, Response, expect
 
 from fedguard.app.views import pages
 
@@ -37,6 +37,9 @@ LISTEN = """() => {
 
 #: It has; or it did so too quickly to be seen, on a machine that is busy otherwise.
 RAN = "() => window.ranAgain || performance.now() - window.listensSince > 5000"
+
+#: What the browser does where a reader comes back to an address: nothing is loaded anew.
+COME_BACK = "address => { history.pushState({}, '', address); dispatchEvent(new PopStateEvent('popstate')); }"
 
 #: Text that ends beyond the right edge of the window without a scroll bar of its own. (Charts may: they keep their size.)
 OVERFLOWING = """() => {
@@ -127,6 +130,7 @@ class Reader:
         self.page, self.address, self.shots = page, address, shots
         self.problems: list[str] = []
         page.on("console", self._console)
+        page.on("dialog", self._dialog)
         page.on("pageerror", lambda error: self.problems.append(f"error in the page: {error}"))
         page.on("request", self._request)
         page.on("websocket", lambda socket: self._stays_here(socket.url))
@@ -135,9 +139,21 @@ class Reader:
 
     def open(self, page: str = "", /, **query: str) -> Reader:
         """Open a page by its address."""
-        path = "" if page == "overview" else page
-        self.page.goto(f"{self.address}/{path}" + (f"?{urlencode(query)}" if query else ""))
+        self.page.goto(self._address_of(page, query))
         return self.idle()
+
+    def come_back(self, page: str, /, **query: str) -> Reader:
+        """Go to a page from another, as by Back: the server draws it, and nothing is loaded anew, which takes seconds."""
+        if self.page.url == "about:blank":
+            return self.open(page, **query)
+        self.page.evaluate(LISTEN)
+        self.page.evaluate(COME_BACK, self._address_of(page, query))
+        self.page.wait_for_function(RAN)
+        return self.idle()
+
+    def _address_of(self, page: str, query: dict[str, str]) -> str:
+        path = "" if page == "overview" else page
+        return f"{self.address}/{path}" + (f"?{urlencode(query)}" if query else "")
 
     def idle(self) -> Reader:
         """Wait until the page is drawn; it must not have ended in an exception."""
@@ -213,6 +229,10 @@ class Reader:
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not PROBES.fullmatch(urlsplit(message.location["url"]).path):
             self.problems.append(f"console: {message.text} ({message.location['url']})")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.problems.append(f"a script ran: {dialog.message}")
+        dialog.dismiss()
 
     def _request(self, request: Request) -> None:
         self._stays_here(request.url)

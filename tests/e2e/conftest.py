@@ -114,15 +114,12 @@ def shots(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def reader(browser, shots, request) -> Iterator[Callable[..., Reader]]:
+def reader(browser, shots) -> Iterator[Callable[..., Reader]]:
     """Makes visitors: ``reader(address, color_scheme="dark")``. At the end nothing must have gone wrong for any."""
-    from tests.e2e.browser import Reader
-
     readers: list[Reader] = []
 
     def make(address: str, **context: object) -> Reader:
-        page = browser.new_context(**{"viewport": WINDOW, **context}).new_page()
-        readers.append(Reader(page, address, shots))
+        readers.append(_reader(browser, address, shots, context))
         return readers[-1]
 
     yield make
@@ -130,3 +127,36 @@ def reader(browser, shots, request) -> Iterator[Callable[..., Reader]]:
         one.page.context.close()
     problems = [problem for one in readers for problem in one.problems]
     assert not problems, "\n".join(problems)
+
+
+@pytest.fixture(scope="module")
+def staying(browser, shots) -> Iterator[dict[str, Reader]]:
+    """The visitors who stay, by what they asked for."""
+    readers: dict[str, Reader] = {}
+    yield readers
+    for one in readers.values():
+        one.page.context.close()
+
+
+@pytest.fixture
+def visitor(browser, shots, staying) -> Iterator[Callable[..., Reader]]:
+    """As `reader`, but visitors who stay for all tests of a file that ask for the same, and go from page to page."""
+    here: list[Reader] = []
+
+    def make(address: str, **context: object) -> Reader:
+        asked = f"{address} {sorted(context.items())}"
+        if asked not in staying:
+            staying[asked] = _reader(browser, address, shots, context)
+        here.append(staying[asked])
+        here[-1].problems.clear()
+        return here[-1]
+
+    yield make
+    problems = [problem for one in here for problem in one.problems]
+    assert not problems, "\n".join(problems)
+
+
+def _reader(browser: Browser, address: str, shots: Path, context: dict[str, object]) -> Reader:
+    from tests.e2e.browser import Reader
+
+    return Reader(browser.new_context(**{"viewport": WINDOW, **context}).new_page(), address, shots)

@@ -15,13 +15,20 @@ each_view = pytest.mark.parametrize("view", VIEWS, ids=str)
 
 
 @each_view
-@pytest.mark.parametrize(("scheme", "run"), [("light", "everything"), ("dark", stores.HOSTILE_NAME)])
-def test_a_page_by_its_address(reader, dashboard, view, scheme, run):
-    """It opens, all can be read and named, its charts and pictures are described, and malicious names stay text."""
-    seen = reader(dashboard, color_scheme=scheme)
-    seen.page.on("dialog", lambda dialog: seen.problems.append(f"a script ran: {dialog.message}"))
-    seen.open(view.name, run=run, **view.query).shows(view.page.title)
-    seen.shot(f"{view}-{scheme}")
+def test_a_page_by_its_address(reader, dashboard, view):
+    sound(reader(dashboard).open(view.name, run="everything", **view.query), view, "light", "everything")
+
+
+@each_view
+def test_in_the_dark_with_malicious_names(visitor, dashboard, view):
+    seen = visitor(dashboard, color_scheme="dark")
+    sound(seen.come_back(view.name, run=stores.HOSTILE_NAME, **view.query), view, "dark", stores.HOSTILE_NAME)
+
+
+def sound(seen, view, scheme, run):
+    """A page is the one that was asked for, all of it can be read and named, its charts and pictures are described, and malicious
+    names stay text."""
+    seen.shows(view.page.title).shot(f"{view}-{scheme}")
     assert seen.box("Run").input_value() == run
     assert not seen.nameless()
     assert not seen.faint()
@@ -34,15 +41,14 @@ def test_a_page_by_its_address(reader, dashboard, view, scheme, run):
 
 
 @each_view
-def test_an_empty_store(reader, empty_dashboard, view):
-    seen = reader(empty_dashboard).open(view.name, **view.query).shows(view.page.title)
-    seen.shot(f"{view}-empty")
+def test_an_empty_store(visitor, empty_dashboard, view):
+    visitor(empty_dashboard).come_back(view.name, **view.query).shows(view.page.title).shot(f"{view}-empty")
 
 
 @each_view
-def test_the_text_fits_a_telephone(reader, dashboard, view):
-    seen = reader(dashboard, viewport={"width": 390, "height": 844})
-    seen.open(view.name, run="everything", **view.query).shows(view.page.title).shot(f"{view}-narrow")
+def test_the_text_fits_a_telephone(visitor, dashboard, view):
+    seen = visitor(dashboard, viewport={"width": 390, "height": 844})
+    seen.come_back(view.name, run="everything", **view.query).shows(view.page.title).shot(f"{view}-narrow")
     assert not seen.overflowing()
 
 
