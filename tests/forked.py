@@ -50,17 +50,25 @@ def called(
 
     With ``site``, ``fedguard`` is the one that stands there: all of its modules are read from that folder, as it is now.
     """
-    _warm()
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
     own |= {"COLUMNS": str(columns), "NO_COLOR": "1", **environment}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        child = _fork()
-        if child == 0:
-            _become([program, *arguments], cwd, own, out.fileno(), err.fileno(), site)
-        _, status = os.waitpid(child, 0)
+        code = done([program, *arguments], cwd, own, out.fileno(), err.fileno(), site)
         for stream in (out, err):
             stream.seek(0)
-        return subprocess.CompletedProcess(arguments, os.waitstatus_to_exitcode(status), out.read(), err.read())
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+def done(
+    command: list[str], cwd: Path, environment: dict[str, str], out: int, err: int, site: Path | None = None
+) -> int:
+    """Run a program that writes to files with these numbers, to its end: its exit code."""
+    _warm()
+    child = _fork()
+    if child == 0:
+        _become(command, cwd, environment, out, err, site)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 class Forked:
