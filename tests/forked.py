@@ -259,6 +259,7 @@ def _python() -> int:
     if module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
+        sys.path[0] = str(Path(sys.argv[0]).parent)  # as Python does
         runpy.run_path(sys.argv[0], run_name="__main__")
     return 0
 
