@@ -48,7 +48,7 @@ def called(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``fedguard``, ``pytest`` or ``python``. Variables of this run of pytest are not handed on.
 
-    With ``site``, ``fedguard`` is the one that stands there: all of its modules are read from that folder, as it is now.
+    With ``site``, a folder of what is installed besides, ``fedguard`` is imported anew, and from there if it stands there.
     """
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
     own |= {"COLUMNS": str(columns), "NO_COLOR": "1", **environment}
@@ -80,6 +80,7 @@ class Forked:
         *,
         env: Mapping[str, str] = os.environ,
         start_new_session: bool = False,
+        deaf: bool = False,
         stderr: IO[bytes] | int = subprocess.PIPE,
         **_: Any,  # text and pipes, as ever
     ) -> None:
@@ -97,6 +98,8 @@ class Forked:
             sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
             for one in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
+            if deaf:  # to Ctrl-C, as what a shell starts in the background
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             if start_new_session:
                 os.setsid()
             _become([program, *arguments], Path.cwd(), dict(env), 1, 2)
@@ -226,7 +229,7 @@ def _forget_what_tests_brought() -> None:
 
 
 def _standing_in(site: Path) -> int:
-    """``fedguard``, with no module of this checkout: what it imports is read from ``site``."""
+    """``fedguard``, imported anew: it finds what is installed in ``site``, and is read from there, whole, if it is there itself."""
     for name in [name for name in sys.modules if name.split(".")[0] in ("fedguard", "tests")]:
         del sys.modules[name]
     sys.path = [sys.path[0], str(site), *sys.path[1:]]
@@ -238,7 +241,7 @@ def _standing_in(site: Path) -> int:
         for name, module in sys.modules.items()
         if name.split(".")[0] == "fedguard" and not str(module.__file__).startswith(f"{site}{os.sep}")
     ]
-    assert not strangers, f"not of {site}: {strangers}"
+    assert not (strangers and (site / "fedguard").is_dir()), f"not of {site}: {strangers}"
     theirs.main()
     return 0
 
