@@ -319,7 +319,9 @@ def test_commands_that_documents_show_exist(document):
 def smoked(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
     """What a script of benchmarks/ keeps of its short form, in a process that is forked from the tests' own."""
     out = folder / "out.json"
-    done = called("python", str(ROOT / "benchmarks" / f"{name}.py"), "--smoke", *arguments, "--json", str(out), cwd=ROOT)
+    done = called(
+        "python", str(ROOT / "benchmarks" / f"{name}.py"), "--smoke", *arguments, "--json", str(out), cwd=ROOT
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(out.read_text())
 

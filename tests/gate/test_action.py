@@ -101,7 +101,11 @@ class Runner:
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
         tests, asks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with tests, asks, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            where = {"cwd": self.folder, "env": environment | {"TESTS": str(asks.fileno())}, "pass_fds": [asks.fileno()]}
+            where = {
+                "cwd": self.folder,
+                "env": environment | {"TESTS": str(asks.fileno())},
+                "pass_fds": [asks.fileno()],
+            }
             process = subprocess.Popen(command, stdout=out, stderr=err, **where)
             while process.poll() is None:
                 if select.select([tests], [], [], 0.01)[0]:
