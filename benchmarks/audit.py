@@ -23,6 +23,10 @@ from fedguard.rng import Rng
 from tests.privacy.audit import planted, plants
 
 Figures = list[dict[str, Any]]
+#: Canaries, and rounds of the training.
+SIZE = (200, 24)
+#: In the short form, where clients draw noise and so more of it: fewer of both, which show every fault still.
+SHORT = {"DP-SGD": (100, 12), "clients, Skellam": (100, 6), "clients, discrete Gaussian": (100, 6)}
 FAULTS: dict[str, type] = {
     "right": planted.CentralDP,
     "noise x 0.5": planted.HalvedNoise,
@@ -71,7 +75,7 @@ def _bound(subject: CentralLevel, method: str, seed: int, canaries: int) -> floa
     return METHODS[method](_SEEN[key], subject.claim.delta, 0.95).epsilon
 
 
-def by_fault(runs: int, slow: int, right: int, canaries: int, smoke: bool) -> Figures:
+def by_fault(runs: int, slow: int, right: int, smoke: bool) -> Figures:
     """How often a whole audit calls code violated: right code, and code with one fault each.
 
     Args:
@@ -84,8 +88,9 @@ def by_fault(runs: int, slow: int, right: int, canaries: int, smoke: bool) -> Fi
     figures: Figures = []
     for where in plants.SUITES:
         times = runs if where.startswith("server") else slow
-        figures.append(_found(where, None, right * times, canaries, first=100_000))
-        figures += [_found(where, one, times, canaries) for one in plants.PLANTS if one.where == where]
+        size = SHORT.get(where, SIZE) if smoke else SIZE
+        figures.append(_found(where, None, right * times, size, first=100_000))
+        figures += [_found(where, one, times, size) for one in plants.PLANTS if one.where == where]
     alarms = [one for one in figures if one["fault"] == "none: right code"]
     called, audits = sum(one["violated"] for one in alarms), sum(one["runs"] for one in alarms)
     print(f"right code: violated in {called} of {audits}, interval {_interval(called, audits)}")
@@ -95,9 +100,10 @@ def by_fault(runs: int, slow: int, right: int, canaries: int, smoke: bool) -> Fi
     return figures
 
 
-def _found(where: str, plant: plants.Plant | None, runs: int, canaries: int, first: int = 0) -> dict[str, Any]:
+def _found(where: str, plant: plants.Plant | None, runs: int, size: tuple[int, int], first: int = 0) -> dict[str, Any]:
+    canaries, rounds = size
     found = [
-        plants.audited(where, plant.plant if plant else None, seed=seed, canaries=canaries)
+        plants.audited(where, plant.plant if plant else None, seed=seed, canaries=canaries, rounds=rounds)
         for seed in range(first, first + runs)
     ]
     failed: dict[str, int] = {}
@@ -130,14 +136,14 @@ def main() -> None:
         only="audits of the suites whose name begins so, and no methods",
         runs="audits of each fault in the server's noise, a third as many in that of clients, ten times as many of right code",
     )
-    # In the short form one audit each, and the fewest canaries that show halved noise.
+    # In the short form one audit each.
     runs, right = (1, 1) if options.smoke else (int(options.runs or 20), 10)
     slow = max(1, runs // 3)
     if options.only:
         for name in [name for name in plants.SUITES if not name.startswith(options.only)]:
             del plants.SUITES[name]
     methods = [] if options.only else by_method(*((2, 60) if options.smoke else (100, 1000)))
-    keep(options.json, methods + by_fault(runs, slow, right, canaries=200, smoke=options.smoke))
+    keep(options.json, methods + by_fault(runs, slow, right, smoke=options.smoke))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import typer.main
 
 import fedguard.api
 from fedguard import cli
+from fedguard.bench.conformance import process
 from fedguard.bench.running import apps, worker
 from fedguard.commands.options import console
 from fedguard.registry import installed
@@ -43,20 +44,31 @@ def fedguard(*arguments: str, cwd: Path, columns: int = 100, **environment: str)
 
 
 def called(
-    program: str, *arguments: str, cwd: Path, columns: int = 100, **environment: str
+    program: str, *arguments: str, cwd: Path, columns: int = 100, site: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``fedguard``, ``pytest`` or ``python``. Variables of this run of pytest are not handed on."""
-    _warm()
+    """Run ``fedguard``, ``pytest`` or ``python``. Variables of this run of pytest are not handed on.
+
+    With ``site``, a folder of what is installed besides, ``fedguard`` is imported anew, and from there if it stands there.
+    """
     own = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
     own |= {"COLUMNS": str(columns), "NO_COLOR": "1", **environment}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        child = _fork()
-        if child == 0:
-            _become([program, *arguments], cwd, own, out.fileno(), err.fileno())
-        _, status = os.waitpid(child, 0)
+        code = done([program, *arguments], cwd, own, out.fileno(), err.fileno(), site)
         for stream in (out, err):
             stream.seek(0)
-        return subprocess.CompletedProcess(arguments, os.waitstatus_to_exitcode(status), out.read(), err.read())
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+def done(
+    command: list[str], cwd: Path, environment: dict[str, str], out: int, err: int, site: Path | None = None
+) -> int:
+    """Run a program that writes to files with these numbers, to its end: its exit code."""
+    _warm()
+    child = _fork()
+    if child == 0:
+        _become(command, cwd, environment, out, err, site)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 class Forked:
@@ -68,9 +80,11 @@ class Forked:
         *,
         env: Mapping[str, str] = os.environ,
         start_new_session: bool = False,
+        deaf: bool = False,
+        stderr: IO[bytes] | int = subprocess.PIPE,
         **_: Any,  # text and pipes, as ever
     ) -> None:
-        (stdin, into), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
+        (stdin, into), (out, stdout), (err, errors) = os.pipe(), os.pipe(), os.pipe()
         arguments = command[1:] if command[0] in _PROGRAMS else command[command.index("-m") + 1 :]
         program = command[0] if command[0] in _PROGRAMS else _PROGRAMS_BY_MODULE[arguments[0]]
         self.returncode: int | None = None
@@ -79,15 +93,17 @@ class Forked:
         if self.pid == 0:
             os.dup2(stdin, 0)
             os.dup2(stdout, 1)
-            os.dup2(stderr, 2)
+            os.dup2(errors if isinstance(stderr, int) else stderr.fileno(), 2)
             _let_go_of_files()
             sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
             for one in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
+            if deaf:  # to Ctrl-C, as what a shell starts in the background
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             if start_new_session:
                 os.setsid()
             _become([program, *arguments], Path.cwd(), dict(env), 1, 2)
-        for one in (stdin, stdout, stderr):
+        for one in (stdin, stdout, errors):
             os.close(one)
         self.stdin, self.stdout, self.stderr = self._opened(into, out, err)
 
@@ -136,6 +152,14 @@ class ForkedBytes(Forked):
             return self.stdout.read(), self.stderr.read()
 
 
+class ForkedNode(Forked):
+    """One that nobody listens to."""
+
+    def wait(self, timeout: float = 600) -> int:
+        with self.stdin, self.stdout, self.stderr:
+            return super().wait(timeout)
+
+
 def _let_go_of_files() -> None:
     """Hold no end of a pipe but one's own. Numbers of files stay taken, since objects of the tests will close them."""
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -167,7 +191,9 @@ def _fork() -> int:
         return os.fork()
 
 
-def _become(command: list[str], cwd: Path, environment: dict[str, str], out: int, err: int) -> NoReturn:
+def _become(
+    command: list[str], cwd: Path, environment: dict[str, str], out: int, err: int, site: Path | None = None
+) -> NoReturn:
     """Be the process that a command would start, to its end."""
     code = 1
     try:
@@ -185,7 +211,7 @@ def _become(command: list[str], cwd: Path, environment: dict[str, str], out: int
             warnings.simplefilter("ignore", one)
         typer.main.get_command = lambda app, build=typer.main.get_command: _built() if app is cli.app else build(app)
         console.__init__()  # type: ignore[misc]  # it read the width when it was made
-        code = _ended(_PROGRAMS[command[0]])
+        code = _ended(_PROGRAMS[command[0]] if site is None else lambda: _standing_in(site))
         sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
@@ -200,6 +226,24 @@ def _forget_what_tests_brought() -> None:
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and Path(file).is_absolute() and not file.startswith(_LASTING):
             del sys.modules[name]
+
+
+def _standing_in(site: Path) -> int:
+    """``fedguard``, imported anew: it finds what is installed in ``site``, and is read from there, whole, if it is there itself."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("fedguard", "tests")]:
+        del sys.modules[name]
+    sys.path = [sys.path[0], str(site), *sys.path[1:]]
+    importlib.invalidate_caches()
+    theirs, execute = (importlib.import_module(f"fedguard.{name}") for name in ("cli", "bench.running.execute"))
+    execute.LocalPool = importlib.import_module("tests.inline").pool
+    strangers = [
+        name
+        for name, module in sys.modules.items()
+        if name.split(".")[0] == "fedguard" and not str(module.__file__).startswith(f"{site}{os.sep}")
+    ]
+    assert not (strangers and (site / "fedguard").is_dir()), f"not of {site}: {strangers}"
+    theirs.main()
+    return 0
 
 
 def _ended(program: Callable[[], int]) -> int:
@@ -218,12 +262,18 @@ def _python() -> int:
     if module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
+        sys.path[0] = str(Path(sys.argv[0]).parent)  # as Python does
         runpy.run_path(sys.argv[0], run_name="__main__")
     return 0
 
 
 def _worker() -> int:
     worker.main()
+    return 0
+
+
+def _node() -> int:
+    process.main(sys.argv[-1])
     return 0
 
 
@@ -241,5 +291,6 @@ def _apps() -> int:
 
 _PROGRAMS: dict[str, Callable[[], int]] = {
     "fedguard": cli.main, "pytest": pytest.console_main, "python": _python, "worker": _worker, "apps": _apps,
+    "node": _node,
 }  # fmt: skip
-_PROGRAMS_BY_MODULE = {worker.__name__: "worker", apps.PROGRAM: "apps"}
+_PROGRAMS_BY_MODULE = {worker.__name__: "worker", apps.PROGRAM: "apps", process.__name__: "node"}

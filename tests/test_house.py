@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 import zipfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -314,47 +316,39 @@ def test_commands_that_documents_show_exist(document):
         assert fedguard(command, "--help", cwd=ROOT).returncode == 0, command
 
 
+def smoked(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
+    """What a script of benchmarks/ keeps of its short form, in a process that is forked from the tests' own."""
+    out = folder / "out.json"
+    done = called(
+        "python", str(ROOT / "benchmarks" / f"{name}.py"), "--smoke", *arguments, "--json", str(out), cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(out.read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["rules", "simulation", "probes", "secagg", "inversion"])
 def test_benchmarks_run(name, tmp_path):
-    import json
-
-    script = ROOT / "benchmarks" / f"{name}.py"
-    subprocess.run(
-        [sys.executable, str(script), "--smoke", "--json", str(tmp_path / "out.json")], check=True, capture_output=True
-    )
-    figures = json.loads((tmp_path / "out.json").read_text())["figures"]
+    figures = smoked(name, tmp_path)["figures"]
     assert len(figures) >= 4
     assert all(figure.get("passes", figure.get("ratio")) > 0 for figure in figures)
 
 
 @pytest.mark.slow
 def test_the_study_of_audits_runs(tmp_path):
-    import json
-
-    script, out = ROOT / "benchmarks" / "audit.py", tmp_path / "out.json"
-    subprocess.run([sys.executable, str(script), "--smoke", "--json", str(out)], check=True, capture_output=True)
-    assert len(json.loads(out.read_text())["figures"]) >= 4
+    assert len(smoked("audit", tmp_path)["figures"]) >= 4
 
 
 @pytest.mark.slow
 def test_the_study_of_the_gate_runs(tmp_path):
-    import json
-
-    script, out = ROOT / "benchmarks" / "gate.py", tmp_path / "out.json"
-    subprocess.run([sys.executable, str(script), "--smoke", "--json", str(out)], check=True, capture_output=True)
-    figures = json.loads(out.read_text())["figures"]
+    figures = smoked("gate", tmp_path)["figures"]
     assert len(figures) == 15
     assert all(0 <= figure["gate"] <= 1 for figure in figures)
 
 
 @pytest.mark.slow
 def test_the_study_of_the_worst_case_runs(tmp_path):
-    import json
-
-    script, out = ROOT / "benchmarks" / "worst_case.py", tmp_path / "out.json"
-    subprocess.run([sys.executable, str(script), "--smoke", "--json", str(out)], check=True, capture_output=True)
-    told = json.loads(out.read_text())
+    told = smoked("worst_case", tmp_path)
     assert {figure["rule"] for figure in told["figures"]} == {"trimmed_mean", "median"}
     assert all(
         figure["alie"] >= 0 for figure in told["figures"]
@@ -363,12 +357,7 @@ def test_the_study_of_the_worst_case_runs(tmp_path):
 
 @pytest.mark.slow
 def test_the_search_for_what_the_worst_case_misses_runs(tmp_path):
-    import json
-
-    script, out = ROOT / "benchmarks" / "worst_case.py", tmp_path / "out.json"
-    command = [sys.executable, str(script), "--smoke", "--mixtures", "2", "--json", str(out)]
-    subprocess.run(command, check=True, capture_output=True)
-    figures = json.loads(out.read_text())["figures"]
+    figures = smoked("worst_case", tmp_path, "--mixtures", "2")["figures"]
     assert len(figures) == 3
     assert all(0 < figure["left"] <= 1 and 0 < figure["mixtures"] <= 1 for figure in figures)
 

@@ -12,6 +12,7 @@ import pytest
 from fedguard.contracts import AggregationRule
 from fedguard.errors import ConfigError, PluginError, UnknownName
 from fedguard.registry import KINDS, installed
+from tests.forked import called
 
 ROOT = Path(__file__).parents[1]
 KNOWN = installed()
@@ -228,15 +229,18 @@ def test_the_example_plugin_is_one_file_and_runs_in_a_suite(tmp_path):
     )
 
     def fedguard(*arguments: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-        command = [sys.executable, "-m", "fedguard.cli", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = called("fedguard", *arguments, cwd=tmp_path, site=tmp_path / "site")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     assert "toy-plugin" in fedguard("list", "attack")
     assert "toy_drift (attack)" in fedguard("explain", "toy_drift")
-    assert "toy_drift" in fedguard("run", "suite.yaml")
+    # From nothing, as its workers start, which must find it themselves.
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-m", "fedguard.cli", "run", "suite.yaml", "--jobs", "1"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "toy_drift" in done.stdout
 
 
 def test_kinds_cover_every_table():

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -407,12 +406,10 @@ def _script_without_main_guard(suite: Path) -> Forked:
     return Forked(["python", str(script)])
 
 
-def _deaf_command(suite: Path) -> subprocess.Popen[bytes]:
+def _deaf_command(suite: Path) -> Forked:
     """``fedguard run suite.yaml &`` in a script, whose shell has it ignore SIGINT."""
-    command = [sys.executable, "-m", "fedguard.cli", "run", str(suite), "--jobs", "2", "--store"]
-    deaf = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    where, nowhere = str(suite.with_name("a")), subprocess.DEVNULL
-    return subprocess.Popen([*command, where], stdout=nowhere, stderr=nowhere, preexec_fn=deaf)
+    command = ["fedguard", "run", str(suite), "--jobs", "2", "--store", str(suite.with_name("a"))]
+    return Forked(command, deaf=True)
 
 
 @pytest.mark.processes

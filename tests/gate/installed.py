@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -35,15 +33,8 @@ def install(into: Path) -> Path:
 
 
 def call(arguments: list[str], folder: Path, site: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run ``fedguard`` or ``pytest`` in a folder: of this checkout; or with the FedGuard that stands in ``site``, from nothing."""
-    if site is None:
-        return called(*arguments, cwd=folder, columns=200, **more)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "FEDGUARD_"))}
-    environment |= {"COLUMNS": "200", "PYTHONPATH": str(site), **more}
-    module = "fedguard.cli" if arguments[0] == "fedguard" else arguments[0]
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments[1:]], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    """Run ``fedguard`` or ``pytest`` in a folder: of this checkout, or ``fedguard`` with the modules that stand in ``site``."""
+    return called(*arguments, cwd=folder, columns=200, site=site, **more)
 
 
 def fedguard(folder: Path, *arguments: str, site: Path | None = None) -> subprocess.CompletedProcess[str]:

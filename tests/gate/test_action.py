@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 
+from tests.forked import done as ended
 from tests.gate.installed import ROOT, baseline
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -51,6 +55,15 @@ def test_every_input_is_used_and_said_and_every_step_of_others_is_pinned():
         assert name in STEPS["Gate"]["run"]
 
 
+#: ``fedguard``, as a step's script calls it: it asks the tests' own process for a copy that runs the command and writes to its files.
+ASKS = """
+import json, os, socket, sys
+tests = socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(tests, [json.dumps([sys.argv[2:], os.getcwd(), dict(os.environ)]).encode()], [1, 2])
+sys.exit(tests.recv(1)[0])
+"""
+
+
 class Runner:
     """A runner: folders, files that the steps write to, and what stands on the path."""
 
@@ -59,7 +72,8 @@ class Runner:
         self.output, self.summary, self.bin = folder / "output", folder / "summary", folder / "bin"
         self.bin.mkdir(parents=True)
         self.temp.mkdir(exist_ok=True)
-        self.shim("fedguard", f'exec "{sys.executable}" -m fedguard.cli "$@"')
+        (folder / "asks.py").write_text(ASKS)
+        self.shim("fedguard", f'exec "{sys.executable}" -IS "{folder}/asks.py" "$TESTS" "$@"')
 
     def shim(self, name: str, script: str) -> None:
         (self.bin / name).write_text(f"#!/bin/bash\n{script}\n")
@@ -84,17 +98,35 @@ class Runner:
         environment |= {"GITHUB_STEP_SUMMARY": str(self.summary), "RUNNER_TEMP": str(self.temp), **variables}
         script = self.folder / "script.sh"
         script.write_text(step["run"])
-        return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
+        tests, asks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with tests, asks, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            where = {
+                "cwd": self.folder,
+                "env": environment | {"TESTS": str(asks.fileno())},
+                "pass_fds": [asks.fileno()],
+            }
+            process = subprocess.Popen(command, stdout=out, stderr=err, **where)
+            while process.poll() is None:
+                if select.select([tests], [], [], 0.01)[0]:
+                    _answer(tests)
+            for stream in (out, err):
+                stream.seek(0)
+            return subprocess.CompletedProcess(command, process.returncode, out.read(), err.read())
 
     @property
     def outputs(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self.output.read_text().splitlines())
+
+
+def _answer(tests: socket.socket) -> None:
+    """Run the command that a script asks for, and say how it ended."""
+    said, files, _, _ = socket.recv_fds(tests, 2**20, 2)
+    arguments, folder, environment = json.loads(said)
+    code = ended(["fedguard", *arguments], Path(folder), environment, *files)
+    for file in files:
+        os.close(file)
+    tests.send(bytes([code]))
 
 
 @pytest.fixture(scope="module")

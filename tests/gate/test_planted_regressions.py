@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -101,7 +102,11 @@ def test_an_attack_that_is_gone_from_the_suite_cannot_be_judged(project):
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory) -> Path:
-    """FedGuard as it is installed, in ``site``, and a run of a suite with noise, with its baseline."""
+    """FedGuard as it is installed, in ``site``, and a run of a suite with noise, with its baseline.
+
+    Commands are forked from this process. Opacus, with which they reckon epsilon, takes them longer to load than all else: here once.
+    """
+    importlib.import_module("opacus")
     folder = tmp_path_factory.mktemp("private")
     install(folder / "site")
     (folder / "suite.yaml").write_text(PRIVATE)

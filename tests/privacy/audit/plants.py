@@ -57,9 +57,9 @@ SUITES = {
 }
 
 
-def plan(name: str):
+def plan(name: str, rounds: int = 24):
     """A suite of 20 clients with one kind of noise."""
-    settings = {"clients": {"total": 20}, "training": {"rounds": 24, "batch_size": 8}, **SUITES[name]}
+    settings = {"clients": {"total": 20}, "training": {"rounds": rounds, "batch_size": 8}, **SUITES[name]}
     return api.lay_out({"name": "planted", "seeds": [0], **settings})[1]
 
 
@@ -424,16 +424,16 @@ PLANTS = [
 
 
 @cache
-def audited_cell(where: str):
+def audited_cell(where: str, rounds: int = 24):
     """The cell of a suite, and the code in it that canaries run on; its claims are reckoned once."""
-    ((_, cell),) = plan(where).positions
+    ((_, cell),) = plan(where, rounds).positions
     (subject,) = subjects(cell, 0)
     return cell, replace(subject, curve=subject.curve and cache(subject.curve))
 
 
-def audited(where: str, plant: Callable | None = None, *, seed: int = 0, canaries: int = 200):
+def audited(where: str, plant: Callable | None = None, *, seed: int = 0, canaries: int = 200, rounds: int = 24):
     """The audit that `fedguard audit` makes of a suite, with a fault in the code or without."""
-    cell, subject = audited_cell(where)
+    cell, subject = audited_cell(where, rounds)
     with pytest.MonkeyPatch.context() as patch:
         if plant:
             plant(patch)
