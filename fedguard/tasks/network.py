@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
@@ -86,29 +86,50 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     return logits
 
 
-#: Of each module's parameters; to walk through them takes longer than a small network itself.
-_SHAPES: WeakKeyDictionary[nn.Module, dict[str, torch.Size]] = WeakKeyDictionary()
+#: Where in a module a parameter stands: the dictionaries that hold it, and its name in each.
+Places = list[tuple[dict[str, Any], str]]
+#: The shape and the places of each module's parameters; to walk through them takes longer than a small network itself.
+_PARAMETERS: WeakKeyDictionary[nn.Module, list[tuple[torch.Size, Places]]] = WeakKeyDictionary()
 
 
 def applied(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
     """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
-    if module not in _SHAPES:
-        _SHAPES[module] = {name: parameter.shape for name, parameter in module.named_parameters()}
-    shapes = _SHAPES[module]
-    parts = torch.split(model, [shape.numel() for shape in shapes.values()])
-    views = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    return functional_call(module, views, inputs)
+    with holding(module, model):
+        return module(*inputs)
 
 
-class Within(nn.Module):
-    """A module whose forward is a function of another: ``run(module, *inputs)``, with the same parameters."""
+@contextmanager
+def holding(module: nn.Module, model: Tensor) -> Iterator[None]:
+    """In the meantime ``module`` has the parameters ``model`` (``[d]``) in place of its own; gradients flow to them.
 
-    def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
-        super().__init__()
-        self.module, self.run = module, run
+    As `torch.func.functional_call` does it, which looks for the parameters each time.
+    """
+    if module not in _PARAMETERS:
+        _PARAMETERS[module] = _found(module)
+    parameters = _PARAMETERS[module]
+    parts = torch.split(model, [shape.numel() for shape, _ in parameters])
+    own = [places[0][0][places[0][1]] for _, places in parameters]
+    try:
+        for (shape, places), part in zip(parameters, parts, strict=True):
+            _put(part.view(shape), places)
+        yield
+    finally:
+        for (_, places), parameter in zip(parameters, own, strict=True):
+            _put(parameter, places)
 
-    def forward(self, *inputs: Any) -> Any:
-        return self.run(self.module, *inputs)
+
+def _put(parameter: Tensor, places: Places) -> None:
+    for held, name in places:
+        held[name] = parameter
+
+
+def _found(module: nn.Module) -> list[tuple[torch.Size, Places]]:
+    """Shape and places of each parameter, in the order of ``module.parameters()``; one that is shared has several places."""
+    places: dict[nn.Parameter, Places] = {}
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
+            places.setdefault(parameter, []).append((part._parameters, name))
+    return [(parameter.shape, places[parameter]) for parameter in module.parameters()]
 
 
 def bare(module: nn.Module) -> nn.Module:

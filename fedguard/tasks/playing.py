@@ -29,7 +29,7 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.network import Network, Predictor, Within, applied, apply
+from fedguard.tasks.network import Network, Predictor, applied, apply, holding
 from fedguard.tasks.policies import cut, policy_of
 
 #: Episodes of an evaluation.
@@ -150,7 +150,8 @@ class Playing(Acting):
         return module.noted(memory, self.policy.heard(actions)) if isinstance(module, Recurrent) else memory
 
     def within(self, model: Tensor, run: Callable[..., Any], *inputs: Any) -> Any:
-        return applied(Within(self.module, run), model, *inputs)
+        with holding(self.module, model):
+            return run(self.module, *inputs)
 
     @torch.no_grad()
     def rollouts(

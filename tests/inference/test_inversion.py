@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 
@@ -38,6 +39,9 @@ ATTACKS = (
     GradInversion(iterations=3, restarts=2),
     LocalSimulation(iterations=3, restarts=2),
 )
+
+#: Of what is found by descent from nothing; in the short form (ANCHOR_SEEDS=1) two of three.
+SEEDS = 2 if os.environ.get("ANCHOR_SEEDS") == "1" else 3
 
 
 def conv(seed: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
@@ -413,19 +417,19 @@ def test_idlg_brings_back_a_batch():
 def test_too_much_smoothing_hides_leakage():
     """On an untrained network the specification saw 20.7 dB at tv = .2 and 29.7 at .001."""
     seen = {tv: [] for tv in (0.2, 0.001)}
-    for seed in range(3):
+    for seed in range(SEEDS):
         part = digits(4, seed=seed, labels="distinct")
         for tv, values in seen.items():
             attack = InvertingGradients(tv=(tv,), iterations=400, restarts=1)
             claim = attack.infer(Scene(conv(seed), (part,), seed=seed).view(labels=part.y))
             values.append(float(psnr(claim.x, part.x).mean()))
-    assert sum(seen[0.001]) / 3 > sum(seen[0.2]) / 3 + 6
-    assert sum(seen[0.001]) / 3 > 25
+    assert sum(seen[0.001]) / SEEDS > sum(seen[0.2]) / SEEDS + 6
+    assert sum(seen[0.001]) / SEEDS > 25
 
 
 @pytest.mark.slow
 def test_grad_inversion_brings_back_a_batch_without_its_labels():
-    for seed in range(3):
+    for seed in range(SEEDS):
         part = digits(4, seed=seed, labels="distinct")
         part = part[part.y.argsort()]
         claim = GradInversion(iterations=400).infer(Scene(mlp(64, 50, 10, seed=seed), (part,), seed=seed).view())
@@ -437,7 +441,7 @@ def test_grad_inversion_brings_back_a_batch_without_its_labels():
 @pytest.mark.parametrize("batch", [None, 2])
 def test_simulating_the_local_training_beats_reading_it_as_one_gradient(batch):
     gain = 0.0
-    for seed in range(3):
+    for seed in range(SEEDS):
         part = digits(4, seed=seed, labels="distinct")
         plan = LocalPlan(lr=0.1, epochs=5, batch_size=batch)
         view = Scene(mlp(64, 50, 10, seed=seed), (part,), plan=plan, seed=seed).view(labels=part.y)
@@ -445,7 +449,7 @@ def test_simulating_the_local_training_beats_reading_it_as_one_gradient(batch):
             float(psnr(cls(tv=(1e-3, 1e-2), iterations=300, restarts=1).infer(view).x, part.x).mean())
             for cls in (InvertingGradients, LocalSimulation)
         )
-        gain += (simulated - one) / 3
+        gain += (simulated - one) / SEEDS
     assert gain > 5
 
 
@@ -454,7 +458,7 @@ def test_clipping_changes_nothing_and_noise_leaves_less_than_a_guess():
     """Gaussian noise of sigma = 1 on an update clipped to C = |g|, against the best of what needs no update at all."""
     train = Digits().load().train
     attack = InvertingGradients(tv=(1e-3, 1e-2, 1e-1, 1.0), iterations=300, restarts=1)
-    for seed in range(3):
+    for seed in range(SEEDS):
         part = digits(1, seed=seed)
         scene = Scene(conv(seed), (part,), seed=seed)
         sent = scene.sent()
@@ -475,7 +479,7 @@ def test_an_untrained_network_leaks_more_than_a_trained_one():
     train = Digits().load().train
     attack = InvertingGradients(tv=(1e-3, 1e-2), iterations=300, restarts=1)
     loss = 0.0
-    for seed in range(3):
+    for seed in range(SEEDS):
         part = digits(1, seed=seed)
         before, after = conv(seed), conv(seed)
         moved = flat(after) + trained(after, train, lr=0.1, epochs=20, batch=32)
@@ -485,5 +489,5 @@ def test_an_untrained_network_leaks_more_than_a_trained_one():
             float(psnr(attack.infer(Scene(net, (part,), seed=seed).view(labels=part.y)).x, part.x))
             for net in (before, after)
         )
-        loss += (fresh - late) / 3
+        loss += (fresh - late) / SEEDS
     assert loss > 5

@@ -2125,8 +2125,8 @@ FAULTS = (
     _row(
         "an action that the target chooses, too",
         "fedguard/architectures/local/double_dqn.py",
-        "(model if self.double else target).detach()",
-        "target",
+        "self.q(task, model, some.after) if self.double and model is not target else worth",
+        "worth",
         *REPLAYS,
     ),
     _row(
@@ -2202,7 +2202,7 @@ FAULTS = (
     _row(
         "a quota that nobody keeps",
         "fedguard/architectures/local/replay.py",
-        "over = max(len(own) + n - self.quota, 0) if self.quota else 0",
+        "over = max(len(own) + n - self.quota, 0)",
         "over = 0",
         *REPLAYS,
     ),

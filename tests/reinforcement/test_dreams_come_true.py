@@ -51,8 +51,9 @@ def promised(task: Playing, model: Tensor, scale: float = 0.125) -> tuple[Tensor
 
 
 def trained(seed: int, number: int = 0) -> tuple[Playing, Tensor]:
-    """The task and the last model of a cell of the example."""
+    """The task and the last model of a cell of the example, which is evaluated at its end alone."""
     document = read_document(Path(__file__).parents[2] / "examples" / "dreamer.yaml")
+    document.data["evaluation"]["every"] = document.data["training"]["rounds"]
     made = plan(document, read_suite(document)).cells[number]
     setup = set_up(made, seed, Workbench().task(made, seed))
     *_, last = made.architecture.run(setup)

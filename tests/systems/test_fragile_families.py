@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +20,8 @@ from fedguard.registry import installed
 SUITE = yaml.safe_load((Path(__file__).parents[2] / "examples" / "fragile_families.yaml").read_text())
 MATRIX = SUITE["matrix"]
 ROBUST = [rule for rule in MATRIX["defense"] if rule not in ("mean", "krum")]
+#: Of whole runs; in the short form (ANCHOR_SEEDS=1) the first alone, but for comparisons that it does not decide.
+SEEDS = 1 if os.environ.get("ANCHOR_SEEDS") == "1" else 2
 
 
 @cache
@@ -58,12 +61,12 @@ def _result(architecture: str, attack: str, defense: str, seed: int, rounds: int
     return found
 
 
-def ends(architecture: Any, attack: str, defense: str = "mean", seeds: int = 2, rounds: int = 40) -> float:
+def ends(architecture: Any, attack: str, defense: str = "mean", seeds: int = SEEDS, rounds: int = 40) -> float:
     """Final accuracy, the mean over seeds."""
     return fmean(result(architecture, attack, defense, seed, rounds)["final_accuracy"] for seed in range(seeds))
 
 
-def worst_node(architecture: Any, attack: str, defense: str, seeds: int = 2, rounds: int = 40) -> float:
+def worst_node(architecture: Any, attack: str, defense: str, seeds: int = SEEDS, rounds: int = 40) -> float:
     return fmean(result(architecture, attack, defense, seed, rounds)["nodes"]["worst"] for seed in range(seeds))
 
 
@@ -103,10 +106,11 @@ def test_bans_end_an_attack_soon():
 @pytest.mark.slow
 @pytest.mark.parametrize("defense", ROBUST)
 def test_over_a_torus_every_rule_keeps_less_than_around_a_server(defense):
-    worst = {one: min(ends(system_, attack, defense) for attack in ("sign_flip", "min_max"))
+    seeds = 2 if defense == "median" else SEEDS  # on the first alone the torus is a little ahead
+    worst = {one: min(ends(system_, attack, defense, seeds) for attack in ("sign_flip", "min_max"))
              for one, system_ in (("server", SERVER), ("torus", TORUS))}  # fmt: skip
     assert worst["torus"] < worst["server"] + 0.02
-    assert worst_node(TORUS, "sign_flip", defense) < worst["server"] - 0.1
+    assert worst_node(TORUS, "sign_flip", defense, seeds) < worst["server"] - 0.1
 
 
 @pytest.mark.slow

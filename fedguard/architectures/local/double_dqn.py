@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from fedguard.architectures.local.actors import Actors, RunningActors
 from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
@@ -104,9 +103,10 @@ class DoubleDQN(Actors):
 
     def errors(self, task: Acting, model: Tensor, target: Tensor, some: Any) -> Tensor:
         """float32 ``[B]``: what was wrong by each; gradients flow through Q(s, a) alone."""
-        chooser = (model if self.double else target).detach()
-        best = self.q(task, chooser, some.after).argmax(-1, keepdim=True)
-        worth = self.q(task, target, some.after).gather(-1, best).squeeze(-1).detach()
+        with torch.no_grad():
+            worth = self.q(task, target, some.after)
+            chooser = self.q(task, model, some.after) if self.double and model is not target else worth
+            worth = worth.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
         chosen = self.q(task, model, some.seen).gather(-1, some.actions[:, None]).squeeze(-1)
         wrong: Tensor = some.returns + some.discounts * worth - chosen
         return wrong
@@ -123,13 +123,10 @@ class DoubleDQN(Actors):
         self, task: Acting, model: Tensor, target: Tensor, some: Items, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Of L, float32 ``[d]``; and the errors ``[B]``."""
-
-        def loss(vector: Tensor) -> tuple[Tensor, Tensor]:
-            errors = self.errors(task, vector, target, some)
-            return (weights * self.squares(errors)).mean() / 2, errors.detach()
-
-        found, errors = grad(loss, has_aux=True)(model)
-        return self.shortened(found[None])[0], errors
+        vector = model.detach().requires_grad_()
+        errors = self.errors(task, vector, target, some)
+        (found,) = torch.autograd.grad((weights * self.squares(errors)).mean() / 2, vector)
+        return self.shortened(found[None])[0], errors.detach()
 
     def bytes_sent(self, task: Task) -> int:
         """Of each step of each copy: two observations, action, return, discount and priority."""

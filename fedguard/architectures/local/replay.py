@@ -106,10 +106,10 @@ class Replay(Generic[Kept]):
         self.priorities: Reals = np.zeros(capacity)
         self.owners: Places = np.full(capacity, -1)
         self._ages: Places = np.zeros(capacity, np.int64)
-        self._clock = 0
+        self._clock = self._there = 0
 
     def __len__(self) -> int:
-        return int((self.owners >= 0).sum())
+        return self._there
 
     def add(self, actor: int, new: Kept, priorities: Reals) -> None:
         """Keep these, in this order."""
@@ -122,14 +122,17 @@ class Replay(Generic[Kept]):
             self._kept = type(new)(*(part.new_zeros(self.capacity, *part.shape[1:]) for part in parts))
         for field in fields(new):
             getattr(self._kept, field.name)[torch.from_numpy(places)] = getattr(new, field.name)
+        self._there += int((self.owners[places] < 0).sum())
         self.priorities[places], self.owners[places] = _finite(priorities), actor
         self._ages[places] = self._clock + np.arange(len(new))
         self._clock += len(new)
 
     def _room(self, actor: int, n: int) -> Places:
         """n places for an actor's new ones: those of its own above the quota, then empty ones, then the oldest of all."""
+        if self.quota is None:  # the oldest follow each other, in a circle
+            return (self._clock + np.arange(n)) % self.capacity
         own = np.flatnonzero(self.owners == actor)
-        over = max(len(own) + n - self.quota, 0) if self.quota else 0
+        over = max(len(own) + n - self.quota, 0)
         first = own[np.argsort(self._ages[own])][:over]
         ages = np.where(self.owners < 0, np.arange(self.capacity) - self.capacity, self._ages)
         ages[first] = self._clock
