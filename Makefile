@@ -3,6 +3,7 @@
 # make test-all   all tests: the slow ones (ANCHOR_SEEDS=1 for a short form), the dashboard in a browser, and hypothesis with more examples
 # make test-ray, make test-flower, make test-tracking   what needs Ray, Flower, and trackers of experiments: they go into build/ray,
 #              build/flower and build/tracking, and not into .venv; nothing where the package index does not offer them
+# make ray, make flower   fetch these alone
 # make test-kubernetes   do the manifests fit Kubernetes' own schemas, which go into build/kubernetes?
 # make test-container   the steps of the Dockerfile that build, in a fresh folder: some minutes, and the packages again
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
