@@ -136,6 +136,7 @@ def staying(browser, shots) -> Iterator[dict[str, Reader]]:
     yield readers
     for one in readers.values():
         one.page.context.close()
+    assert not [one.problems for one in readers.values() if one.problems]
 
 
 @pytest.fixture
@@ -148,11 +149,10 @@ def visitor(browser, shots, staying) -> Iterator[Callable[..., Reader]]:
         if asked not in staying:
             staying[asked] = _reader(browser, address, shots, context)
         here.append(staying[asked])
-        here[-1].problems.clear()
         return here[-1]
 
     yield make
-    problems = [problem for one in here for problem in one.problems]
+    problems = [one.problems.pop(0) for one in here for _ in list(one.problems)]  # once, be it of the test before
     assert not problems, "\n".join(problems)
 
 

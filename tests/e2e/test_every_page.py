@@ -25,10 +25,18 @@ def test_in_the_dark_with_malicious_names(visitor, dashboard, view):
     sound(seen.come_back(view.name, run=stores.HOSTILE_NAME, **view.query), view, "dark", stores.HOSTILE_NAME)
 
 
+def reached(seen, view):
+    """The page and, of a page in parts, the part that was asked for."""
+    seen.shows(view.page.title)
+    for part in view.query.values():
+        assert part in seen.main.get_by_role("radio", checked=True).all_inner_texts()
+    return seen
+
+
 def sound(seen, view, scheme, run):
     """A page is the one that was asked for, all of it can be read and named, its charts and pictures are described, and malicious
     names stay text."""
-    seen.shows(view.page.title).shot(f"{view}-{scheme}")
+    reached(seen, view).shot(f"{view}-{scheme}")
     assert seen.box("Run").input_value() == run
     assert not seen.nameless()
     assert not seen.faint()
@@ -48,7 +56,7 @@ def test_an_empty_store(visitor, empty_dashboard, view):
 @each_view
 def test_the_text_fits_a_telephone(visitor, dashboard, view):
     seen = visitor(dashboard, viewport={"width": 390, "height": 844})
-    seen.come_back(view.name, run="everything", **view.query).shows(view.page.title).shot(f"{view}-narrow")
+    reached(seen.come_back(view.name, run="everything", **view.query), view).shot(f"{view}-narrow")
     assert not seen.overflowing()
 
 
