@@ -22,6 +22,7 @@ from fedguard.errors import FedGuardError
 
 if TYPE_CHECKING:
     from fedguard.bench.flags.lint import Lint
+    from fedguard.bench.results.answer import Answer
 
 #: What may become of a cell, the worst first: one seed that failed makes the cell a failed one.
 STATUSES = ("failed", "missing", "refused", "ok")
@@ -43,7 +44,7 @@ class Summary:
     Attributes:
         name: of its folder.
         manifest: what it consists of; None where it cannot be read.
-        cells: positions of the matrix by their status, as `STATUSES` has them.
+        cells: positions of the matrix, and controls that failed, by their status, as `STATUSES` has them.
         damaged: records that cannot be read.
         error: why the manifest cannot be read, or "".
     """
@@ -90,6 +91,7 @@ def sum_up(run: Run) -> Summary:
         place = (row["cell"], row["attack"], row["defense"], setting(row, run.swept))
         worst[place] = min(worst.get(place, "ok"), row["status"], key=STATUSES.index)
     counts = Counter(worst.values())
+    counts["failed"] += len({one.cell for one in run.failures} - {place[0] for place in worst})  # controls
     return Summary(run.name, run.manifest, {status: counts[status] for status in STATUSES}, len(run.broken))
 
 
@@ -119,6 +121,11 @@ def numeric_keys(run: Run) -> list[str]:
 def flags(run: Run) -> Lint:
     """The red flags of a run."""
     return _judged(str(run.folder.path), stamp(run.folder.path), run)
+
+
+def answers(run: Run) -> dict[str, Answer]:
+    """By setting, which defense keeps the most, or why there is no answer."""
+    return _answered(str(run.folder.path), stamp(run.folder.path), run)
 
 
 def stamp(folder: Path) -> Stamp:
@@ -169,6 +176,13 @@ def _judged(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part
     from fedguard.bench.flags.results import results_of
 
     return lint(results_of(_run))
+
+
+@st.cache_resource(max_entries=8, show_spinner="Judging ...")
+def _answered(folder: str, stamp: Stamp, _run: Run) -> dict[str, Answer]:  # noqa: ARG001  part of the cache's key
+    from fedguard.bench.flags.answer import answers  # it loads torch
+
+    return answers(_run)
 
 
 @contextmanager

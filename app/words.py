@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from fedguard.bench.records.record import silent_mean
-from fedguard.bench.records.schema import Ran, Record
+from fedguard.bench.records.schema import Ran, Record, Result
 from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, number_at
 from fedguard.metrics.returns import in_shares
@@ -45,6 +45,9 @@ _CARD = {
     "noise": "who adds it",
     "epsilon": "epsilon",
     "epsilon_note": "what it covers",
+    "noise_from": "where noise is drawn from",
+    "noise_note": "what that leaves of privacy",
+    "reproducible": "the seed gives the record again",
 }
 
 #: Shown beside the table.
@@ -153,8 +156,10 @@ def figures(records: Sequence[Ran]) -> list[dict[str, str]]:
 def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
     """Without attack, with silent malicious clients and with the attack, by mean and defense; and the server alone."""
 
+    results = [cast(Result, in_shares(record["result"])) for record in records]
+
     def mean(*path: str) -> str:
-        return told([number_at(in_shares(record["result"]), path) for record in records])
+        return told([number_at(result, path) for result in results])
 
     def told(values: Sequence[float | None]) -> str:
         known = [value for value in values if value is not None]
@@ -164,7 +169,7 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
         {"": "nobody attacks", "plain mean": mean("corners", "clean_mean"), "defense": mean("corners", "clean_defense")}
     ]
     if records[0]["threat_card"]["attack"]:
-        alone = told([silent_mean(record["result"]) for record in records])
+        alone = told([silent_mean(result) for result in results])
         rows += [
             {
                 "": "the malicious clients send nothing",

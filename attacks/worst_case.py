@@ -33,7 +33,8 @@ CORE = (
     "poisoned_fl",
     "label_flip",
     "dynamic_flip",
-    "sybil",
+    "sybil(decorrelated=True)",
+    "sybil(decorrelated=False)",
     "gaussian(scale=10)",
     "huge_value(factor=-1e6)",
 )

@@ -3,6 +3,7 @@
 The judging code itself (`fedguard.bench.gate.judge`), with drawn figures in the place of trainings. 60 cells, 3 seeds of the
 suite, 8 fresh ones, a margin of 2 points. A figure differs between two runs with the same seed by normal noise whose standard
 deviation is said in points: a change that is none still moves the order of sums or draws. 2 points is the design's noise.
+"Ruined" is the share of trainings that lose 50 points besides, in either run, as one that collapses now and then does.
 
 The naive rule calls it worse if any cell's mean drop over the suite's seeds exceeds the margin. "By the suite, any size" is the
 test over the whole suite without its other condition, a mean drop above a quarter of the margin.
@@ -29,11 +30,13 @@ CELLS, MARGIN = 60, 0.02
 SEEDS, FRESH = tuple(range(3)), tuple(range(20_000, 20_008))
 
 #: Standard deviations of a difference, in points: two runs that each have noise of 2 points differ by 2.83, if nothing is
-#: shared; pairing takes away what the seed brings to both.
-NOISES = (1.5, 2.0, 2.83)
+#: shared; pairing takes away what the seed brings to both. With each, the share of ruined trainings.
+NOISES = ((1.5, 0.0), (2.0, 0.0), (2.83, 0.0), (2.0, 0.05))
+RUIN = 0.5
 #: What a change does: by how many points it lowers one cell, and all cells.
 CHANGES = {
     "none": (0.0, 0.0),
+    "10 points in one cell": (0.1, 0.0),
     "6 points in one cell": (0.06, 0.0),
     "4 points in one cell": (0.04, 0.0),
     "1 point in every cell": (0.0, 0.01),
@@ -67,13 +70,15 @@ def snapshot(values: NDArray[np.float64], seeds: Sequence[int]) -> Snapshot:
     )
 
 
-def draw(number: int, noise: float, change: str) -> tuple[Verdict, bool, int]:
+def draw(number: int, noise: float, ruined: float, change: str) -> tuple[Verdict, bool, int]:
     """One change: the gate's verdict, that of the naive rule, and how many cells were flagged."""
-    rng = Rng(number).child("gate", change, str(noise)).numpy()
+    rng = Rng(number).child("gate", change, str(noise), str(ruined)).numpy()
     one, every = CHANGES[change]
     before = 0.8 + 0.05 * rng.standard_normal((CELLS, len(SEEDS) + len(FRESH)))
     after = before - every + noise / 100 * rng.standard_normal(before.shape)
     after[0] -= one
+    before = before - RUIN * (rng.random(before.shape) < ruined)
+    after = after - RUIN * (rng.random(after.shape) < ruined)
     flagged: list[str] = []
 
     def confirm(cells: Sequence[str], seeds: Sequence[int]) -> Snapshot:
@@ -87,13 +92,14 @@ def draw(number: int, noise: float, change: str) -> tuple[Verdict, bool, int]:
     return verdict, bool((drops > MARGIN).any()), len(flagged)
 
 
-def measure(noise: float, change: str, changes: int) -> dict[str, Any]:
+def measure(noise: float, ruined: float, change: str, changes: int) -> dict[str, Any]:
     """Shares of changes, over ``changes`` of them."""
-    found = [draw(number, noise, change) for number in range(changes)]
+    found = [draw(number, noise, ruined, change) for number in range(changes)]
     judged = [verdict for verdict, _, _ in found]
     cell = "0" * 12
     figure = {
         "noise": noise,
+        "ruined": ruined,
         "change": change,
         "gate": float(np.mean([verdict.exit_code == 3 for verdict in judged])),
         "by cells": float(np.mean([verdict.counts["regressed"] > 0 for verdict in judged])),
@@ -109,7 +115,9 @@ def measure(noise: float, change: str, changes: int) -> dict[str, Any]:
         "changes": changes,
     }
     print(
-        f"{change:26} noise {noise:g}: " + "  ".join(f"{key} {figure[key]:.3g}" for key in list(figure)[2:]), flush=True
+        f"{change:26} noise {noise:g}, ruined {ruined:g}: "
+        + "  ".join(f"{key} {figure[key]:.3g}" for key in list(figure)[3:]),
+        flush=True,
     )
     return figure
 
@@ -121,7 +129,7 @@ def _named(verdict: Verdict, cell: str) -> bool:
 def main() -> None:
     options = arguments(__doc__ or "")
     changes = 10 if options.smoke else 1000
-    keep(options.json, [measure(noise, change, changes) for change in CHANGES for noise in NOISES])
+    keep(options.json, [measure(*noise, change, changes) for change in CHANGES for noise in NOISES])
 
 
 if __name__ == "__main__":

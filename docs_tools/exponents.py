@@ -53,6 +53,7 @@ class Graph:
         system: the words of its architecture.
         gap: $1 - |lambda_2|$ of its weights.
         trainings, exchanges: of each node in a round.
+        lacking: of these exchanges in the first round, in which there are no trackers yet.
     """
 
     system: dict[str, Any]
@@ -60,6 +61,7 @@ class Graph:
     gap: float
     trainings: int
     exchanges: int
+    lacking: int
 
 
 def graph(name: str, nodes: int, weight: float) -> Graph:
@@ -68,7 +70,8 @@ def graph(name: str, nodes: int, weight: float) -> Graph:
     gap = topology("ring", nodes, weight=weight).gap
     phase = math.ceil(PHASE / math.sqrt(gap)) if name in ("detag", "defacto") else 1
     words = {"name": name, "weight": weight, **({"phase": phase} if phase > 1 else {})}
-    return Graph(words, nodes, gap, phase, phase * (2 if name in ("dsgt", "detag") else 1))
+    tracks = name in ("dsgt", "detag")
+    return Graph(words, nodes, gap, phase, phase * (2 if tracks else 1), phase if tracks else 0)
 
 
 def rounds_to(setup: Setup, system: Any, lr: float, every: int, most: int) -> int | None:
@@ -132,11 +135,15 @@ def _of(name: str, way: str, graphs: Sequence[tuple[int, float]], seeds: int, mo
             one = graph(name, nodes, weight)
             rounds, best = fewest(one, seed, max(1, round(min(rounds, most) / 20)), best, bound)
             bound = round(min(most, _TIMES * rounds))
-            counts = {"examples of a node": one.trainings * BATCH, "optimizer steps": 1, "exchanges": one.exchanges}
-            for count, each in counts.items():
+            counts = {
+                "examples of a node": rounds * one.trainings * BATCH,
+                "optimizer steps": rounds,
+                "exchanges": rounds * one.exchanges - one.lacking,
+            }
+            for count, number in counts.items():
                 yield {
                     "system": name, "slower": way, "seed": seed, "nodes": nodes, "weight": weight, "count": count,
-                    "1 / gap": 1 / one.gap, "number": rounds * each, "lr": 0.4 / 2**best,
+                    "1 / gap": 1 / one.gap, "number": number, "lr": 0.4 / 2**best,
                 }  # fmt: skip
 
 

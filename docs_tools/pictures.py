@@ -223,7 +223,7 @@ _ALIKE = {
 def orderings(store: Path, *shorter: str) -> Points:
     """Accuracy of the nodes of a ring on data sorted by label, along three counts: examples, optimizer steps, exchanges."""
     phase, batch, rounds = 4, 32, 160
-    #: By system: local trainings in a round, and exchanges with each neighbour.
+    #: By system: local trainings in a round, and exchanges with each neighbour; half of these in the first, without trackers.
     of_round = {"d_psgd": (1, 1), "d2": (1, 1), "dsgt": (1, 2), "detag": (phase, 2 * phase), "defacto": (phase, phase)}
     words = {"d2": {"weight": 0.5}, "detag": {"phase": phase}, "defacto": {"phase": phase}}
     suite = {
@@ -238,12 +238,19 @@ def orderings(store: Path, *shorter: str) -> Points:
     for name, record in _records(suite, store, shorter):
         system = name.partition("(")[0]
         trainings, exchanges = of_round[system]
-        counts = {"examples of a node": trainings * batch, "optimizer steps": 1, "exchanges": exchanges}
+        counts = {"examples of a node": (trainings * batch, 0), "optimizer steps": (1, 0), "exchanges": (exchanges, 0)}
+        if system in ("dsgt", "detag"):
+            counts["exchanges"] = exchanges, exchanges // 2
         curve = record["result"]["curve"]
-        for count, each in counts.items():
+        for count, (each, lacking) in counts.items():
             most = rounds * {"examples of a node": batch, "optimizer steps": 1, "exchanges": 2}[count]
             found += [
-                {"system": system, "count": count, "number": number * each, "accuracy": 100 * accuracy}
+                {
+                    "system": system,
+                    "count": count,
+                    "number": max(0, number * each - lacking),
+                    "accuracy": 100 * accuracy,
+                }
                 for number, accuracy in zip(curve["round"], curve["accuracy"], strict=True)
                 if number * each <= most
             ]

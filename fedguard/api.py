@@ -8,15 +8,18 @@ print(run.table())
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedguard.arguments import is_whole, of_kind, path_like, truth, words
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import forget_data
 from fedguard.bench.running.execute import execute
-from fedguard.bench.running.progress import Listener
+from fedguard.bench.running.manifest import choose_folder
+from fedguard.bench.running.progress import Listener, default_listener
 from fedguard.bench.tuning.outcome import Tuning
 from fedguard.bench.tuning.proxy import regret as regrets
 from fedguard.bench.tuning.tune import Proposal, tuned_file
@@ -24,6 +27,7 @@ from fedguard.config import Document, Plan, plan, read_document, read_suite
 from fedguard.config.layout import override
 from fedguard.config.schema import A_RUN_NAME, is_run_name
 from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.modules import folder_of_script
 from fedguard.registry import installed
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ def run(
     device: str = "cpu",
     timeout: float | None = None,
     limit: int | None = None,
+    secret_noise: bool = False,
     listener: Listener | None = None,
     engine: Ray | None = None,
 ) -> Run:
@@ -53,7 +58,8 @@ def run(
 
     Args:
         suite: path of a suite file, or its content as a mapping.
-        name: of the run folder; the suite's own name by default.
+        name: of the run folder; the suite's own name by default. A suite without a name is stored as ``suite``, or if another
+            one has been, as ``suite-2`` and so on.
         store: folder of all runs.
         jobs: worker processes, one torch thread each; by default one per core of this machine, or of the cluster.
         settings: ``"training.rounds=10"`` and so on, put over the suite.
@@ -64,16 +70,21 @@ def run(
             processor.
         timeout: seconds that a trial may take; its worker process is then ended, and the trial has failed. None for no limit.
         limit: how many of the trials that are missing to run, the first of the plan; None for all.
+        secret_noise: draw noise for privacy from the operating system, for those who publish models or records: whoever has a
+            seed has all that is drawn from it. What has noise is then not reproducible, and its records say so. A run that was
+            begun so goes on so, unless it is made ``fresh``.
         listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
         engine: a Ray cluster, where the workers are, such as ``fg.Ray("auto")``; None for processes of this machine.
 
     Raises:
         ConfigError: the suite cannot be run as it is written, or no cluster answers.
         MissingExtra: Ray is not installed.
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written, or another suite has been run under this name.
     """
     laid_out = lay_out(suite, settings)[1]
-    folder = run_folder(laid_out, store, name)
+    folder, listener = run_folder(laid_out, store, name), listener or default_listener()
+    if folder.path.name != (name or laid_out.suite.name):
+        listener.note(f"Stored as {folder.path.name}: another suite without a name has been run. Name it to choose.")
     return execute(
         laid_out,
         folder,
@@ -85,16 +96,20 @@ def run(
         device=device,
         timeout=timeout,
         limit=limit,
+        secret_noise=secret_noise,
         engine=engine,
     )
 
 
 def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]:
     """Read a suite and lay out its matrix, without running anything."""
+    of_kind(
+        suite, "suite", (str, os.PathLike, Mapping, Document), "the path of a suite file, or its content as a mapping"
+    )
     if isinstance(suite, Mapping):
-        suite = Document(dict(suite))
+        suite = Document(dict(suite), folder=folder_of_script())
     forget_data()
-    document = override(suite if isinstance(suite, Document) else read_document(suite), settings)
+    document = override(suite if isinstance(suite, Document) else read_document(suite), words(settings, "settings"))
     return document, plan(document, read_suite(document))
 
 
@@ -103,10 +118,12 @@ def run_folder(laid_out: Plan, store: str | Path, name: str | None = None) -> Ru
 
     Raises:
         ConfigError: the name leads elsewhere.
+        StoreError: another suite has been run there.
     """
-    if name is not None and not is_run_name(name):
+    path_like(store, "store")
+    if name is not None and not (isinstance(name, str) and is_run_name(name)):
         raise ConfigError(f"--name: expected {A_RUN_NAME}; got {brief(name)}.")
-    return RunFolder(Path(store) / (name or laid_out.suite.name))
+    return choose_folder(laid_out, Path(store), name)
 
 
 def audit(
@@ -178,8 +195,15 @@ def tune(
         StoreError: the store cannot be written.
     """
     document, laid_out = lay_out(suite, settings)
-    file = tuned_file(document, laid_out.suite.name, out, force)
-    if regret and (not proxy or (seeds if isinstance(seeds, int) else len(seeds)) < 2):
+    for option, chosen in (("force", force), ("regret", regret), ("retry_failed", retry_failed)):
+        truth(chosen, option)
+    if out is not None:
+        path_like(out, "out")
+    if attacks is not None:
+        words(attacks, "attacks")
+    file, proxy = tuned_file(document, laid_out.suite.name, out, force), words(proxy, "proxy")
+    several = (is_whole(seeds) and seeds < 2) or (isinstance(seeds, Sequence) and len(seeds) < 2)  # type: ignore[operator]
+    if regret and (not proxy or several):
         raise ConfigError(
             "regret: expected a proxy that it is of, and two tuning seeds or more. Set --proxy and --seeds."
         )
@@ -199,7 +223,13 @@ def tune(
 
 
 def open_run(run: str | Path, store: str | Path = "runs") -> Run:
-    """Open a finished or half-finished run by its name in the store, or by its path."""
+    """Open a finished or half-finished run by its name in the store, or by its path.
+
+    Raises:
+        StoreError: there is none, or its manifest cannot be read.
+    """
+    path_like(run, "run")
+    path_like(store, "store")
     return Run.open(run, store)
 
 
@@ -207,6 +237,6 @@ def names(kind: str) -> list[str]:
     """The known names of a kind: attack, defense, data, partition, model ..."""
     from fedguard.registry import KINDS
 
-    if kind not in KINDS:
-        raise UnknownName("kind", kind, KINDS)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UnknownName("kind", str(kind), KINDS)
     return installed().names(kind)

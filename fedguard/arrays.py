@@ -6,6 +6,7 @@ fg.aggregate("nnm >> trimmed_mean", updates, f=2)
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,12 +18,24 @@ from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
 from fedguard.aggregation import aggregate as run_pipeline
-from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, first_met, needs_in_words
-from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable
+from fedguard.arguments import malicious_clients, of_kind, whole_number, words
+from fedguard.contracts import (
+    Algorithm,
+    Pipeline,
+    PoisonAttack,
+    PoisonView,
+    RuleContext,
+    Sight,
+    first_met,
+    needs_in_words,
+)
+from fedguard.contracts.claims import as_claims, checked_claims
+from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, brief
 from fedguard.kernels import unusable_rows
 from fedguard.mapped import mapped
+from fedguard.reading import read_array, read_vector
 from fedguard.registry import installed
-from fedguard.rng import Rng
+from fedguard.rng import MOST_SEED, Rng
 from fedguard.robustness.kappa import Kappa, measure
 from fedguard.secagg.simulation import Drop
 from fedguard.secagg.simulation import Settings as SecureSettings
@@ -33,6 +46,8 @@ from fedguard.states import Layout, StateDict, read_state
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: What there could be more of, where too few updates came: for messages.
+HERE = "the number of updates"
 #: Of rows: numbers, or state dicts.
 Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Any]")
 
@@ -76,20 +91,17 @@ def aggregate(
     The first round is computed: rules that carry something from one round to the next start empty.
     """
     rows, back = _matrix(updates, "updates")
-    if not 0 <= f < len(rows):
-        raise InputError(f"f: expected from 0 to n - 1 = {len(rows) - 1}; got {f}.")
-    pipeline = installed().pipeline(
-        {"name": defense, **parameters} if parameters and isinstance(defense, str) else defense
-    )
     n, d = rows.shape
+    f, seed = _f(f, 0, n), whole_number(seed, "seed", 0, MOST_SEED)
+    pipeline = installed().pipeline(_spec(defense, parameters))
     seen = {
-        "samples": torch.ones(n).double() if samples is None else _vector(samples, n, "samples").double(),
+        "samples": as_claims([1.0] * n if samples is None else checked_claims(samples, n)),
         "root": None if root is None else _vector(root, d, "root"),
         "model": None if model is None else _vector(model, d, "model"),
-        "own": own,
+        "own": None if own is None else whole_number(own, "own", 0, n - 1),
     }
-    pipeline.check(n, f)
-    for line in pipeline.unproven(n, f):
+    pipeline.check(n, f, HERE)
+    for line in pipeline.unproven(n, f, HERE):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
     granted = Sight.EACH_UPDATE | Sight.TIMES | _given(Sight.ROOT_DATA, root) | _given(Sight.MODEL, model)
     granted |= _given(Sight.GRAPH, own)
@@ -132,12 +144,12 @@ def craft(
         ConfigError: an unknown attack or parameter.
     """
     rows, back = _matrix(honest, "honest")
-    if f < 1:
-        raise InputError(f"f: expected at least 1 malicious client; got {f}.")
+    f, seed = malicious_clients(f, "f", 1), whole_number(seed, "seed", 0, MOST_SEED)
     known = installed()
-    built: Any = attack
-    if isinstance(attack, str):
-        built = known.build("attack", {"name": attack, **parameters} if parameters else attack)
+    of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
+    built: Any = _spec(attack, parameters)
+    if not isinstance(built, Algorithm):
+        built = known.build("attack", built)
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} crafts no updates of its own. It runs in a suite: fedguard.run.")
     granted = Sight.HONEST_UPDATES | _given(Sight.RULE, rule) | _given(Sight.MODEL, model)
@@ -196,10 +208,10 @@ def kappa(
         NotAllowed: the rule needs more than the updates, such as root data.
         ConfigError: an unknown rule or parameter.
     """
-    known = installed().with_modules(plugins, Path.cwd())
-    pipeline = known.pipeline({"name": rule, **parameters} if parameters and isinstance(rule, str) else rule)
+    known = installed().with_modules(words(plugins, "plugins"), Path.cwd())
+    pipeline = known.pipeline(_spec(rule, parameters))
     found = measure(pipeline, n, f, seed=seed, effort=effort)
-    for line in pipeline.unproven(n, f):
+    for line in pipeline.unproven(n, f, "n"):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
     return found
 
@@ -235,8 +247,21 @@ def secure_sum(
         ConfigError: too few clients, an unknown step, or sums that do not fit the ring.
         ProtocolError: too many clients dropped out, so that the protocol stops without a sum.
     """
-    rows = inputs.detach().cpu().numpy() if isinstance(inputs, Tensor) else np.asarray(inputs)
+    read = read_array(inputs, "inputs").cpu()
+    narrow = read.is_floating_point() and read.dtype not in (torch.float16, torch.float32, torch.float64)
+    rows = (read.float() if narrow else read).numpy()
     return secure_sum_of(rows, weights, drop=drop, clip=clip, bits=bits, rotate=rotate, settings=settings)
+
+
+def _spec(algorithm: Any, parameters: dict[str, Any]) -> Any:
+    """A name with its parameters, or an object."""
+    if not parameters:
+        return algorithm
+    if not isinstance(algorithm, str):
+        raise InputError(
+            f"parameters go with a name; got {', '.join(parameters)} beside the object {brief(str(algorithm))}."
+        )
+    return {"name": algorithm, **parameters}
 
 
 def _given(sight: Sight, value: Any) -> Sight:
@@ -251,37 +276,46 @@ def _round(party: str, granted: Sight, rows: Tensor, n: int, f: int, seed: int, 
 
 def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """float32 ``[n, d]``, and the way back to the caller's own kind of array."""
-    states = _states(values, what)
-    if states:
-        layout = Layout.of(states[0], f"{what}[0]")
-        rows = torch.stack([layout.vector(state, f"{what}[{row}]") for row, state in enumerate(states)])
-
-        def back(result: Tensor) -> Any:
-            one = [layout.state(row, states[0]) for row in result.reshape(-1, result.shape[-1])]
-            return one if result.dim() == 2 else one[0]
-    elif isinstance(values, Tensor):
-        rows, back = values, lambda result: result
-    elif isinstance(values, np.memmap) and values.dtype == np.float32:
-        rows, back = mapped(values), lambda result: result.numpy()
+    if states := _states(values, what):
+        return _of_states(states, what)
+    if isinstance(values, np.memmap) and values.dtype == np.float32 and all(one > 0 for one in values.strides):
+        rows = mapped(values)
     else:
-        try:
-            rows = torch.as_tensor(np.asarray(values))
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{what}: expected numbers in a rectangle [n, d]; got {type(values).__name__} with rows of different kinds."
-            ) from None
-        back = (lambda result: result.numpy()) if isinstance(values, np.ndarray) else (lambda result: result.tolist())
+        rows = read_array(values, what)
     if rows.dim() != 2 or 0 in rows.shape:
         raise InputError(f"{what}: expected shape [n, d] with n, d >= 1; got {list(rows.shape)}.")
-    if rows.is_complex() or rows.dtype == torch.bool:
-        raise InputError(f"{what}: expected real numbers; got {rows.dtype}.")
-    rows = rows.detach().to(torch.float32)
+    if rows.dtype == torch.bool:
+        raise InputError(f"{what}: expected real numbers; got booleans.")
+    return _finite(rows.to(torch.float32), rows, what), _way_back(values)
+
+
+def _of_states(states: Sequence[StateDict], what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """The same of state dicts."""
+    layout = Layout.of_several(states, [f"{what}[{row}]" for row in range(len(states))])
+    rows = torch.stack([layout.vector(state, f"{what}[{row}]") for row, state in enumerate(states)])
+
+    def back(result: Tensor) -> Any:
+        one = [layout.state(row, states[0]) for row in result.reshape(-1, result.shape[-1])]
+        return one if result.dim() == 2 else one[0]
+
+    return _finite(rows, rows, what), back
+
+
+def _finite(rows: Tensor, read: Tensor, what: str) -> Tensor:
+    """The rows, float32 ``[n, d]``, if all add up; ``read`` are they before they were cast."""
     if bad := unusable_rows(rows):
-        held = "values beyond 2^112 (5e33)" if bool(rows[bad].isfinite().all()) else "NaN or infinity"
+        held = "values beyond 2^112 (5e33)" if bool(read[bad].double().isfinite().all()) else "NaN or infinity"
         raise InputError(
             f"{what}: expected finite values; rows {bad} hold {held}. Drop them, as the server does in a run."
         )
-    return rows, back
+    return rows
+
+
+def _way_back(values: Any) -> Callable[[Tensor], Any]:
+    """From a tensor to the caller's own kind of array."""
+    if isinstance(values, Tensor):
+        return lambda result: result
+    return np.asarray if isinstance(values, np.ndarray) else (lambda result: result.tolist())
 
 
 def _states(values: Any, what: str) -> list[StateDict]:
@@ -300,9 +334,13 @@ def _states(values: Any, what: str) -> list[StateDict]:
 def _vector(values: Any, length: int, what: str) -> Tensor:
     if (state := read_state(values, what)) is not None:
         values = Layout.of(state, what).vector(state, what)
-    vector = (
-        torch.as_tensor(np.asarray(values) if not isinstance(values, Tensor) else values).detach().to(torch.float32)
-    )
-    if tuple(vector.shape) != (length,) or not bool(vector.isfinite().all()):
-        raise InputError(f"{what}: expected {length} finite numbers; got shape {list(vector.shape)}.")
-    return vector
+    return read_vector(values, length, what)
+
+
+def _f(f: Any, least: int, n: int) -> int:
+    """The number of malicious ones among n, not all of them."""
+    if isinstance(f, bool) or not isinstance(f, numbers.Integral):
+        raise InputError(f"f: expected a whole number from {least} to n - 1 = {n - 1}; got {brief(f)}.")
+    if not least <= int(f) < n:
+        raise InputError(f"f: expected from {least} to n - 1 = {n - 1}; got {f}.")
+    return int(f)

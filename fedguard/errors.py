@@ -124,8 +124,9 @@ def oneline(error: BaseException) -> str:
 
 
 def brief(value: Any) -> str:
-    """``repr(value)`` of what came, for a message: long and deep values are cut."""
-    return _REPR.repr(value)
+    """``repr(value)`` of what came, for a message: long and deep values are cut, and all is one line."""
+    told = _REPR.repr(value)
+    return " ".join(told.split()) if "\n" in told else told
 
 
 def require(holds: bool, message: str) -> None:

@@ -7,24 +7,41 @@ model = guard.step(model, clients)     # once a round: the global state dict and
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline, aggregate
+from fedguard.arguments import malicious_clients, of_kind, real_number, whole_number, words
 from fedguard.config.apps import acts_elsewhere
 from fedguard.config.sections import Knowledge
-from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, RuleContext, Sight, State, first_met, needs_in_words
+from fedguard.contracts import (
+    Algorithm,
+    Pipeline,
+    PoisonAttack,
+    PoisonView,
+    RuleContext,
+    Sight,
+    State,
+    first_met,
+    needs_in_words,
+)
+from fedguard.contracts.claims import as_claims, checked_claims, counts, lied, read_claims
 from fedguard.contracts.returned import returned_tensor
-from fedguard.errors import GuaranteeWarning, InputError, NotAllowed
+from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows
 from fedguard.registry import installed
-from fedguard.rng import Rng
+from fedguard.rng import MOST_SEED, Rng
 from fedguard.states import Layout, read_state
 
 Model = TypeVar("Model")
+
+#: What decides how many updates a round of somebody else's loop has: for messages.
+SEAT = "the number of clients"
 
 
 class Guard:
@@ -44,9 +61,11 @@ class Guard:
 
     Attributes:
         round: rounds so far.
-        dropped: updates that were not finite, and reached no rule.
+        dropped: updates that were not finite, or came with no number of examples to weigh by, and reached no rule.
+        seat: what decides how many updates there are, for messages.
 
     Raises:
+        InputError: f, told, seed or server_lr of another type or out of range.
         ConfigError: an unknown attack, rule or parameter.
         NotAllowed: attack or rule need what is not there.
     """
@@ -62,15 +81,17 @@ class Guard:
         seed: int = 0,
         server_lr: float = 1.0,
     ) -> None:
-        self.f, self.told, self.round, self.dropped = f, f if told is None else told, 0, 0
-        if f < 0 or self.told < 0:
-            raise InputError(f"f, told: expected 0 or more malicious clients; got {f} and {self.told}.")
-        if unknown := sorted(set(knowledge) - set(get_args(Knowledge))):
+        self.f = malicious_clients(f, "f", 0)
+        self.told = self.f if told is None else malicious_clients(told, "told", 0)
+        self.round = self.dropped = 0
+        self.seat = SEAT
+        if unknown := sorted(set(words(knowledge, "knowledge")) - set(get_args(Knowledge))):
             raise InputError(f"knowledge: expected some of {', '.join(get_args(Knowledge))}; got {', '.join(unknown)}.")
         known = installed()
         self._pipeline = known.pipeline(defense)
         self._attack, self._sees = attack_at(attack, Sight.parse(knowledge))
-        self._grants, self._server_lr, self._rng = Sight.parse(knowledge), server_lr, Rng(seed)
+        self._grants, self._rng = Sight.parse(knowledge), Rng(whole_number(seed, "seed", 0, MOST_SEED))
+        self._server_lr = real_number(server_lr, "server_lr")
         self._attack_state: State = {}
         self._states: tuple[State, ...] = ()
         self._warned = False
@@ -101,23 +122,32 @@ class Guard:
                 floats stay as they are.
             clients: the model of each client after its local training, each as ``model``, or the path of a file of safetensors.
             malicious: which of ``clients`` are; the first f by default.
-            samples: number of examples that each client has, for rules that weigh by it.
+            samples: number of examples that each client says it has, for rules that weigh by it. A client whose number is
+                NaN, infinite or below 0 is dropped like one whose update is not finite.
             root: what the server has trained on clean data of its own, as ``model``, for rules such as fltrust.
 
         Returns:
             the next model, as ``model``.
 
         Raises:
-            InputError: models that do not fit each other.
+            InputError: models that do not fit each other, or next ones that their type cannot hold; samples that are not one
+                number for each client, or all 0.
             PreconditionError: too few updates for the rule, or too many malicious ones.
             NotAllowed: the rule needs what was not given, such as ``root``.
         """
-        plain = isinstance(model, Tensor)
+        plain = not isinstance(model, Mapping | str | Path)
         state = {"model": model} if plain else read_state(model, "model")
         if state is None:
             raise InputError(f"model: expected a state dict or a vector; got {type(model).__name__}.")
+        if not isinstance(clients, Sequence | Tensor | np.ndarray) or isinstance(clients, str):
+            raise InputError(f"clients: expected a list of models; got {type(clients).__name__}.")
         layout = Layout.of(state, "model")
         before = layout.vector(state, "model")
+        if not bool(before.isfinite().all()):
+            raise InputError(
+                "model: expected finite numbers; it holds NaN, infinity or values that float32 does not hold. The training has "
+                "diverged: lower its step."
+            )
 
         def moved(value: Any, what: str) -> Tensor:
             one = {"model": value} if plain else read_state(value, what)
@@ -127,12 +157,17 @@ class Guard:
 
         if not len(clients):
             raise InputError("clients: expected one model or more; got none.")
+        claims = None if samples is None else read_claims(samples, len(clients))
+        if claims is not None and not any(claims):
+            checked_claims(claims, len(clients))
         rows = torch.stack([moved(client, f"clients[{number}]") for number, client in enumerate(clients)])
         direction = None if root is None else moved(root, "root")
-        acting = tuple(range(self.f)) if malicious is None else tuple(malicious)
-        rows, claims = self.attacked(before, rows, acting, layers=layout.sizes, samples=samples)
+        if direction is not None and not bool(direction.isfinite().all()):
+            raise InputError("root: expected finite numbers; it holds NaN or infinity.")
+        acting = tuple(range(self.f)) if malicious is None else malicious
+        rows, claims = self.attacked(before, rows, acting, layers=layout.sizes, samples=claims)
         result = self.aggregated(before, rows, layers=layout.sizes, samples=claims, root=direction)
-        after = layout.state(before + self._server_lr * result, state)
+        after = layout.state(before + self._server_lr * result, state, "the next model")
         return after["model"] if plain else after  # type: ignore[return-value]
 
     def attacked(
@@ -156,15 +191,12 @@ class Guard:
             InputError: numbers of malicious rows that are none, or more than f; nobody honest.
             ContractError: the attack broke its contract.
         """
-        self.round += 1
         n, d = updates.shape
-        rows = tuple(dict.fromkeys(int(row) for row in malicious))
-        if any(not 0 <= row < n for row in rows) or len(rows) > self.f or (rows and len(rows) == n):
-            raise InputError(
-                f"malicious: expected at most f = {self.f} of {n} rows, not all of them, from 0 to {n - 1}; got {list(rows)}."
-            )
+        claims = None if samples is None else read_claims(samples, n)
+        rows = _rows(malicious, n, self.f)
+        self.round += 1
         if self._attack is None or not rows:
-            return updates, None if samples is None else tuple(samples)
+            return updates, claims
         honest = tuple(row for row in range(n) if row not in rows)
         bad = set(unusable_rows(updates))
         honest = tuple(row for row in honest if row not in bad)
@@ -188,12 +220,9 @@ class Guard:
         self._attack_state = self._attack.remember(view, crafted)
         updates = updates.clone()
         updates[list(rows)] = crafted
-        if samples is None:
+        if claims is None:
             return updates, None
-        return updates, tuple(
-            float(self._attack.claim(max(1, round(count)))) if row in rows else count
-            for row, count in enumerate(samples)
-        )
+        return updates, tuple(lied(self._attack, claim) if row in rows else claim for row, claim in enumerate(claims))
 
     def aggregated(
         self,
@@ -205,28 +234,36 @@ class Guard:
         root: Tensor | None = None,
         clients: Sequence[int] | None = None,
     ) -> Tensor:
-        """float32 ``[d]``: what the rule makes of a round's updates (float32 ``[n, d]``); rows that are not finite are dropped.
+        """float32 ``[d]``: what the rule makes of a round's updates (float32 ``[n, d]``).
+
+        Rows that are not finite are dropped, and those whose numbers of examples are none to weigh by.
 
         Args:
+            samples: what the clients claim, as in `step`.
             clients: who is behind each row, for rules that remember clients; the row's number by default.
 
         Raises:
             PreconditionError: too few updates for the rule, or too many malicious ones.
             NotAllowed: the rule needs what was not given.
         """
-        bad = set(unusable_rows(updates))
+        claims = [1.0] * len(updates) if samples is None else read_claims(samples, len(updates))
+        bad = {*unusable_rows(updates), *(row for row, claim in enumerate(claims) if not counts(claim))}
         lost = len(bad)
         self.dropped += lost
         kept = [row for row in range(len(updates)) if row not in bad]
         rows = updates[kept] if lost else updates
         who = list(range(len(updates))) if clients is None else list(clients)
         told = max(0, min(self.told - lost, len(rows) - 1))
-        self._pipeline.check(len(rows), told)
+        if not kept:
+            raise PreconditionError(
+                f"round {self.round}: none of {lost} updates is left: they hold NaN, infinity or values beyond 2^112, or claim "
+                "numbers of examples that are none. Mend: lower the clients' step, or look at their data."
+            )
+        self._pipeline.check(len(rows), told, self.seat)
         if not self._warned:
             self._warned = True
-            for line in self._pipeline.unproven(len(rows), told):
+            for line in self._pipeline.unproven(len(rows), told, self.seat):
                 warnings.warn(line, GuaranteeWarning, stacklevel=3)
-        counts = torch.ones(len(rows)) if samples is None else torch.tensor([samples[row] for row in kept])
         context = RuleContext(
             "fedguard.Guard",
             Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA),
@@ -238,7 +275,7 @@ class Guard:
             shape=(),
             server_lr=self._server_lr,
             clients=tuple(who[row] for row in kept),
-            samples=counts.double(),
+            samples=as_claims(claims[row] for row in kept),
             root=root,
             model=model,
         )
@@ -277,6 +314,23 @@ class Guard:
         return KnownPipeline(self._pipeline, context, self._states if seen_all else ())
 
 
+def _rows(malicious: Any, n: int, f: int) -> tuple[int, ...]:
+    """Which rows are the malicious clients', each once.
+
+    Raises:
+        InputError: no numbers of rows, more than f of them, or all.
+    """
+    listed = malicious.tolist() if isinstance(malicious, Tensor | np.ndarray) else malicious
+    if not isinstance(listed, Iterable) or isinstance(listed, str):
+        raise InputError(f"malicious: expected a list of rows from 0 to {n - 1}; got {brief(malicious)}.")
+    rows = tuple(dict.fromkeys(whole_number(row, "malicious", 0) for row in listed))
+    if any(row >= n for row in rows) or len(rows) > f or (rows and len(rows) == n):
+        raise InputError(
+            f"malicious: expected at most f = {f} of {n} rows, not all of them, from 0 to {n - 1}; got {list(rows)}."
+        )
+    return rows
+
+
 def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[PoisonAttack | None, Sight]:
     """The attack, and what it sees.
 
@@ -285,6 +339,7 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     """
     if attack is None or attack == "none":
         return None, Sight.NOTHING
+    of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
     built: Any = installed().build("attack", attack) if isinstance(attack, str) else attack
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} does not attack a training's updates. It runs in a suite: fedguard.run.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -37,6 +38,19 @@ def imported(name: str, folder: Path | None) -> ModuleType:
                 if file is not None and file.is_relative_to(folder):
                     vars(sys.modules[one])[_FROM] = (folder, _state(file))
                     _NAMES.add(one)
+
+
+def folder_of_script() -> Path:
+    """Where modules of somebody stand who calls FedGuard from Python: beside the script, or in the working directory."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = Path.cwd() if file is None else Path(file).resolve().parent
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "scripts")}
+    return Path.cwd() if folder in installed or installed & set(folder.parents) else folder
+
+
+def beside(name: str) -> bool:
+    """Whether the module of this name was imported from a suite's folder."""
+    return name in _NAMES and _FROM in getattr(sys.modules.get(name), "__dict__", {})
 
 
 @contextlib.contextmanager

@@ -234,14 +234,14 @@ def _judged(config: pytest.Config) -> dict[str, Any]:
 
     from fedguard import api
     from fedguard.bench.gate.work import gate
-    from fedguard.bench.records.store import RunFolder
     from fedguard.bench.running.execute import execute
     from fedguard.bench.running.progress import Lines
 
     asked = config.stash[_ASKED]
     laid_out = api.lay_out(asked.suite)[1]
-    folder, console = RunFolder(asked.store / laid_out.suite.name), Console(stderr=True)
+    console = Console(stderr=True)
     try:
+        folder = api.run_folder(laid_out, asked.store)
         with _aloud(config), warnings.catch_warnings():
             warnings.simplefilter("default")  # that warnings are errors is said of the tests
             run = execute(laid_out, folder, listener=Lines(console), retry_failed=True, same_code=True)

@@ -8,25 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedguard.arguments import is_whole, of_kind, read_range, whole_number, whole_numbers
 from fedguard.contracts import (
     Examples,
     Inference,
     InferenceAttack,
     Labels,
     LocalPlan,
+    OneLogit,
     Reconstruction,
     Sight,
     first_met,
     needs_in_words,
 )
-from fedguard.errors import ContractError, InputError, NotAllowed
+from fedguard.errors import ContractError, InputError, NotAllowed, brief
 from fedguard.inference import inference_view
 from fedguard.metrics.labels import checked_labels
 from fedguard.metrics.reconstruction import checked_inputs, score
+from fedguard.reading import read_floats
 from fedguard.registry import installed
-from fedguard.rng import Rng
+from fedguard.rng import MOST_SEED, Rng
 
 Gradient = Tensor | Sequence[Tensor]
+
+#: As many examples as nobody inverts at once; more is a slip of the pen.
+MOST_EXAMPLES = 1_000_000
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -52,9 +58,10 @@ def reconstruct(
         attack: a name or an object; ``parameters`` go with a name.
         model: the network with the weights at which the gradient was taken; float32, on the CPU.
         gradient: of the mean cross-entropy over the batch, as `torch.autograd.grad` gives it for ``model.parameters()``, or
-            ``[d]``. With ``plan``: the model before the client's training less the model after it.
+            ``[d]``; of the mean binary cross-entropy where the model has one logit. With ``plan``: the model before the
+            client's training less the model after it.
         shape: of one input.
-        classes: number of classes; by default as many as the model has outputs.
+        classes: number of classes; by default as many as the model has outputs, and 2 where it has one.
         batch_size: B, the number of examples behind the gradient.
         labels: int64 ``[B]``, for an attacker who is told them.
         value_range: smallest and largest value of an input.
@@ -72,11 +79,18 @@ def reconstruct(
     """
     built = _built(attack, parameters)
     sees = _seen_by(built, root)
+    of_kind(model, "model", nn.Module, "a torch.nn.Module")
+    of_kind(root, "root", (Examples, type(None)), "Examples")
+    of_kind(plan, "plan", (LocalPlan, type(None)), "a LocalPlan")
     _check_model(model)
-    shape, classes = tuple(shape), _classes(model, tuple(shape), classes)
-    if batch_size < 1:
-        raise InputError(f"batch_size: expected at least 1; got {batch_size}.")
+    shape, value_range = whole_numbers(shape, "shape", 1), read_range(value_range)
+    classes = _classes(model, shape, None if classes is None else whole_number(classes, "classes", 1))
     start, sent = _vector(list(model.parameters()), model, "model"), _vector(gradient, model, "gradient")
+    if classes == 1:
+        model, classes = OneLogit(model), 2
+    if is_whole(batch_size) and batch_size < 1:
+        raise InputError(f"batch_size: expected at least 1; got {batch_size}.")
+    batch_size = whole_number(batch_size, "batch_size", 1, MOST_EXAMPLES)
     view = inference_view(
         "the server",
         sees,
@@ -90,7 +104,7 @@ def reconstruct(
         value_range=value_range,
         labels=None if labels is None else _labels(labels, batch_size, classes),
         root=root,
-        rng=Rng(seed),
+        rng=Rng(whole_number(seed, "seed", 0, MOST_SEED)),
     )
     built.check(view)
     return _claim(built, built.infer(view), shape, batch_size)
@@ -119,15 +133,15 @@ def score_reconstruction(
         InputError: there is no truth, or it is no such tensor.
         ContractError: the claim has another shape than the truth, or is of more inputs.
     """
+    of_kind(truth_x, "truth_x", Tensor, "a tensor of one row for each example, and at least one")
     for name, values in (("truth_x", truth_x), ("truth_y", truth_y)):
         if values is not None and (not isinstance(values, Tensor) or len(values) != len(truth_x) or not len(values)):
             raise InputError(
                 f"{name}: expected a tensor of one row for each example, and at least one; got {_told(values)}."
             )
-    low, high = value_range
-    if not low < high:
-        raise InputError(f"value_range: expected (smallest, largest); got {value_range}.")
-    return score(claim, truth_x, truth_y, value_range=value_range, reference=reference)
+    of_kind(claim, "claim", Reconstruction, "a Reconstruction")
+    of_kind(reference, "reference", (Examples, type(None)), "Examples")
+    return score(claim, truth_x, truth_y, value_range=read_range(value_range), reference=reference)
 
 
 def _built(attack: str | InferenceAttack, parameters: dict[str, Any]) -> InferenceAttack:
@@ -181,7 +195,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> int:
-    """C, from logits ``[2, C]`` for two inputs."""
+    """The number of outputs, from logits ``[2, C]`` for two inputs; 1 stands for two classes."""
     try:
         with torch.no_grad():
             logits: tuple[int, ...] = tuple(model(torch.zeros(2, *shape)).shape)
@@ -189,7 +203,8 @@ def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> 
         raise InputError(
             f"model: expected to take inputs of shape [B, {', '.join(map(str, shape))}]: {str(error).splitlines()[0]}"
         ) from None
-    if len(logits) != 2 or logits[0] != 2 or expected not in (None, logits[1]):
+    fits = expected in (None, logits[-1]) or (logits[-1] == 1 and expected == 2) if logits else False
+    if len(logits) != 2 or logits[0] != 2 or not logits[1] or not fits:
         wanted = "classes" if expected is None else expected
         raise InputError(f"model: expected logits of shape [2, {wanted}] for two inputs; got {list(logits)}.")
     return logits[1]
@@ -205,18 +220,23 @@ def _vector(parts: Gradient, model: nn.Module, what: str) -> Tensor:
                 f"{what}: expected the shape [{dim}], one number for each of the model's; got {list(parts.shape)}."
             )
         parts = [parts]
+    elif not isinstance(parts, list | tuple):
+        raise InputError(
+            f"{what}: expected a tensor for each of the model's parameters, or one of all; got {brief(parts)}."
+        )
     elif any(not isinstance(part, Tensor) for part in parts) or [tuple(part.shape) for part in parts] != shapes:
         raise InputError(
             f"{what}: expected a tensor for each of the model's {len(shapes)} parameters, in their shapes; "
             f"got {[_told(part) for part in parts]}."
         )
-    vector = torch.cat([part.detach().to("cpu", torch.float32).reshape(-1) for part in parts])
+    vector = torch.cat([read_floats(part, what).cpu().reshape(-1) for part in parts])
     if not bool(vector.isfinite().all()):
         raise InputError(f"{what}: expected finite numbers; got NaN or infinity.")
     return vector
 
 
 def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
+    of_kind(labels, "labels", Tensor, f"an int64 tensor of shape [{count}]")
     if (
         tuple(labels.shape) != (count,)
         or labels.dtype != torch.int64

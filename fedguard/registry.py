@@ -37,6 +37,7 @@ from fedguard.contracts import (
     Partition,
     Pipeline,
     PoisonAttack,
+    Sight,
     Trigger,
 )
 from fedguard.contracts.ranges import without_ranges
@@ -149,6 +150,8 @@ class Registry:
                 f"{kind} {name!r} from {entry.origin} ({cls.stands_in()}): expected a class with the methods of "
                 f"{cls.__mro__[1].__name__}; {cls.__name__} lacks {', '.join(lacking)}."
             )
+        if issubclass(cls, (Defense, PoisonAttack, InferenceAttack)):
+            _check_needs(f"{kind} {name!r} from {entry.origin}", cls)
         if getattr(cls, "name", None) != name:
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin}: expected a class with name = {name!r}; "
@@ -258,7 +261,17 @@ def _reader(cls: type[Algorithm], parameter: str) -> TypeAdapter[Any]:
 @cache
 def _lacking(cls: type) -> tuple[str, ...]:
     """The methods that its contract asks for, and that it has not."""
-    return tuple(one for one in dir(cls) if getattr(getattr(cls, one), "__isabstractmethod__", False))
+    return tuple(one for one in dir(cls) if getattr(inspect.getattr_static(cls, one), "__isabstractmethod__", False))
+
+
+def _check_needs(whose: str, cls: type[Algorithm]) -> None:
+    """Raises PluginError if a class does not declare what it has to see, or in another form."""
+    needs = cls.needs
+    if not isinstance(needs, tuple) or not needs or not all(isinstance(one, Sight) for one in needs):
+        raise PluginError(
+            f"{whose} ({cls.stands_in()}): needs: expected a tuple of alternatives, each a Sight, such as (Sight.SUM,); got "
+            f"{brief(needs)}."
+        )
 
 
 def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorithm]]:

@@ -7,19 +7,29 @@
 
 A child's stream depends on the root seed and on the names on the way to it, and on nothing else: not on how many draws
 were made before, nor on which other children exist. So adding a client, an attack or a process shifts nobody's draw.
-Keys and masks of secure aggregation never come from here; they draw from the operating system.
+Keys and masks of secure aggregation never come from here; they draw from the operating system. So does noise for privacy where
+it is asked to be secret (`Rng.secret`): whoever has a seed has all that is drawn from it.
+
+FedGuard itself draws from no global generator. Code of the user's own may, so these stand where the trial's seed puts them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import random
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import numpy
     import torch
+
+
+#: The largest root seed. What stores records and reads JSON keeps whole numbers of 63 bits.
+MOST_SEED = 2**62
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,11 @@ class Rng:
 
     seed: int
     path: tuple[str | int, ...] = ()
+
+    @classmethod
+    def secret(cls) -> Rng:
+        """A root that nobody knows: 128 bits from the operating system, which are stored nowhere."""
+        return cls(secrets.randbits(128))
 
     def child(self, *names: str | int) -> Rng:
         """The stream named ``names`` below this one; ``child(a, b) == child(a).child(b)``."""
@@ -61,3 +76,36 @@ class Rng:
 
 #: One stream for all, or one for each.
 Streams: TypeAlias = Rng | Sequence[Rng]
+
+
+@contextlib.contextmanager
+def global_generators(rng: Rng) -> Iterator[Callable[[], list[str]]]:
+    """Python's, numpy's and torch's global generators at the start of a stream; afterwards they stand where they stood.
+
+    Yields:
+        what tells which of them have been drawn from so far, in words.
+    """
+    import numpy as np
+    import torch
+
+    def states() -> dict[str, bytes]:
+        return {
+            "Python's": repr(random.getstate()).encode(),
+            "numpy's": repr(
+                [part if isinstance(part, str | int | float) else part.tobytes() for part in legacy()]
+            ).encode(),
+            "torch's": torch.get_rng_state().numpy().tobytes(),
+        }
+
+    legacy = np.random.get_state
+    before = random.getstate(), legacy(), torch.get_rng_state()
+    random.seed(rng.entropy())
+    np.random.seed(rng.child("numpy").entropy() % 2**32)  # noqa: NPY002
+    torch.default_generator.manual_seed(rng.entropy() % 2**63)
+    start = states()
+    try:
+        yield lambda: [name for name, state in states().items() if state != start[name]]
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])

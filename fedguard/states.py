@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedguard.errors import InputError
+from fedguard.reading import read_array
 
 #: Names of a model's tensors, with the tensors; or a file of safetensors.
 StateDict = Mapping[str, Any]
@@ -39,19 +40,40 @@ class Layout:
         Raises:
             InputError: an entry is no real array, or none is of floating point.
         """
-        tensors = {name: _tensor(value, f"{what}, {name}") for name, value in state.items()}
-        floats = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
+        return cls.of_several([state], [what])
+
+    @classmethod
+    def of_several(cls, states: Sequence[StateDict], what: Sequence[str]) -> Layout:
+        """The layout of one model in the hands of several: what is of floating point in most of them lies in the vector.
+
+        Who averages states makes fractions of counters, and in a model that was averaged these look like parameters.
+
+        Raises:
+            InputError: an entry is no real array, or none is of floating point.
+        """
+        read = [
+            {name: read_array(value, f"{owner}, {name}") for name, value in state.items()}
+            for state, owner in zip(states, what, strict=True)
+        ]
+        first = read[0]
+        of_floats = {
+            name: sum(name in tensors and tensors[name].is_floating_point() for tensors in read) for name in first
+        }
+        floats = [name for name in first if 2 * of_floats[name] > len(read)]
         if not floats:
-            raise InputError(f"{what}: expected entries of floating point; got {', '.join(tensors) or 'none at all'}.")
-        return cls(tuple(floats), tuple(tensors[name].shape for name in floats), frozenset(tensors) - set(floats))
+            raise InputError(f"{what[0]}: expected entries of floating point; got {', '.join(first) or 'none at all'}.")
+        return cls(tuple(floats), tuple(first[name].shape for name in floats), frozenset(first) - set(floats))
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """How long each entry is; they add up to d."""
         return tuple(shape.numel() for shape in self.shapes)
 
-    def vector(self, state: StateDict, what: str = "the state dict") -> Tensor:
+    def vector(self, state: StateDict, what: str = "the state dict", *, averaged: bool = False) -> Tensor:
         """float32 ``[d]``.
+
+        Args:
+            averaged: it comes from somebody who keeps no types apart, so that whole numbers may stand for parameters.
 
         Raises:
             InputError: other entries than the layout's, or of other shapes.
@@ -62,25 +84,42 @@ class Layout:
             )
         parts = []
         for name, shape in zip(self.names, self.shapes, strict=True):
-            tensor = _tensor(state[name], f"{what}, {name}")
-            if tensor.shape != shape or not tensor.is_floating_point():
+            tensor = read_array(state[name], f"{what}, {name}")
+            if tensor.shape != shape or not (tensor.is_floating_point() or averaged):
                 raise InputError(
                     f"{what}, {name}: expected floats of shape {list(shape)}; got {tensor.dtype} of {list(tensor.shape)}."
                 )
-            parts.append(tensor.detach().to("cpu", torch.float32).reshape(-1))
+            parts.append(tensor.to("cpu", torch.float32).reshape(-1))
         return torch.cat(parts)
 
-    def state(self, vector: Tensor, like: StateDict) -> dict[str, Any]:
-        """The state dict of a vector ``[d]``: kinds, types and devices as ``like`` has them, and its other entries."""
+    def state(self, vector: Tensor, like: StateDict, what: str = "the result") -> dict[str, Any]:
+        """The state dict of a vector ``[d]``: kinds, types and devices as ``like`` has them, and its other entries.
+
+        Raises:
+            InputError: the type of an entry cannot hold its values, as float16 cannot hold 70,000.
+        """
         found = dict(like)
         parts = zip(self.names, self.shapes, torch.split(vector, list(self.sizes)), strict=True)
         for name, shape, part in parts:
             value, old = part.reshape(shape), like[name]
-            found[name] = (
-                value.to(old.device, old.dtype)
-                if isinstance(old, Tensor)
-                else value.numpy().astype(np.asarray(old).dtype)
-            )
+            if isinstance(old, Tensor):
+                cast: Any = value.to(old.dtype)
+                kept, kind = cast.to(torch.float32), str(old.dtype).removeprefix("torch.")
+                kept = kept.where(
+                    value.abs() <= torch.finfo(old.dtype).max, torch.inf
+                )  # some types end at their largest
+                cast = cast.to(old.device)
+            else:
+                with np.errstate(over="ignore"):  # what is lost is said below
+                    cast = value.numpy().astype(np.asarray(old).dtype)
+                kept, kind = torch.from_numpy(np.asarray(cast, dtype=np.float32)), str(cast.dtype)
+            if not bool(kept.isfinite().all()):
+                largest = float(value.abs().max())
+                raise InputError(
+                    f"{what}, {name}: expected values that {kind} can hold; got NaN or infinity from up to {largest:.4g}. Keep "
+                    "models in float32, or lower the step."
+                )
+            found[name] = cast
         return found
 
 
@@ -102,13 +141,3 @@ def read_state(value: Any, what: str = "the state dict") -> StateDict | None:
         return dict(load_file(value))
     except Exception as error:  # the library has an error of its own for what is no such file
         raise InputError(f"{what}: expected a file of safetensors; {value} is none: {error}.") from None
-
-
-def _tensor(value: Any, what: str) -> Tensor:
-    try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
-    except (TypeError, ValueError):
-        raise InputError(f"{what}: expected an array of numbers; got {type(value).__name__}.") from None
-    if tensor.is_complex():
-        raise InputError(f"{what}: expected real numbers; got {tensor.dtype}.")
-    return tensor

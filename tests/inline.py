@@ -20,7 +20,10 @@ def pool(jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> I
     if timeout is not None or start["device"] != "cpu":
         return LocalPool(jobs, start, timeout)
     folder = None if start["folder"] is None else Path(start["folder"])
-    return Inline(installed().with_modules(start["plugins"], folder), Workbench(memory=start["memory"]))
+    return Inline(
+        installed().with_modules(start["plugins"], folder),
+        Workbench(memory=start["memory"], secret_noise=start["secret_noise"]),
+    )
 
 
 class Inline:

@@ -8,12 +8,12 @@ import math
 
 import pytest
 
-from fedguard import api
+from fedguard import Ray, api
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.running import apps
 from fedguard.bench.running.apps import Apps, run_app
-from fedguard.bench.running.check import estimate_seconds
 from fedguard.bench.running.code import code_of
+from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import PROCEDURES, procedure
 from fedguard.config import Cell
 from fedguard.config.apps import ELSEWHERE, acts_elsewhere
@@ -293,7 +293,7 @@ def test_without_a_flower_that_was_tried_nothing_runs(monkeypatch, tmp_path, fou
 
     monkeypatch.setattr(apps, "version", version)
     with pytest.raises(ConfigError, match="^app: an app runs on the machine on which the command is started"):
-        api.run(suite(seeds=1), store=tmp_path, engine=object())
+        api.run(suite(seeds=1), store=tmp_path, engine=Ray())
     with pytest.raises(ConfigError, match=f"^app: expected Flower 1.41 or 1.42; {got}. pip install 'fedguard"):
         api.run(suite(seeds=1), store=tmp_path)
     assert not list(tmp_path.iterdir())
@@ -307,7 +307,7 @@ def test_what_is_not_run_and_what_is_not_timed():
         from_text(to_text(record))
         assert record["threat_card"]["architecture"] == "flower" and record["environment"]["data"] is None
         assert cell.defended == (not cell.own)
-    assert math.isnan(estimate_seconds(plan, {}, 1))
+    assert math.isnan(estimate(plan, {}, 1).seconds)
     assert set(PROCEDURES) == set(Target.__subclasses__())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
 
@@ -14,6 +15,7 @@ import fedguard as fg
 import tests.reference as reference
 from fedguard.aggregation import KnownPipeline
 from fedguard.architectures.gossip.d_psgd import DecentralisedSGD
+from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.attacks.poisoning.alie import supportive_z
 from fedguard.contracts import (
@@ -53,6 +55,7 @@ def view(
         dim=honest.shape[1],
         malicious=tuple(range(h, h + f)),
         server_lr=1.0,
+        local_lr=1.0,
         rng=Rng(seed).child(round),
         state=state or {},
         honest=honest,
@@ -62,7 +65,8 @@ def view(
         slowest=(honest[0] - honest[-1]) / 2 if h else torch.zeros(honest.shape[1]),
         own=normal(f, honest.shape[1], seed=99) if own is None else own,
         model=torch.zeros(honest.shape[1]),
-        layers=LAYERS.get(honest.shape[1], (honest.shape[1],)),
+        layers=(layers := LAYERS.get(honest.shape[1], (honest.shape[1],))),
+        ranks=(2,) * len(layers),
         rule=KnownPipeline(
             installed().pipeline(rule), lambda n, rows: context(n, f, dim=honest.shape[1], root=rows[:h].mean(0))
         ),
@@ -82,6 +86,49 @@ def data_view(attack="test", sees=Sight.OWN_DATA, **facts) -> DataView:
         "state": {},
     }
     return DataView(attack, sees, **{**known, **facts})
+
+
+@pytest.mark.parametrize(
+    ("given", "unit"),
+    [
+        ({"lr": 0.5, "local_steps": 7}, 0.5 * 7),
+        ({"lr": 0.1, "local_epochs": 3, "batch_size": 16}, 0.1 * 3 * 3),  # 40 examples make batches of 16, 16 and 8
+        ({"lr": 0.1, "local_epochs": 2, "batch_size": None}, 0.1 * 2),
+        ({"lr": 0.3, "algorithm": FedSGD()}, 1.0),
+    ],
+)
+def test_an_attack_knows_how_far_a_unit_of_gradient_reaches(given, unit):
+    """As far as the local training goes with a gradient of 1 in every step."""
+    told = []
+
+    class Curious(PoisonAttack):
+        name, needs = "curious", (Sight.NOTHING,)
+
+        def craft(self, view):
+            told.append(view.local_lr)
+            return torch.zeros(view.f, view.dim)
+
+    task = deal("softmax", "iid", clients=6)
+    task = replace(task, parts=tuple(part[torch.arange(40)] for part in task.parts))
+    list(Server().run(set_up(task, Training(rounds=1, **given), attack=Curious(), malicious=(2,), told=1)))
+    assert told == [pytest.approx(unit)]
+
+
+@pytest.mark.parametrize("model", ["softmax", pytest.param("mlp(hidden=(24,))", marks=pytest.mark.slow)])
+def test_rop_does_more_than_silence_against_centred_clipping(model):
+    """Than the malicious clients' absence, and than their zeros."""
+    task = deal(model, "dirichlet(alpha=0.3)", clients=20)
+    training, bad = Training(rounds=30, lr=0.1, worker_momentum=0.9), (3, 7, 11, 15)
+
+    def final(attack):
+        parts = [part for client, part in enumerate(task.parts) if attack or client not in bad]
+        some, malicious = replace(task, parts=tuple(parts)), bad if attack else ()
+        setup = set_up(
+            some, training, pipeline="centered_clipping", attack=attack, malicious=malicious, told=len(malicious)
+        )
+        return list(Server().run(setup))[-1].evaluation.accuracy
+
+    assert final("rop") < min(final(None), final("zeros")) - 0.1
 
 
 def test_golden_values():

@@ -72,7 +72,7 @@ def test_what_comes_next_finds_the_run_in_another_store(folder, tmp_path):
 def test_show(folder):
     said = fedguard("show", "tiny", cwd=folder).stdout
     lines = [line.split() for line in said.splitlines() if line.strip()]
-    assert lines[0][:2] == ["Under", "the"]  # the answer first
+    assert lines[0][:5] == ["Two", "seeds", "do", "not", "rank."]  # the answer first
     start = lines.index(["attack", "mean", "median", "fltrust"])
     rows = lines[start + 1 :]
     assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]

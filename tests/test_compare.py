@@ -1,4 +1,4 @@
-"""`compare`: paired differences and q-values against plain loops, and what two real runs show of each other."""
+"""`compare`: paired differences and adjusted p-values against plain loops, and what two real runs show of each other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 import typer
 from scipy.integrate import quad
 from scipy.special import gamma
+from scipy.stats import ttest_1samp
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard.bench.records.record import to_text
-from fedguard.bench.results.compare import _adjusted, compare
-from fedguard.bench.results.comparison import Difference
+from fedguard.bench.results.compare import _adjusted, _broad, compare
+from fedguard.bench.results.comparison import Comparison, Difference
 from fedguard.bench.results.run import Run
 from fedguard.commands.compare import compare as command
 from fedguard.errors import UnknownName
@@ -90,23 +91,73 @@ def test_differences_are_taken_seed_by_seed_with_students_interval(store):
         assert one.a.mean == pytest.approx(sum(values["a"][*place, seed] for seed in (0, 1, 2)) / 3)
 
 
-def test_q_values_follow_the_definition_over_all_positions_and_figures(store):
+def test_p_values_follow_holm_over_all_positions_and_figures(store):
     found = compare(opened(store, "long"), opened(store, "short"), ["final_accuracy", "worst_class_accuracy"])
     p_values = [one.paired.p_value for one in found.differences]
     assert len(p_values) == 8
-    ordered, q_values = sorted(p_values), []
-    for p_value in p_values:
-        # the smallest level at which Benjamini and Hochberg's step-up procedure rejects it
-        rank = ordered.index(p_value) + 1
-        q_values.append(min(min(1.0, len(ordered) * ordered[j - 1] / j) for j in range(rank, len(ordered) + 1)))
-    assert [one.q_value for one in found.differences] == pytest.approx(q_values)
+    ordered, expected = sorted(p_values), []
+    for p_value in p_values:  # the smallest level at which the step-down procedure rejects it
+        rank = ordered.index(p_value)
+        expected.append(max(min(1.0, (8 - j) * ordered[j]) for j in range(rank + 1)))
+    assert [one.p_adjusted for one in found.differences] == pytest.approx(expected)
+
+
+#: By position, b - a on four seeds: all are worse by two points on average, and scatter by more.
+SHARED = [
+    (-0.05, 0.01, -0.06, 0.02), (0.02, -0.06, 0.01, -0.05), (-0.07, 0.03, 0.02, -0.06), (0.03, -0.06, -0.07, 0.02),
+    (-0.01, -0.03, 0.01, -0.05), (-0.03, 0.0, -0.04, -0.01), (0.01, -0.05, -0.02, -0.02), (-0.06, 0.0, 0.0, -0.02),
+]  # fmt: skip
+
+
+def of_cells(rows, figure="final_accuracy", cells=None):
+    return [
+        Difference(swept={"attack": "none", "defense": str(n)}, figure=figure, a=estimate([0.5] * len(values)),
+                   b=estimate([0.5 + value for value in values]), paired=paired(values), seeds=tuple(range(len(values))),
+                   differences=tuple(values), cells=(cells or [("a", str(k)) for k in range(len(rows))])[n])
+        for n, values in enumerate(rows)
+    ]  # fmt: skip
+
+
+def test_what_all_cells_share_is_said_first_though_none_shows_it_by_itself():
+    """In a real comparison one of 42 cells was separated although all were worse: a list of cells said that nothing changed."""
+    cells = _adjusted(of_cells(SHARED))
+    assert {one.direction for one in cells} == {"undecided"}
+    (broad,) = _broad(cells)
+    means = [sum(column) / 8 for column in zip(*SHARED, strict=True)]
+    assert broad.paired.mean == pytest.approx(sum(means) / 4)
+    assert broad.p_value == pytest.approx(ttest_1samp(means, 0).pvalue) and broad.p_value < 0.01
+    assert (broad.direction, broad.cells, broad.seeds, broad.decided) == ("worse", 8, (0, 1, 2, 3), 0)
+    low, high = ttest_1samp([-one for one in means], 0).confidence_interval()
+    said = f"final accuracy over all 8 cells: b is worse by {-100 * sum(means) / 4:.1f} points [{100 * low:.1f}, {100 * high:.1f}], "
+    assert broad.words() == f"{said}p < .0001; none by itself"
+    text = str(Comparison("a", "b", ("final_accuracy",), tuple(cells), (), (), (), (broad,))).splitlines()
+    assert text[1].startswith("Final accuracy over all 8 cells: b is worse by")
+
+
+def test_the_broad_test_counts_a_shared_cell_once_and_takes_the_seeds_of_all():
+    (once,) = _broad(of_cells(SHARED))
+    twice = of_cells([*SHARED, SHARED[0]], cells=[*(("a", str(k)) for k in range(8)), ("a", "0")])
+    assert next(_broad(twice)) == once
+    fewer = [SHARED[0][:3], *SHARED[1:]]
+    assert next(_broad(of_cells(fewer))).seeds == (0, 1, 2)
+    assert list(_broad([replace(one, paired=None, seeds=(), differences=()) for one in of_cells(SHARED)])) == []
+    (lone,) = _broad(of_cells([(0.1,)]))
+    assert lone.words() == "final accuracy in the one cell: undecided: b is better by 10.0 points, one seed, no test"
+    (same,) = _broad(of_cells([(0.0, 0.0), (0.0, 0.0)]))
+    assert same.words() == "final accuracy over all 2 cells: the same on average"
+
+
+def test_less_is_better_over_all_cells_too():
+    (broad,) = _broad(of_cells([tuple(-value for value in row) for row in SHARED], "accuracy_drop"))
+    assert broad.direction == "worse"
 
 
 def test_fewer_rounds_are_found_to_be_worse(store):
     found = compare(opened(store, "long"), opened(store, "short"))
     clean = next(one for one in found.differences if one.swept == {"attack": "none", "defense": "mean"})
     assert clean.direction == "worse"
-    assert clean.words() == f"b is worse by {-100 * clean.paired.mean:.1f} ± {100 * clean.half_width:.1f} points"
+    ends = [-100 * clean.paired.mean + sign * 100 * clean.half_width for sign in (-1, 1)]
+    assert clean.words() == f"b is worse by {-100 * clean.paired.mean:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
     assert [(one.key, one.a, one.b) for one in found.settings] == [
         ("seeds", "[0, 1, 2, 3]", "[0, 1, 2]"),
         ("training.rounds", "6", "1"),
@@ -131,7 +182,7 @@ def test_what_changed_most_stands_first_figure_by_figure(store):
 
 
 def test_an_interval_leaves_out_0_just_where_its_difference_is_decided():
-    """Benjamini and Yekutieli (2005): at the level of the selection, test and interval are one statement."""
+    """At the levels that Holm leaves, test and interval are one statement."""
     draw, seen = Rng(4).numpy(), set()
     for case in range(60):
         effects = draw.normal(0, 0.05 * (case % 4), 12)
@@ -151,9 +202,9 @@ def test_an_interval_leaves_out_0_just_where_its_difference_is_decided():
 def test_differences_stay_in_what_a_figure_can_be_and_two_pairs_have_no_interval():
     values = (-0.9, -0.05, -0.4)
     wide = Difference(swept={"attack": "a", "defense": "d"}, figure="final_accuracy", a=estimate([0.9]), b=estimate([0.45]),
-                      paired=paired(values), seeds=(0, 1, 2), differences=values, half_width=2.541, q_value=0.3)  # fmt: skip
+                      paired=paired(values), seeds=(0, 1, 2), differences=values, half_width=2.541, p_adjusted=0.3)  # fmt: skip
     assert wide.interval == (-1.0, 1.0)
-    assert wide.words() == "undecided: b is worse by 45.0 -145.0 +55.0 points"
+    assert wide.words() == "undecided: b is worse by 45.0 points [-100.0, 100.0]"
     two = replace(wide, differences=(-0.4, -0.5), seeds=(0, 1), paired=paired((-0.4, -0.5)))
     assert two.words() == "undecided: b is worse by 45.0 points on 2 common seeds" and two.interval is None
 
@@ -181,7 +232,7 @@ def test_without_a_common_seed_there_is_no_test(store):
     found = compare(opened(store, "long"), opened(store, "elsewhere"))
     assert found.differences
     for one in found.differences:
-        assert (one.direction, one.paired, one.q_value, one.seeds) == ("untested", None, None, ())
+        assert (one.direction, one.paired, one.p_adjusted, one.seeds) == ("untested", None, None, ())
         assert one.words().endswith("no common seed, no test")
         assert (one.a.seeds, one.b.seeds) == (4, 2)
 

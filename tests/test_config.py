@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,9 +15,12 @@ import yaml
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.config import Cell, Document, plan, read_document, read_suite
+from fedguard.config.algorithms import settings, trained
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
+from fedguard.config.sections import TrainingSection
+from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, FedGuardError
 from fedguard.registry import installed
 
@@ -335,3 +340,33 @@ def test_a_module_that_has_changed_is_read_again(tmp_path):
     assert data.target.called("data") == 1
     (tmp_path / "changing.py").write_text("def data():\n    return 2  # another size\n")
     assert data.target.called("data") == 2
+
+
+def test_yaml_words_and_pythons_own_are_alike_within_a_call() -> None:
+    """Also within lists, and as words in quotes they stay words."""
+    for told, meant in (("null", None), ("None", None), ("true", True), ("True", True), ("false", False)):
+        assert split_spec("attack", f"any(a={told}, b=[1, {told}], c='{told}')")[1] == {
+            "a": meant,
+            "b": [1, meant],
+            "c": told,
+        }
+    with pytest.raises(ConfigError, match="expected a number, a word in quotes or a list for a; got 'nil'"):
+        split_spec("attack", "any(a=nil)")
+
+
+def test_a_parameter_that_is_null_and_is_not_so_by_default_is_null_in_the_worker_too() -> None:
+    """A worker builds the cell of what its settings spell out: another one would be trained, and stored in this one's place."""
+    tried = []
+    for _, cls in installed().classes(["algorithm"]):
+        optional = [
+            field.name
+            for field in cls.fields()
+            if type(None) in get_args(cls.types()[field.name]) and field.default is not None
+        ]
+        for parameter in optional:
+            section = TrainingSection(algorithm={"name": cls.name, parameter: None})
+            training = trained(section, installed(), {})
+            again = trained(TrainingSection(**json.loads(json.dumps(settings(training)))), installed(), {})
+            assert getattr(training.algorithm, parameter) is None and again == training
+            tried.append((cls.name, parameter))
+    assert ("vtrace", "rho") in tried and ("vtrace", "trace") in tried

@@ -41,6 +41,21 @@ def test_it_is_the_definition_within_its_own_standard_errors(seed):
     assert found.evaluations == 32
 
 
+def test_its_standard_errors_are_the_spread_of_repetitions():
+    """200 times nine orders of a lopsided game: what the shares scatter by is what each repetition says of itself."""
+    value = game(5, 3)
+    found = [
+        shapley(lambda some: value(some) * (1 + 3 * (0 in some)), range(5), Rng(seed), permutations=9)
+        for seed in range(200)
+    ]
+    for player in range(5):
+        scatter = np.std([one.shares[player] for one in found], ddof=1)
+        said = np.sqrt(np.mean([one.errors[player] ** 2 for one in found]))
+        assert 0.85 < said / scatter < 1.18, player
+    (once,) = {tuple(shapley(value, range(5), Rng(seed), permutations=1).errors.values()) for seed in range(3)}
+    assert once == (0.0,) * 5
+
+
 @pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.5])
 def test_the_shares_add_up_to_the_total(tolerance):
     for seed in range(20):

@@ -191,8 +191,8 @@ def test_on_a_gpu_the_cohort_equals_the_plain_loop(model, shape):
     network = Network(installed().build("model", model), shape, classes, Rng(0))
     start = network.flat.clone()
     plan = altered(LocalPlan(lr=0.02, batch_size=4, epochs=2, momentum=0.5), len(start), "prox and corrections")
-    wanted = expected(network.module, start, parts, plan)
     here = network.logits(start, parts[1].x)
+    wanted = expected(network.module, start, parts, plan)  # leaves the module with parameters of its own
     network = Network(installed().build("model", model), shape, classes, Rng(0), Compute("cuda"))
     out = torch.empty(4, len(start))
     Cohort(network, parts).train(start, range(4), plan, Rng(3), out)

@@ -70,6 +70,28 @@ def test_the_range_of_values_is_kept_and_helps_the_model(norm):
         assert bound == pytest.approx(right.double().mean().item(), abs=0.003)
 
 
+def test_the_further_starts_of_pgd_lie_anywhere_in_the_cube():
+    """Uniform in each coordinate, above the input and below it, and another place for each start and each input."""
+    x, asked = torch.full((300, 1, 2, 4), 0.5), []
+
+    def logits(z):
+        asked.append(z.detach().flatten(1))
+        return z.flatten(1)[:, :2]
+
+    attack = installed().build("evasion", "pgd(eps=0.1, steps=1, starts=4)")
+    attack.perturb(logits, x, torch.zeros(300).long(), UNIT, Rng(0))
+    first, *others = asked[::2]  # each start is looked at, and then its one step
+    assert torch.equal(first, x.flatten(1)) and len(others) == 3
+    for start in others:
+        place = (start - 0.5) / 0.1
+        assert float(place.abs().max()) <= 1 + 1e-5
+        assert float(place.mean(0).abs().max()) < 4 / math.sqrt(3 * 300)  # four standard errors
+        assert float(place.std()) == pytest.approx(1 / math.sqrt(3), rel=0.03)
+        assert float(torch.corrcoef(place.T).sub(torch.eye(8)).abs().max()) < 0.25
+    together = torch.stack([start.flatten() for start in others])
+    assert float(torch.corrcoef(together).sub(torch.eye(3)).abs().max()) < 0.1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Careless(EvasionAttack):
     """Does what it must not."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,59 +18,8 @@ from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
 from fedguard.registry import installed
 
-MODULE = '''
-"""FedAvg with a step that becomes smaller from round to round."""
-
-from dataclasses import dataclass, replace
-from typing import Annotated
-
-from annotated_types import Gt, Le
-
-from fedguard.contracts import FederatedAlgorithm, RunningAlgorithm
-from fedguard.errors import require
-
-
-class Running(RunningAlgorithm):
-    def __init__(self, setup, decay):
-        super().__init__(setup)
-        self._decay, self._round = decay, 0
-
-    def begin(self, chosen):
-        self._round += 1
-
-    def train(self, task, model, clients, plan, rng, rows):
-        task.local_updates(model, clients, replace(plan, lr=plan.lr * self._decay ** (self._round - 1)), rng, rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decayed(FederatedAlgorithm):
-    """FedAvg whose clients take smaller steps in each round.
-
-    Args:
-        decay: the step of a round over that of the round before.
-    """
-
-    name = "decayed"
-    source = "a test"
-    keeps = "the number of the round"
-    tells = "the step size goes to the clients"
-
-    decay: Annotated[float, Gt(0), Le(1)] = 0.5
-
-    def check(self, training):
-        require(training.momentum == 0, "decayed has no momentum; set momentum: 0.")
-
-    def reasons(self, cell):
-        yield from super().reasons(cell)
-        if cell.pipeline.rule.name == "median":
-            yield "decayed is made for the mean. Use mean."
-
-    def floats_kept(self, task):
-        return 1
-
-    def start(self, setup):
-        return Running(setup, self.decay)
-
+MODULE = (Path(__file__).parents[0] / "plugins" / "decayed.py").read_text()
+CLASHING = '''
 
 @dataclass(frozen=True, kw_only=True)
 class Clashing(FederatedAlgorithm):
@@ -98,7 +46,7 @@ matrix: {defense: [mean, median]}
 def suite(tmp_path, monkeypatch):
     """The path of a suite with the module beside it."""
     monkeypatch.chdir(tmp_path)
-    Path("decayed.py").write_text(textwrap.dedent(MODULE))
+    Path("decayed.py").write_text(MODULE + CLASHING)
     Path("suite.yaml").write_text(SUITE)
     return "suite.yaml"
 

@@ -6,6 +6,7 @@ import copy
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from fedguard.bench.flags.results import Case, Results, results_of
 from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, Found, Open
 from fedguard.errors import UnknownName
 from fedguard.metrics.flags import FLAGS, Lacking, parameters_of, raised
+from fedguard.metrics.trend import rising
 from fedguard.registry import installed
 from tests.table import normal
 from tests.test_attacks import view
@@ -29,6 +31,7 @@ RESULT = {
     "final_accuracy": 0.85,
     "best_accuracy": 0.87,
     "worst_class_accuracy": 0.7,
+    "curve": {"accuracy": [0.3, 0.7, 0.87, 0.84, 0.85, 0.86, 0.84, 0.86]},
     "diverged": False,
     "chance": 0.1,
     "corners": {"clean_mean": 0.9, "clean_defense": 0.9, "attack_mean": 0.2, "attack_defense": 0.85},
@@ -107,6 +110,9 @@ RAISED = {
     "root_suffices": ({"references.root_only": 0.86}, {}, ["85.0 %", "86.0 %", "50 root"]),
     "root_overlaps": ({}, {"root_data.overlap_with_test": 7}, ["7 root examples", "expected 0"]),
     "past_its_best": ({"best_accuracy": 0.91}, {}, ["91.0 %", "85.0 %", "5 points"]),
+    "not_finished": (
+        {"curve.accuracy": [0.3, 0.5, 0.6, 0.7, 0.8, 0.9]}, {}, ["last 5 evaluations", "40.0 points to 90.0 %", "more rounds"],
+    ),
     "diverged": ({"diverged": True}, {}, ["not finite"]),
     "class_lost": ({"worst_class_accuracy": 0.4}, {}, ["40.0 %", "85.0 %", "half"]),
     "search_at_boundary": ({"attack_notes": {"at_boundary": 0.25}}, {}, ["25.0 %", "expected in none"]),
@@ -180,6 +186,40 @@ def test_what_is_not_known_is_not_judged(flag):
 def test_alie_is_judged_by_the_z_in_use(changes, z):
     said = RECORD_FLAGS["timid_alie"].judge({}, changed(CARD, changes))
     assert (said is None) if z is None else said.startswith(f"z = {z} ")
+
+
+@pytest.mark.parametrize(
+    ("curve", "flags"),
+    [
+        ([0.3, 0.5, 0.6, 0.7, 0.8, 0.9], {"not_finished"}),  # to the end: its best is its last, and nothing was lost
+        ([0.1, 0.9, 0.8, 0.5, 0.45, 0.4, 0.4, 0.4], {"past_its_best"}),
+        ([0.1, 0.9, 0.3, 0.1, 0.2, 0.3, 0.4, 0.5], {"past_its_best", "not_finished"}),  # destroyed, and recovering
+        ([0.2, 0.9, 0.88, 0.9, 0.89, 0.9, 0.88], set()),
+        ([0.5, 0.8, 0.81, 0.83, 0.82, 0.84], set()),  # 3.5 points
+        ([0.5, 0.7, 0.84, 0.7, 0.84, 0.75], {"past_its_best"}),  # it leaps, and to where is chance
+        ([0.4, 0.6], {"not_finished"}),
+        ([0.4], set()),
+        ([0.6, 0.4], {"past_its_best"}),
+        ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], {"past_its_best"}),
+    ],
+)
+def test_a_curve_that_rises_to_its_end_is_not_past_its_best(curve, flags):
+    last = curve[-5:]
+    result = changed(
+        RESULT, {"curve.accuracy": curve, "best_accuracy": max(curve), "final_accuracy": sum(last) / len(last)}
+    )
+    assert {one["flag"] for one in raised(result, CARD)} & {"not_finished", "past_its_best"} == flags
+
+
+def test_the_rise_of_noise_is_seldom_flagged():
+    """Evaluations that scatter by ten points around one level: 5 % of them show a rise, as its test says."""
+    draws = np.random.default_rng(5).normal(0.5, 0.1, (2000, 5))
+    found = [rising(list(draw)) for draw in draws]
+    assert 0.035 < sum(one is not None for one in found) / 2000 < 0.065
+    slopes = np.polyfit(np.arange(5), draws.T, 1)
+    for one, (slope, start) in zip(found, slopes.T, strict=True):
+        if one is not None:
+            assert (one.rise, one.level) == (pytest.approx(4 * slope), pytest.approx(start + 4 * slope))
 
 
 def test_alie_without_n_and_f_is_not_judged_unless_z_is_given():
@@ -268,7 +308,7 @@ def case(attack, defense, seed, final, *, clean=0.9, clean_mean=0.92, attack_mea
 
 
 def judged(name, cases, tuning=None):
-    flag, results = OF_RUNS[name], Results("made", cases, cases, {"tuning": tuning})
+    flag, results = OF_RUNS[name], Results("made", cases, cases, facts={"tuning": tuning})
     return [flag.judge(results, group) for group in flag.groups(results)]
 
 
@@ -278,6 +318,51 @@ def found(name, cases, tuning=None):
 
 def over_seeds(attack, defense, finals, **extra):
     return [case(attack, defense, seed, final, **extra) for seed, final in enumerate(finals)]
+
+
+def asked(attack, aucs, *, defense="mean", setting=""):
+    """Cases of a membership, with so much AUC in each seed."""
+    card = {"attack": attack, "goal": "membership"}
+    return [
+        Case(setting, attack, defense, seed, {"inference": {"score": {"auc": auc}}}, card)
+        for seed, auc in enumerate(aucs)
+    ]
+
+
+def linear(membership, attacks=()):
+    flag, results = OF_RUNS["beaten_by_least_squares"], Results("made", [], [], membership, {"attacks": list(attacks)})
+    return [flag.judge(results, group) for group in flag.groups(results)]
+
+
+def test_3_a_membership_that_plain_least_squares_beats():
+    """Beside that of the same setting and defense alone, by paired seeds, and three hundredths of AUC at least."""
+    best = asked("least_squares", (0.96, 0.95, 0.97)) + asked("least_squares", (0.5, 0.5, 0.5), setting="masks")
+    cosine = asked("gradient_cosine", (0.52, 0.51, 0.53))
+    (one,) = [one for one in linear(cosine + best) if isinstance(one, Found)]
+    assert one.cell == "gradient_cosine against mean"
+    assert "AUC of 0.52" in one.said and "0.44 more" in one.said and "0.03" in one.said
+    masked = asked("gradient_cosine", (0.52, 0.51, 0.53), setting="masks")
+    assert linear(masked + best)[0] is None
+    assert linear(asked("lira", (0.94, 0.93, 0.95)) + best)[0] is None  # .02 more
+    assert linear(asked("lira", (0.96, 0.40, 0.99)) + best)[0] is None  # .18 more, by one seed of three
+    assert isinstance(linear(cosine[:1] + best[:1])[0], Open)
+    assert linear(asked("least_squares(ridge=0.1)", (0.1,)) + best) == [None] * 3
+    assert isinstance(linear(cosine[2:] + best[:2])[0], Open)  # no seed in common
+
+
+def test_3_a_membership_without_least_squares_beside_it():
+    for attack in ("gradient_cosine", "lira(shadows=8)"):
+        (one,) = linear(asked(attack, (0.52, 0.51)))
+        assert (
+            isinstance(one, Found)
+            and "no least_squares" in one.said
+            and "Add least_squares to matrix.attack" in one.said
+        )
+    (refused,) = linear(asked("gradient_cosine", (0.52,)), ["gradient_cosine", "least_squares"])
+    assert isinstance(refused, Open) and "refused" in refused.why
+    other = asked("least_squares", (0.9, 0.9), defense="median")
+    assert isinstance(linear(asked("gradient_cosine", (0.5, 0.5)) + other, ["least_squares"])[0], Open)
+    assert linear([]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +385,7 @@ def test_1_a_task_of_two_classes_that_is_learned_is_not_called_weak(chance, clea
 def test_1_the_interval_of_the_clean_mean_includes_chance():
     wide = [case(None, "mean", seed, value, clean_mean=value) for seed, value in enumerate((0.2, 0.3, 0.55))]
     (one,) = found("clean_at_chance", wide)
-    assert "35.0 ±44.8" in one.said  # t(2) = 4.303, s = 0.1803: 4.303 * 0.1803 / sqrt(3) = 0.448
+    assert "35.0 % [-9.8, 79.8]" in one.said  # t(2) = 4.303, s = 0.1803: 4.303 * 0.1803 / sqrt(3) = 0.448
     assert not found("clean_at_chance", [case(None, "mean", seed, 0.9, clean_mean=0.3) for seed in range(3)])
     assert isinstance(judged("clean_at_chance", wide[:1])[0], Open)
 
@@ -309,7 +394,7 @@ def test_2_an_attack_that_helps():
     better = over_seeds("mimic", "krum", (0.92, 0.93, 0.925))
     (one,) = found("attack_helps", better)
     assert one.cell == "mimic against krum"
-    assert one.said.startswith("accuracy is 2.5 ±1.2 points higher")
+    assert one.said.startswith("accuracy is 2.5 points [1.3, 3.7] higher")
     assert not found("attack_helps", over_seeds("mimic", "krum", (0.95, 0.86, 0.92)))  # +1 ±11 points
     assert not found("attack_helps", over_seeds("mimic", "krum", (0.9, 0.9, 0.9)))
     assert not found(
@@ -407,6 +492,39 @@ def test_18_tuned_on_what_is_reported():
     (one,) = found("best_of_several", several)
     assert "2 settings of clip >> krum" in one.said
     assert not found("best_of_several", over_seeds("a", "krum", (0.8,)) + over_seeds("a", "nnm >> krum", (0.8,)))
+
+
+def test_18_a_matrix_over_settings_of_a_private_training_is_tuning_by_hand(tmp_path):
+    """Three learning rates with epsilons: added up. Attacks, and how much noise there is, are no settings of the training."""
+    suite = {
+        "name": "private",
+        "seeds": 2,
+        "task": {"data": "wine"},
+        "clients": {"total": 4, "malicious": 1},
+        "training": {"rounds": 1, "batch_size": 4},
+        "matrix": {"attack": ["none", "sign_flip"]},
+    }
+    privacy = {"kind": "record", "epsilon": 2.0, "delta": 1e-3, "sample_rate": 0.25}
+
+    def raised(number, **matrix):
+        swept = {**suite, "name": f"private{number}", "matrix": {**suite["matrix"], **matrix}}
+        run = fg.run(swept, store=tmp_path, jobs=1)
+        flags = [one for one in lint(results_of(run)).findings if one.flag == "tuned_beside_epsilon"]
+        epsilons = {}
+        for record in run.ran.values():
+            rate = record["config"]["training"]["lr"]
+            epsilons[rate] = max(epsilons.get(rate, 0), record["threat_card"]["epsilon"] or 0)
+            assumed = (record["result"]["privacy"] or {}).get("assumptions")
+            assert assumed is None or any("this training is the only one on these records" in one for one in assumed)
+        return flags, sum(epsilons.values())
+
+    (flag,), added = raised(1, **{"training.lr": [0.1, 0.2, 0.4], "protocol.privacy": [privacy]})
+    assert "3 settings of the training" in flag.said and f"epsilon {added:.3g} by adding up" in flag.said
+    assert 5.5 < added <= 6.0
+    assert raised(2, **{"protocol.privacy": [privacy, {**privacy, "epsilon": 4.0}]})[0] == []
+    (flag,), _ = raised(3, **{"protocol.privacy": [privacy, {**privacy, "clip": 0.5}]})
+    assert "2 settings" in flag.said
+    assert raised(4, **{"training.lr": [0.1, 0.2], "protocol.privacy": ["none"]})[0] == []
 
 
 RULES = '''

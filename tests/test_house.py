@@ -29,6 +29,8 @@ FOLDERS = {
 #: What each part may import of FedGuard, beside itself. A part is the longest prefix that stands here.
 MAY_IMPORT = {
     "fedguard.errors": set(),
+    "fedguard.arguments": {"errors"},
+    "fedguard.reading": {"errors"},
     "fedguard.rng": set(),
     "fedguard.modules": set(),
     "fedguard.mapped": set(),
@@ -36,36 +38,37 @@ MAY_IMPORT = {
     "fedguard.contracts": {"errors", "rng", "modules", "mapped"},
     "fedguard.aggregation": {"errors", "kernels", "mapped", "contracts"},
     "fedguard.robustness.shapes": set(),
-    "fedguard.robustness": {"errors", "rng", "contracts", "aggregation"},
+    "fedguard.robustness": {"arguments", "errors", "rng", "contracts", "aggregation"},
     "fedguard.registry": {"errors", "modules", "contracts", "secagg"},
     "fedguard.visibility": {"errors", "contracts"},
-    "fedguard.config": {"errors", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
-    "fedguard.secagg": {"errors", "rng", "contracts"},
-    "fedguard.privacy": {"errors", "rng", "contracts", "secagg"},
+    "fedguard.config": {"errors", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
+    "fedguard.secagg": {"arguments", "errors", "rng", "contracts"},
+    "fedguard.privacy": {"arguments", "errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
     "fedguard.defenses": {"errors", "rng", "kernels", "contracts"},
     "fedguard.tasks": {"errors", "rng", "contracts", "privacy"},
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
-    "fedguard.reconstruction": {"errors", "rng", "contracts", "registry", "inference", "metrics"},
+    "fedguard.reconstruction": {"arguments", "errors", "reading", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
     "fedguard.metrics.figures": {"errors", "metrics.returns", "metrics.stats"},
     "fedguard.metrics.stats": set(),
-    "fedguard.metrics.returns": {"contracts", "metrics.quantities"},
+    "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
     "fedguard.simulated": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"simulated", "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
-        "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
+        "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "metrics.figures", "metrics.stats", "architectures", "bench", "secagg", "privacy", "inference",
     },
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "contracts", "config", "metrics", "bench.docstrings"},
     "fedguard.bench.results": {
-        "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "metrics.returns",
+        "arguments", "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "metrics.ranking",
+        "metrics.returns",
         "bench.records", "bench.terminal",
     },
     "fedguard.bench.running": {
-        "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
+        "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
@@ -76,17 +79,20 @@ MAY_IMPORT = {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
         "bench.records", "bench.results",
     },
-    "fedguard.api": {"errors", "registry", "config", "bench"},
-    "fedguard.arrays": {"errors", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg", "states"},
-    "fedguard.states": {"errors"},
-    "fedguard.flower": {
-        "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
+    "fedguard.api": {"arguments", "errors", "rng", "registry", "modules", "config", "bench"},
+    "fedguard.arrays": {
+        "arguments", "errors", "reading", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
+        "states",
     },
-    "fedguard.guard": {"errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
-    "fedguard.commands": {"arrays", "flower", "errors", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
+    "fedguard.states": {"errors", "reading"},
+    "fedguard.flower": {
+        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
+    },
+    "fedguard.guard": {"arguments", "errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
+    "fedguard.commands": {"arrays", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands"},
     "fedguard.pytest_plugin": {"errors", "api", "bench"},
-    "fedguard.app": {"errors", "bench", "registry", "metrics.figures", "metrics.returns", "metrics.stats"},
+    "fedguard.app": {"arguments", "errors", "bench", "registry", "metrics.figures", "metrics.returns", "metrics.stats"},
     "fedguard.app.lab": {  # it alone runs something
         "errors", "bench", "registry", "app", "api", "arrays", "", "metrics.figures", "metrics.returns", "metrics.stats",
     },
@@ -137,6 +143,25 @@ def test_every_part_imports_only_what_it_may():
             ]
             assert inside or known_to_it or imported.rpartition(".")[0] in allowed, f"{module} imports {imported}"
 
+
+def test_files_that_docstrings_name_are_there():
+    """From where the docstring stands, or from the root; a file of somebody else stands in double backticks or after a path."""
+    named = 0
+    for folder in (*FOLDERS, "tests", "docs_tools", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = ast.get_docstring(ast.parse(path.read_text())) or ""
+            for name in re.findall(r"(?m)(?:^|(?<=[ `(]))([\w/]+\.py)\b", text):
+                if name in OF_OTHERS:
+                    continue
+                named += 1
+                assert (path.parent / name).is_file() or (ROOT / name).is_file(), (
+                    f"{path.relative_to(ROOT)} names {name}"
+                )
+    assert named > 100
+
+
+#: Files of other people that docstrings name.
+OF_OTHERS = {"server_app.py", "benchmark/train.py"}
 
 #: Readers of results. They know records and the table of figures, and so do all that they import.
 READERS = (
@@ -342,7 +367,7 @@ def test_the_study_of_audits_runs(tmp_path):
 @pytest.mark.slow
 def test_the_study_of_the_gate_runs(tmp_path):
     figures = smoked("gate", tmp_path)["figures"]
-    assert len(figures) == 15
+    assert {figure["ruined"] for figure in figures} > {0.0}  # trainings that collapse now and then are among them
     assert all(0 <= figure["gate"] <= 1 for figure in figures)
 
 

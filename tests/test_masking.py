@@ -24,7 +24,8 @@ from fedguard.architectures.wire import leave
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.report import overview
 from fedguard.bench.running.card import threat_card
-from fedguard.bench.running.check import checked, estimate_seconds, refused_cells
+from fedguard.bench.running.check import checked, refused_cells
+from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
 from fedguard.bench.running.trial import run_trial
@@ -717,7 +718,7 @@ def test_check_says_who_is_hidden_among_how_many():
     assert "Hidden among 11: the smallest sum, less the 1 that may collude" in said
     assert "Hidden among 2: the smallest sum" in said
     assert "krum needs each client's update" in said
-    assert estimate_seconds(laid, refused, 1) > 0
+    assert estimate(laid, refused, 1).seconds > 0
 
 
 def text(rendered) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -79,63 +78,7 @@ def test_a_mode_is_spelt_in_many_ways():
     assert masking({"group_testing": tests}, installed(), "").setting["group_testing"]["tests"] == 8
 
 
-MODULE = '''
-"""Sums over neighbours."""
-
-from dataclasses import dataclass
-from typing import Annotated
-
-from annotated_types import Ge
-
-from fedguard.architectures.masking.sessions import Sessions, received
-from fedguard.contracts import MASKED_SUM, SINGLE_UPDATES, Masking, Receiver, Sight
-from fedguard.errors import require
-
-
-@dataclass(frozen=True, kw_only=True)
-class Neighbours(Masking):
-    """Neighbours by number sum up what they send.
-
-    Args:
-        size: how many clients a sum is over.
-    """
-
-    name = "neighbours"
-    words = "The server sees the sum of each few neighbours."
-    cost = "one masked vector for each client"
-
-    size: Annotated[int, Ge(2)] = 4
-
-    def sessions(self, clients):
-        return max(clients // self.size, 1)
-
-    def check(self, federation):
-        clients = federation.clients
-        require(clients.expected == clients.total, "neighbours stay the same: set clients.per_round: 1.0.")
-        require(clients.total % self.size == 0, f"neighbours: {clients.total} clients are not dealt into {self.size}s.")
-
-    def receiver(self, setup):
-        return Few(setup, self.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenNeighbours(Neighbours):
-    """Neighbours by number sum up what they send, and rules are given the sums."""
-
-    name = "open_neighbours"
-    hides = SINGLE_UPDATES
-    shows = MASKED_SUM | Sight.GROUP_SUMS
-
-
-class Few(Receiver):
-    def __init__(self, setup, size):
-        super().__init__(setup)
-        self._size, self._sessions = size, Sessions(setup, setup.federation.size)
-
-    def receive(self, sent):
-        few = [sent.clients[at : at + self._size] for at in range(0, len(sent.clients), self._size)]
-        return received(self.setup, sent, [self._sessions.run(sent, one, f"few {one[0]}") for one in few])
-'''
+MODULE = (Path(__file__).parents[0] / "plugins" / "neighbours_of_mine.py").read_text()
 SUITE = """
 name: neighbours
 plugins: [neighbours_of_mine]
@@ -153,7 +96,7 @@ matrix:
 def suite(tmp_path, monkeypatch):
     """Writes the module and a suite with some modes."""
     monkeypatch.chdir(tmp_path)
-    Path("neighbours_of_mine.py").write_text(textwrap.dedent(MODULE))
+    Path("neighbours_of_mine.py").write_text(MODULE)
 
     def written(modes="neighbours"):
         Path("suite.yaml").write_text(SUITE % modes)
@@ -204,7 +147,7 @@ def test_no_file_but_its_own_names_a_mode():
     root = Path(__file__).parents[1]
     classes, names = {cls.__name__ for cls in modes().values()} - {"Off"}, "|".join(modes())
     files = [*(root / "fedguard").rglob("*.py"), *(root / "app").rglob("*.py")]
-    assert len(classes) == 3 and len(files) > 250
+    assert len(classes) >= 3 and len(files) > 250
     for file in files:
         text = file.read_text()
         if file.parent != root / "fedguard" / "architectures" / "masking":

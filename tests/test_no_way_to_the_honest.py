@@ -36,6 +36,7 @@ class Spy(PoisonAttack):
     """Sends what it would honestly send, and looks at all that it can reach."""
 
     name = "spy"
+    needs = (Sight.OWN_DATA,)
 
     def craft(self, view):
         self.look(view)

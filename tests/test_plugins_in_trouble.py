@@ -218,48 +218,56 @@ OTHERWISE = """
 class Poisons(PoisonAttack):
     "Returns nothing to train on."
     name = "poisons"
+    needs = (Sight.OWN_DATA,)
     def poison(self, examples, view):
         pass
 
 class Raises(PoisonAttack):
     "Fails."
     name = "raises"
+    needs = (Sight.OWN_DATA,)
     def poison(self, examples, view):
         return examples.inputs
 
 class Plans(PoisonAttack):
     "Has no plan."
     name = "plans"
+    needs = (Sight.OWN_DATA,)
     def plan(self, plan, view):
         pass
 
 class Forgets(PoisonAttack):
     "Remembers nothing."
     name = "forgets"
+    needs = (Sight.OWN_DATA,)
     def remember(self, view, crafted):
         pass
 
 class Notes(PoisonAttack):
     "Notes what no record can hold."
     name = "notes"
+    needs = (Sight.OWN_DATA,)
     def notes(self, state):
         return {"vector": torch.ones(3)}
 
 class Infinite(PoisonAttack):
     "Notes what no record can hold."
     name = "infinite"
+    needs = (Sight.OWN_DATA,)
     def notes(self, state):
         return {"strength": float("inf")}
 
 class Plants(PoisonAttack):
     "Plants a number."
     name = "plants"
+    needs = (Sight.OWN_DATA,)
     def backdoor(self, state):
         return 3
 
 class Reads(PoisonAttack):
     "Reads more than it said."
     name = "reads"
+    needs = (Sight.OWN_DATA,)
     def craft(self, view):
         return view.honest.mean(0).expand(view.f, -1)
 

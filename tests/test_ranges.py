@@ -25,6 +25,7 @@ GIVEN = {"dataset": "d", "folder": "f", "file": "f", "groups": 2, "label": "l", 
          "id": "CartPole-v1", "good": 475.0}  # fmt: skip
 #: Where another parameter forbids what the range allows.
 FORBIDDEN = {
+    ("crfl", "cap"),
     ("dreaming", "candidates"),
     ("feature_collision", "base"),
     ("feature_collision", "victim"),
@@ -64,8 +65,9 @@ def tried(hint: Any, usual: Any) -> Iterator[tuple[list[Any], list[Any]]]:
     elif origin is Annotated:
         yield ends(args[0], args[1:])
     elif origin is tuple:
+        others = () if usual is None else usual[1:]
         for outside, inside in tried(args[0], usual):
-            yield [(one, *usual[1:]) for one in outside], [(one, *usual[1:]) for one in inside]
+            yield [(one, *others) for one in outside], [(one, *others) for one in inside]
     else:
         for arg in args:
             yield from tried(arg, usual)
@@ -217,12 +219,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import {}, WeightRule
+from fedguard.contracts import ROWS, {}, WeightRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(WeightRule):
-    name = "mine"
+    name, needs = "mine", ROWS
     power: {} = 1.0
 
     def weights(self, gram, context):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedguard.contracts import AggregationRule
+import fedguard as fg
+from fedguard.contracts import AggregationRule, Pipeline, Sight
 from fedguard.errors import ConfigError, PluginError, UnknownName
 from fedguard.registry import KINDS, installed
 from tests.forked import called
@@ -260,3 +261,79 @@ def test_kinds_cover_every_table():
         "availability",
         "evasion",
     }
+
+
+UNSAID = """
+from dataclasses import dataclass
+from fedguard.contracts import *
+
+@dataclass(frozen=True, kw_only=True)
+class Rule({base}):
+    "It looks at rows, and does not say so."
+    name, goal = "unsaid", "labels"
+    {needs}
+    def weights(self, gram, context): return gram.norms()
+    def reduce(self, block, context): return block[0]
+    def combine(self, updates, context): return updates[0]
+    def matrix(self, gram, context): return gram.norms()[None]
+    def craft(self, view): return view.own
+    def infer(self, view): return None
+"""
+#: Of each contract that has to say it: the kind, and what its author is told to write.
+BASES = {
+    "WeightRule": ("defense", r"Write needs = ROWS, of fedguard\.contracts"),
+    "CoordinateRule": ("defense", "Write needs = ROWS"),
+    "MatrixRule": ("defense", "Write needs = ROWS"),
+    "Mixing": ("defense", "Write needs = ROWS"),
+    "PoisonAttack": ("attack", r"Write needs = \(Sight.OWN_DATA,\)"),
+    "InferenceAttack": ("inference", "Write needs = ONE_VECTOR"),
+}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_who_does_not_say_what_it_needs_is_told_to(tmp_path, base):
+    kind, write = BASES[base]
+    (tmp_path / "unsaid.py").write_text(UNSAID.format(base=base, needs=""))
+    known = installed().with_modules(["unsaid"], tmp_path)
+    said = rf"{kind} 'unsaid' \(.*unsaid\.py\): expected `needs`, what Rule has to see; it declares none\. {write}"
+    with pytest.raises(PluginError, match=said) as raised:
+        known.build(kind, "unsaid")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(PluginError, match=said):
+        _ = known.entries[kind]["unsaid"].target.needs
+
+
+@pytest.mark.parametrize(
+    "needs", ["Sight.EACH_UPDATE", "Sight.NOTHING", "()", "('each_update',)", "[Sight.SUM]", "None"]
+)
+@pytest.mark.parametrize("base", ["WeightRule", "PoisonAttack"])
+def test_needs_in_another_form_are_refused(tmp_path, base, needs):
+    (tmp_path / "unsaid.py").write_text(UNSAID.format(base=base, needs=f"needs = {needs}"))
+    known = installed().with_modules(["unsaid"], tmp_path)
+    with pytest.raises(
+        PluginError, match=r"needs: expected a tuple of alternatives, each a Sight, such as \(Sight.SUM,\); got"
+    ):
+        known.build(BASES[base][0], "unsaid")
+
+
+def test_a_subclass_needs_what_its_base_says_and_a_client_transform_nothing():
+    known = installed()
+    for kind, cls in known.classes(["attack", "inference", "defense"]):
+        if cls.name != "worst_case":
+            assert isinstance(cls.needs, tuple) and cls.needs, (kind, cls.name)
+    assert known.get("attack", "min_sum").needs == known.get("attack", "min_max").needs
+    assert known.get("defense", "sign").needs == (Sight.NOTHING,)
+
+
+def test_a_rule_that_says_nothing_does_not_run_under_masks_or_by_hand(tmp_path):
+    """It would get the one row that is left, and be the mean."""
+    (tmp_path / "unsaid.py").write_text(UNSAID.format(base="CoordinateRule", needs=""))
+    (tmp_path / "suite.yaml").write_text(
+        "name: masked\nplugins: [unsaid]\nseeds: 1\nclients: {total: 6}\ntraining: {rounds: 1}\n"
+        "protocol: {secure_aggregation: full}\nmatrix: {defense: [unsaid]}\n"
+    )
+    with pytest.raises(PluginError, match="it declares none"):
+        fg.run(tmp_path / "suite.yaml", store=tmp_path / "runs", jobs=1)
+    rule = installed().with_modules(["unsaid"], tmp_path).entries["defense"]["unsaid"].target()
+    with pytest.raises(PluginError, match="it declares none"):
+        fg.aggregate(Pipeline((rule,)), [[1.0, 2.0], [3.0, 4.0]])

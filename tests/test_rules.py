@@ -20,6 +20,10 @@ THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
 FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
 
 
+#: With n = 7 and f = 2: who is nearest to its next two is 35, to its next three 7 (49 + 81 + 100), to its next four 31.
+SEVEN = torch.tensor([[31.0], [16], [0], [39], [7], [17], [35]])
+
+
 @pytest.mark.parametrize(
     ("defense", "updates", "expected"),
     [
@@ -33,6 +37,12 @@ FIVE = torch.cat([THREE, torch.tensor([[10.0, 11, 12], [100, -50, 7]])])
 )
 def test_golden_values(defense, updates, expected):
     assert run(defense, updates, f=1).vector.tolist() == pytest.approx(expected, abs=5e-5)
+
+
+def test_krum_counts_n_f_2_neighbours():
+    assert run("krum", SEVEN, f=2).vector.tolist() == [7]
+    assert run("krum", SEVEN, f=1).vector.tolist() == [31]
+    assert run("krum", SEVEN, f=3).vector.tolist() == [35]
 
 
 LOOPS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -16,8 +17,10 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
+from fedguard.app.data import sum_up
+from fedguard.app.report import written
 from fedguard.bench.records.record import from_text, reproducible, to_text
-from fedguard.bench.records.store import RunFolder, set_aside
+from fedguard.bench.records.store import RunFolder, set_aside, write_atomically
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.running.runner import Interrupted
 from fedguard.bench.running.schedule import Schedule
@@ -328,6 +331,45 @@ def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkey
             assert record["result"]["corners"]["attack_mean"] is not None
 
 
+NEEDS_ALL = """
+from dataclasses import dataclass
+import torch
+from fedguard.contracts import ROWS, WeightRule
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsAll(WeightRule):
+    name = "needs_all"
+    needs = ROWS
+    def weights(self, gram, context):
+        if gram.n < 6:
+            raise RuntimeError("somebody is silent")
+        return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
+"""
+
+
+@pytest.mark.forked
+def test_a_failed_control_is_a_failure_that_is_named(tmp_path):
+    """Every cell of the matrix runs; a control does not, the one in which malicious clients are silent."""
+    (tmp_path / "needs_all.py").write_text(NEEDS_ALL)
+    (tmp_path / "suite.yaml").write_text(
+        "name: part\nplugins: [needs_all]\nseeds: 1\nclients: {total: 6, malicious: 1}\ntraining: {rounds: 2}\n"
+        "matrix: {attack: [sign_flip], defense: [mean, needs_all]}\n"
+    )
+    ran = fedguard("run", "suite.yaml", cwd=tmp_path, columns=200)
+    assert ran.returncode == 4, ran.stdout
+    for said in (ran.stdout, fedguard("show", "part", cwd=tmp_path, columns=200).stdout):
+        assert "Failed; `fedguard run SUITE --retry-failed` runs them again:" in said
+        assert "dropout (control) against needs_all: " in said and "RuntimeError: somebody is silent" in said
+    run = fg.open_run("part", tmp_path / "runs")
+    assert {row["status"] for row in run.rows()} == {"ok"}
+    ((attack, defense),) = [(one.place["attack"], one.place["defense"]) for one in run.failures]
+    assert (attack, defense) == ("dropout (control)", "needs_all")
+    assert "dropout (control) against needs_all" in written(run).decode()
+    assert (found := sum_up(run)).cells["failed"] == 1 and found.state == "not complete"
+    baseline = fedguard("baseline", "save", "part", "--to", "baseline.json", cwd=tmp_path, columns=200)
+    assert baseline.returncode == 2 and "dropout (control) against needs_all, seed 0, failed" in baseline.stderr
+
+
 @pytest.mark.forked
 def test_what_algorithms_print_does_not_disturb_the_workers(trouble, tmp_path):
     assert {row["status"] for row in fg.run(trouble("print"), store=tmp_path, jobs=1).rows()} == {"ok"}
@@ -591,3 +633,122 @@ def test_no_field_of_a_record_is_lost_on_the_way_through_the_store(finished, tmp
     for path in ("result", "environment", "cost", "threat_card"):
         with pytest.raises(AssertionError, match="no place in fedguard.bench.records.schema"):
             folder.write({**record, path: {**record[path], "novelty": 1}})
+
+
+def _killed_while_writing(path: Path) -> Path:
+    """A process is killed after it wrote the temporary file of this path, and before that took its name: the temporary file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = set(path.parent.iterdir())
+    child = os.fork()
+    if child == 0:
+        os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
+        write_atomically(path, b"half")
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = set(path.parent.iterdir()) - before
+    return left
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_run_and_a_living_one_s_is_not(tmp_path):
+    suite = {"clients": {"total": 4}, "training": {"rounds": 1}, "seeds": 1, "matrix": {"attack": ["none"]}}
+    run = fg.run(suite, store=tmp_path, jobs=1)
+    folder, (cell,) = run.folder.path, {record["cell"] for record in run.records.values()}
+    dead = [
+        _killed_while_writing(path)
+        for path in (
+            folder / "cells" / cell / "seed-000.json",
+            folder / "cells" / "gone" / "seed-000.json",
+            folder / "logs" / "x.log",
+            folder / "artifacts" / "x.npy",
+            folder / "gate" / "1.json",
+            folder / "manifest.json",
+            folder / "audit.json",
+        )
+    ]
+    elsewhere = folder / "cells" / cell / ".seed-000.json.another-host.12.tmp"  # the lock was free: it is dead as well
+    kept = [
+        folder / "gate" / f".2.json.{platform.node()}.{os.getppid()}.tmp",
+        folder / "gate" / ".2.json.another-host.1.tmp",
+    ]
+    mine = folder / "cells" / "notes.tmp"
+    for path in (elsewhere, *kept, mine):
+        path.write_bytes(b"half")
+    other = tmp_path / "other" / "cells" / ".seed-000.json.tmp"  # of another run of the store
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"half")
+    assert records(fg.run(suite, store=tmp_path, jobs=1)) == records(run)
+    assert not [path for path in (*dead, elsewhere) if path.exists()]
+    assert all(path.exists() for path in (*kept, mine, other))
+
+
+def test_a_run_of_another_suite_is_not_written_over(tmp_path, monkeypatch):
+    """By a file of the same name elsewhere, by a mapping, by a suite that nobody named; a suite that was edited goes on."""
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
+    monkeypatch.chdir(tmp_path)
+
+    def written(place: str, name: str, rounds: int, attack: str = "none") -> Path:
+        path = tmp_path / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            f"{name}clients: {{total: 4, malicious: 1}}\ntraining: {{rounds: {rounds}}}\nseeds: 1\nmatrix: {{attack: [{attack}]}}\n"
+        )
+        return path
+
+    def stored(name: str) -> bytes:
+        return (tmp_path / "runs" / name / "manifest.json").read_bytes()
+
+    first = fg.run(written("a/suite.yaml", "", 1))
+    unnamed = {"clients": {"total": 5}, "training": {"rounds": 1}, "seeds": 1}
+    ear, before = Ear(), stored("suite")
+    assert fg.run(unnamed, listener=ear).name == "suite-2"
+    assert ear.notes == ["Stored as suite-2: another suite without a name has been run. Name it to choose."]
+    assert fg.run(unnamed).name == "suite-2"  # it goes on where it is
+    assert fg.run({**unnamed, "matrix": {"defense": ["mean", "median"]}}).name == "suite-2"
+    assert fg.run({**unnamed, "training": {"rounds": 2}}).name == "suite-3"
+    assert stored("suite") == before
+
+    named = fg.run(written("a/mine.yaml", "name: mine\n", 1))
+    before = stored("mine")
+    for other in (written("b/mine.yaml", "name: mine\n", 2), {**unnamed, "name": "mine"}):
+        with pytest.raises(
+            StoreError, match=r"mine: expected a run of this suite; got one of another, .*a/mine\.yaml, .*--name"
+        ):
+            fg.run(other)
+        with pytest.raises(StoreError, match="got one of another"):
+            fg.run(unnamed, name="mine")
+    assert stored("mine") == before and records(fg.open_run("mine")) == records(named)
+
+    moved = fg.run(written("c/mine.yaml", "name: mine\n", 1, "none, sign_flip"))  # elsewhere, with a cell in common
+    assert moved.name == "mine" and len(moved.rows()) == 2
+    ear = Ear()
+    edited = fg.run(written("c/mine.yaml", "name: mine\n", 4), listener=ear)  # without one, in the same place
+    assert edited.name == "mine" and len(edited.rows()) == 1
+    assert any("the records of its 3 cells are kept" in note for note in ear.notes), ear.notes
+    assert (first.folder.path / "cells").is_dir()
+
+
+def test_a_suite_and_its_store_may_be_moved_together(tmp_path, monkeypatch):
+    """A checkout of a CI lies elsewhere each time: an edited suite is the same one where both have moved."""
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
+    for place, rounds in (("here", 1), ("there", 2)):
+        if place == "there":
+            shutil.move(tmp_path / "here", tmp_path / "there")
+        path = tmp_path / place / "suites" / "mine.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"name: mine\nclients: {{total: 4}}\ntraining: {{rounds: {rounds}}}\nseeds: 1\n")
+        assert fg.run(path, store=tmp_path / place / "runs").name == "mine"
+
+
+def test_a_run_of_an_earlier_version_goes_on_by_its_matrix(tmp_path, monkeypatch):
+    """Another results version gives every cell another id, and a checkout of a CI lies where it likes."""
+    monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
+    suite = {"name": "old", "clients": {"total": 4}, "training": {"rounds": 1}, "seeds": 1}
+    run = fg.run(suite, store=tmp_path)
+    told = dict(run.manifest)
+    told |= {"results_version": 1, "source": "/elsewhere/old.yaml", "corners": ["0" * 12]}
+    told["positions"] = [{**one, "cell": "1" * 12} for one in told["positions"]]
+    path = run.folder.path / "manifest.json"
+    path.write_text(json.dumps(told))
+    with pytest.raises(StoreError, match="got one of another"):
+        fg.run({**suite, "matrix": {"attack": ["none"], "training.lr": [0.1, 0.2]}}, store=tmp_path)
+    assert fg.run(suite, store=tmp_path).manifest["results_version"] > 1

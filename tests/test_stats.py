@@ -84,14 +84,13 @@ def test_two_seeds_have_no_interval_and_titles_say_so():
 @pytest.mark.parametrize(
     ("mean", "low", "high", "said"),
     [
-        (0.877, 0.856, 0.896, "±2.1"),  # 2.1 and 1.9: the longer side stands for both
-        (0.761, 0.620, 0.862, "-14.1 +10.1"),
-        (0.052, 0.009, 0.255, "-4.3 +20.3"),
-        (0.03, 0.004, 0.055, "±2.6"),
-        (0.02, 0.0, 0.04, "±2.0"),
-        (0.02, 0.001, 0.0448, "-1.9 +2.5"),  # ±2.5 would reach below 0
+        (0.674, 0.509, 0.804, "[50.9, 80.4]"),  # not "±16.4", which would end at 83.8
+        (0.877, 0.856, 0.896, "[85.6, 89.6]"),
+        (0.052, 0.009, 0.255, "[0.9, 25.5]"),
+        (-0.02, -0.05, 0.01, "[-5.0, 1.0]"),
+        (1.0, 1.0, 1.0, "[100.0, 100.0]"),
         (0.5, None, None, ""),
     ],
 )
-def test_an_interval_is_said_with_one_figure_where_that_promises_no_more(mean, low, high, said):
+def test_an_interval_is_said_by_its_ends(mean, low, high, said):
     assert FIGURES["final_accuracy"].interval(Estimate(mean, low, high, 3)) == said

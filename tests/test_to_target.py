@@ -71,7 +71,7 @@ def test_what_is_no_target_is_an_unknown_figure(name):
 
 def test_a_mean_with_censored_seeds_is_a_bound_without_an_interval():
     figure = figure_of(FIGURE)
-    assert figure.estimated(figure.estimate([4.0, 5.0, 6.0])) == "5 ±2.48"
+    assert figure.estimated(figure.estimate([4.0, 5.0, 6.0])) == "5 [2.52, 7.48]"
     censored = figure.estimate([4.0, 5.0, AtLeast(6.0)])
     assert (figure.estimated(censored), censored.low, censored.censored) == (">5", None, 1)
     assert str(AtLeast(6.0)) == ">6"

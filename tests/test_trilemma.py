@@ -39,3 +39,26 @@ def test_a_run_without_attacks_on_privacy_has_none():
     row = {**dict.fromkeys(FIGURES), "attack": "none", "goal": None, "defense": "mean", "status": "ok", "epsilon": None}
     with pytest.raises(ConfigError, match="expected attacks on the clients' privacy"):
         trilemma("t", [row], [])
+
+
+def test_a_membership_without_a_regression_beside_it_is_not_the_last_word():
+    """Said of the points that lack it, wherever leakage is summed up; nothing is said where none asks who was a member."""
+
+    def row(defense, attack, goal, **figures):
+        return {
+            **dict.fromkeys(FIGURES), "attack": attack, "goal": goal, "defense": defense, "seed": 0, "status": "ok", **figures,
+        }  # fmt: skip
+
+    weak = [row("mean", "lira(shadows=8)", "membership", membership_auc=0.52)]
+    strong = [
+        row("median", "lira", "membership", membership_auc=0.5),
+        row("median", "least_squares(ridge=0.1)", "membership", membership_auc=0.9),
+    ]
+    found = trilemma("t", weak + strong, [])
+    assert {point.defense: point.unread for point in found.points} == {"mean": True, "median": False}
+    assert "of 1 of 2 points" in str(found).replace("\n", " ") and "Add least_squares to matrix.attack" in found.note
+    assert "of 1 of" not in trilemma("t", weak, []).note != ""
+    assert trilemma("t", strong, []).note == ""
+    assert trilemma("t", [row("mean", "dlg", "reconstruction", recovered=1.0)], []).note == ""
+    refused = row("mean", "least_squares", "membership") | {"status": "refused"}
+    assert trilemma("t", [*weak, refused], []).note

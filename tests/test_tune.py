@@ -17,6 +17,7 @@ import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.tuning.candidates import Candidates, as_text
+from fedguard.bench.tuning.outcome import Tried, TunedDefense
 from fedguard.bench.tuning.tune import Proposal
 from fedguard.config import Document, plan, read_suite
 from fedguard.contracts import ROWS, Defense, Pipeline, WeightRule
@@ -129,7 +130,7 @@ def test_the_planted_winners_win(tuned):
     assert scores["tempted"] > scores["tempted(poison=True)"] + 0.2
     assert scores["mistuned(scale=1)"] == scores["tempted"] > scores["mistuned"] + 0.2
     assert len({tried.score for tried in idle.candidates}) == 1  # a tie, and the configured setting was first
-    assert tuning.failed == 3 * 2
+    assert tuning.failed == 3 * 2 + 2  # and the control in which the malicious clients are silent
 
 
 def test_a_score_is_the_mean_over_seeds_of_the_worst_final_accuracy(tuned):
@@ -342,7 +343,7 @@ def test_the_grids_of_our_own_defenses(cls):
 class MadeUp:
     """A finished run in which ``final`` says each final accuracy; a text in its place is a status."""
 
-    name = "made-up"
+    name, failures = "made-up", ()
 
     def __init__(self, proposal: Proposal, final) -> None:
         self.records = {}
@@ -353,9 +354,6 @@ class MadeUp:
                 result = None if status != "ok" else {"final_accuracy": value}
                 self.records[cell.id, seed] = {"status": status, "reason": "so it is", "result": result}
         self.ran = {trial: record for trial, record in self.records.items() if record["status"] == "ok"}
-
-    def with_status(self, status):
-        return []
 
 
 def proposed(matrix=None, budget=3, attacks=None, seeds=2, **more) -> Proposal:
@@ -548,3 +546,26 @@ def test_a_wrong_section(tuning, message):
     with pytest.raises(ConfigError) as caught:
         plan(Document({"tuning": tuning}), read_suite(Document({"tuning": tuning})))
     assert message in str(caught.value)
+
+
+def tried(*by_seed):
+    return Tried(f"krum(m={len(by_seed)}, {by_seed[0]:g})", fmean(by_seed), by_seed=by_seed)
+
+
+@pytest.mark.parametrize(("settings", "chance", "said"), [
+    ([(0.61, 0.55, 0.70), (0.60, 0.58, 0.64)], 0.1, "No single winner on 3 seeds: krum(m=3, 0.61) and krum(m=3, 0.6) cannot be told apart."),
+    ([(0.60, 0.55, 0.64), (0.40, 0.36, 0.43)], 0.1, "krum(m=3, 0.6) keeps the most in its worst case: 59.7 % [48.2, 70.2]; next is "
+     "krum(m=3, 0.4), 20.0 points lower [17.5, 22.5], p = .0008."),
+    ([(0.6, 0.7), (0.4, 0.4)], 0.1, "Two seeds do not rank."),
+    ([(0.6,), (0.4,)], 0.1, "One seed: no ranking."),
+    ([(0.11, 0.10, 0.09), (0.10, 0.09, 0.10)], 0.1, "Every setting falls to chance (10.0 %) in its worst case: nothing to choose by."),
+    ([(0.6, 0.7, 0.65)], 0.1, ""),
+])  # fmt: skip
+def test_a_choice_is_said_to_be_one_only_where_pairs_say_so(settings, chance, said):
+    assert TunedDefense(tuple(tried(*one) for one in settings), True, 0, ()).verdict(chance) == said
+
+
+def test_tune_says_so_below_its_table(tuned):
+    _, tuning = tuned
+    assert tuning.chance == pytest.approx(0.1, abs=0.02)
+    assert "tempted: Two seeds do not rank." in str(tuning)

@@ -12,8 +12,13 @@ import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.selection import Selection, saturation
+from fedguard.contracts import PoisonAttack
 from fedguard.errors import ConfigError
+from fedguard.registry import installed
 from tests.forked import fedguard
+
+#: What sets its own strength against rules at nodes without a server.
+AGAINST_NODES = {"dissensus", "spectral_dissensus"}
 
 MEMBERS = ("sign_flip", "ipm(tau=0.1)", "ipm(tau=5)", "alie(z=-4)", "gaussian(scale=10)", "free_rider")
 
@@ -37,6 +42,32 @@ def suite(name="worst", **changes):
 def cell():
     laid_out = lay_out(suite())[1]
     return next(cell for cell in laid_out.cells if cell.ensemble and str(cell.pipeline) == "median")
+
+
+def test_the_ensemble_holds_what_was_seen_to_win_at_every_strength_and_all_that_search():
+    """A worst case is no worse than its members, so none may go missing unnoticed."""
+    known = installed()
+    held = [known.build("attack", text) for text in known.build("attack", "worst_case").members()]
+    assert len({str(one) for one in held}) == len(held)
+    strengths = {
+        name: {one.parameters()[key] for one in held if one.name == name}
+        for name, key in (("ipm", "tau"), ("alie", "z"))
+    }
+    assert strengths == {"ipm": {0.1, 0.4, 0.8, 1, 1.2, 2, 5, 10, 20, 64}, "alie": {-8, -4, -1.5, 1.5, 4}}
+    for name in ("min_max", "min_sum", "agr_tailored"):
+        assert {one.direction for one in held if one.name == name} == {"std", "unit", "sign"}
+    assert {one.form for one in held if one.name == "fang"} == {"coordinate", "krum"}
+    assert {one.objective for one in held if one.name == "gram_search"} == {"deviation", "progress"}
+    assert {one.decorrelated for one in held if one.name == "sybil"} == {True, False}
+    mixtures = {(one.unit, one.sign, one.std, one.back, one.length) for one in held if one.name == "mixed_step"}
+    assert mixtures == {(1, 1, 0, 1, 1), (1, 1, 0, 0.5, 1), (1, 0, 0, 0.5, 1), (1, 1, 2, 0, 2)}
+    assert {one.scale for one in held if one.name == "gaussian"} == {10}
+    assert {one.factor for one in held if one.name == "huge_value"} == {-1e6}
+    names = {one.name for one in held}
+    attacks = [cls for _, cls in known.classes(["attack"]) if issubclass(cls, PoisonAttack)]
+    searching = {cls.name for cls in attacks if cls.adaptive and cls.goal == "untargeted"}
+    assert names >= searching - AGAINST_NODES
+    assert names >= {"sign_flip", "mimic", "poisoned_fl", "label_flip", "dynamic_flip"}
 
 
 def finals_of(cell, scores):

@@ -50,8 +50,8 @@ def _span(run: Run, setting: str, defense: str) -> Iterator[dict[str, Any]]:
             yield {"defense": defense, "measure": measure, "percent": 100 * min(1.0, max(0.0, share)), "attack": attack}
 
 
-def answer(rows: Sequence[dict[str, Any]]) -> alt.LayerChart:
-    """A line for each defense from its worst to its best figure, who keeps the most on top."""
+def answer(rows: Sequence[dict[str, Any]], ranked: bool = True) -> alt.LayerChart:
+    """A line for each defense from its worst to its best figure, the highest mean on top; else as the suite names them."""
     table = pd.DataFrame(rows, columns=["defense", "measure", "percent", "attack"])
     least = table.assign(
         percent=table["percent"].where(~table["measure"].str.endswith(_CLEAN))
@@ -66,7 +66,12 @@ def answer(rows: Sequence[dict[str, Any]]) -> alt.LayerChart:
         "labelFlush": False,
     }
     base = alt.Chart(table).encode(
-        y=alt.Y("defense:N", sort=list(kept.index), title=None, axis=alt.Axis(**plain)),
+        y=alt.Y(
+            "defense:N",
+            sort=list(kept.index) if ranked else list(dict.fromkeys(table["defense"])),
+            title=None,
+            axis=alt.Axis(**plain),
+        ),
         tooltip=tooltips("defense:N", "measure:N", alt.Tooltip("percent:Q", format=".1f", title="%"), "attack:N"),
     )
     along = alt.Scale(domain=[0, 100])

@@ -76,5 +76,5 @@ def _row(one: Difference) -> dict[str, Any]:
         "b is": one.direction,
         "words": one.words(),
         "pairs": one.paired.pairs,
-        "q": one.q_value,
+        "p": one.p_adjusted,
     }

@@ -26,8 +26,8 @@ _GREY = "#bbbbbb"
 #: How high numbers with an interval beneath them stand, and how low the interval; in pixels.
 _UP, _DOWN = -6, 9
 
-#: The least width of a column, with room for ``± 100.0``; the longest name that is not cut; and its part by letter; in pixels.
-COLUMN, _LONGEST, _LETTER = 46, 300, 6.6
+#: The least width of a column, with room for ``[50.9, 80.4]``; the longest name that is not cut; its part by letter; in pixels.
+COLUMN, _LONGEST, _LETTER = 72, 300, 6.6
 
 #: Of the names above the columns, in degrees.
 _ANGLE = -40

@@ -18,7 +18,7 @@ from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, shown
 from fedguard.metrics.returns import in_shares
-from fedguard.metrics.stats import ENOUGH, paired
+from fedguard.metrics.stats import ENOUGH, bracket, paired
 
 
 def curves(here: Here, name: str, found: Judged) -> None:
@@ -84,10 +84,10 @@ def against_clean(run: Run, cell: str) -> str:
         return ""
     found = paired(lost)
     few = found.half_width is None or found.pairs < ENOUGH
-    half = "" if few else f" ± {found.half_width:.1f}"
+    ends = "" if few else f" {bracket(found.mean, found.half_width or 0.0, '+.1f')}"
     over = f"{found.pairs} {'seed' if found.pairs == 1 else 'seeds'}"
     over = f"{over}: no interval worth the name" if few else f"over {over}"
-    return f"Final accuracy against the mean without attack: {found.mean:+.1f}{half} points, {over}."
+    return f"Final accuracy against the mean without attack: {found.mean:+.1f} points{ends}, {over}."
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -28,6 +28,11 @@ def report(run: Run, html: str | Path) -> None:
         MissingExtra: altair or vl-convert is not installed.
         StoreError: the file cannot be written, or is there and no report.
     """
+    from fedguard.arguments import of_kind, path_like
+    from fedguard.bench.results.run import Run
+
+    of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
+    path_like(html, "html")
     path = Path(html)
     try:
         if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:4096]:

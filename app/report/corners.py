@@ -52,7 +52,7 @@ def _tables(tax: list[list[str]], harm: list[list[str]]) -> Iterator[Element]:
         "p",
         "The corner of attack against defense is the matrix above. Absence is what is lost where the malicious clients only "
         "stay silent, since their data are missing; harm is what they send instead. Differences are taken seed by seed; means "
-        "over seeds ± 95 % interval.",
+        "over seeds [95 % interval].",
         class_="note",
     )
 

@@ -10,6 +10,7 @@ from fedguard.app.report.drawing import drawn
 from fedguard.app.report.elements import el, folded, table
 from fedguard.bench.results.breakdown import Breakdown, Curve
 from fedguard.bench.results.run import Run
+from fedguard.metrics.stats import bracket
 
 
 def curves(run: Run) -> list[Element]:
@@ -36,9 +37,15 @@ def _over(found: Breakdown) -> Iterator[Element]:
 
 def _row(curve: Curve) -> list[str]:
     half = "never" if curve.half is None else curve.half if isinstance(curve.half, str) else f"{curve.half:.3g}"
-    spread = "" if curve.half_width is None else f" ±{curve.half_width:.2g}"
+    spread = ""
+    if isinstance(curve.half, float) and curve.half_width is not None:
+        spread = f" {bracket(curve.half, curve.half_width, '.3g')}"
     area = "-" if curve.area is None else f"{curve.area.mean:.2f}"
-    wide = "" if curve.area is None or curve.area.half_width is None else f" ±{curve.area.half_width:.2f}"
+    wide = (
+        ""
+        if curve.area is None or curve.area.half_width is None
+        else f" {bracket(curve.area.mean, curve.area.half_width, '.2f')}"
+    )
     return [
         f"{curve.attack} against {curve.defense}",
         half + spread if curve.until else "-",

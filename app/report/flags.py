@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, folded, table
-from fedguard.bench.flags.lint import Finding, lint
+from fedguard.bench.flags.lint import Finding, Lint, lint
 from fedguard.bench.flags.results import results_of
 from fedguard.bench.results.run import Run
 
@@ -19,16 +19,18 @@ def flags(run: Run) -> list[Element]:
     parts: list[Element] = []
     if found.findings:
         rows = [
-            (f"{number} {flag}", str(len(cases)), [el("div", _case(cases[0])), *_more(cases[1:])])
+            (f"{number} {flag}", str(len(cases)), [el("div", _case(cases[0])), *_more(cases[1:]), *_gaps(found, flag)])
             for (number, flag), cases in found.flags().items()
         ]
         caption = f"Raised on {found.trials} trials: the cell, the figure, the threshold and what to do"
         parts.append(table(caption, ["flag", "cases", "what it says"], rows, "lrl"))
     else:
         parts.append(el("p", "No flag is raised."))
-    parts.append(folded("Judged and not raised", el("p", f"{', '.join(found.clear) or 'None'}.")))
-    if found.not_judged:
-        left = [(f"{one.number} {one.flag}", f"{one.cases} of {one.of}", one.why) for one in found.not_judged]
+    whole = ", ".join(flag for flag in found.clear if not found.gaps(flag))
+    partly = [el("p", f"{flag}, {gaps}.") for flag in found.clear if (gaps := found.gaps(flag))]
+    parts.append(folded("Judged and not raised", el("p", f"{whole or 'None'}."), *partly))
+    if found.open:
+        left = [(f"{one.number} {one.flag}", f"{one.cases} of {one.of}", one.why) for one in found.open]
         parts.append(folded(f"Not judged ({len(left)})", table("Not judged", ["flag", "cases", "why"], left, "lrl")))
     return parts
 
@@ -36,6 +38,11 @@ def flags(run: Run) -> list[Element]:
 def _case(one: Finding) -> str:
     seed = "" if one.seed is None else f", seed {one.seed}"
     return f"{one.cell}{seed}: {one.said}"
+
+
+def _gaps(found: Lint, flag: str) -> list[Element]:
+    gaps = found.gaps(flag)
+    return [el("div", f"{gaps[0].upper()}{gaps[1:]}.", class_="note")] if gaps else []
 
 
 def _more(cases: list[Finding]) -> list[Element]:

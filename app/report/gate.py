@@ -44,7 +44,7 @@ def _last(verdict: Verdict) -> list[Element]:
         for figure, chart in drops(verdict).items()
     ]
     said = [listed(lines)] if lines else []
-    return [headline, about, *said, *charts, *_judgements(verdict), *_rest(verdict)]
+    return [headline, about, *said, *_broad(verdict), *charts, *_judgements(verdict), *_audits(verdict)]
 
 
 def _judgements(verdict: Verdict) -> list[Element]:
@@ -69,12 +69,12 @@ def _table(caption: str, judgements: Sequence[Judgement]) -> Element:
     return table(caption, [*HEADS, "why"], rows, "lllrrrrrrrl")
 
 
-def _rest(verdict: Verdict) -> list[Element]:
-    broad = [(FIGURES[one.figure].title, one.verdict, one.why) for one in verdict.broad]
-    audits = [(str(one.get("subject", "-")), str(one["verdict"]), str(one.get("words", ""))) for one in verdict.audits]
-    parts = []
-    if broad:
-        parts.append(table("Each figure over the whole suite", ["figure", "verdict", "why"], broad, "l"))
-    if audits:
-        parts.append(table("Audits of the epsilons", ["of", "verdict", "in words"], audits, "l"))
-    return parts
+def _broad(verdict: Verdict) -> list[Element]:
+    """What all cells share comes before what each shows by itself."""
+    rows = [(FIGURES[one.figure].title, one.verdict, one.why) for one in verdict.broad]
+    return [table("Each figure over the whole suite", ["figure", "verdict", "why"], rows, "l")] if rows else []
+
+
+def _audits(verdict: Verdict) -> list[Element]:
+    rows = [(str(one.get("subject", "-")), str(one["verdict"]), str(one.get("words", ""))) for one in verdict.audits]
+    return [table("Audits of the epsilons", ["of", "verdict", "in words"], rows, "l")] if rows else []

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.elements import el, listed, paragraphs, table
+from fedguard.bench.flags.answer import answers
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.report import worst_cases
-from fedguard.bench.results.answer import NOUNS, RULE, Standing, answers, standings
+from fedguard.bench.results.answer import NOUNS, RULE, Answer, Standing, standings
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import over_seeds
@@ -50,14 +51,15 @@ def _harm(run: Run) -> str:
     return "harm" if run.share == "final_accuracy" else "return_harm"
 
 
-def _of_setting(place: str, answer: str, found: Sequence[Standing], tables: tuple[Matrix, ...]) -> Iterator[Element]:
+def _of_setting(place: str, answer: Answer, found: Sequence[Standing], tables: tuple[Matrix, ...]) -> Iterator[Element]:
     if place:
         yield el("h3", place)
-    yield el("p", answer, class_="lead")
+    yield el("p", answer.headline, class_="lead")
+    if behind := " ".join((*answer.lead, answer.action)).strip():
+        yield el("p", behind)
     caption = "Final accuracy in % without attack and under the worst attack; lost, and the harm in it, in points"
-    rows = [
-        _row(one, tables) for one in sorted(found, key=lambda one: -1.0 if one.kept is None else one.kept, reverse=True)
-    ]
+    order = sorted(found, key=lambda one: -1.0 if one.kept is None else one.kept, reverse=True)
+    rows = [_row(one, tables) for one in (order if answer.ranked else found)]
     if any(one.score != "final_accuracy" for one in found):
         caption = (
             "Normalised return in % (0 guesses, 100 is perfect) without attack and under the worst attack; lost, and the harm "
@@ -94,15 +96,13 @@ def _row(one: Standing, tables: tuple[Matrix, ...]) -> list[str]:
 
 
 def _without_figures(run: Run) -> Iterator[Element]:
-    headings = {
-        "refused": "Refused, and why",
-        "failed": "Failed, and why",
-        "missing": "Not run",
-    }
-    for status, heading in headings.items():
-        rows = run.with_status(status)
-        if rows:
+    refused, missing = (
+        [(run.place(row), row["reason"]) for row in run.with_status(status)] for status in ("refused", "missing")
+    )
+    failed = [(one.place, one.reason) for one in run.failures]
+    for heading, trials in (("Refused, and why", refused), ("Failed, and why", failed), ("Not run", missing)):
+        if trials:
             yield el("h3", heading)
-            yield listed(reason_lines(((run.place(row), row["reason"]) for row in rows), "trials"))
-    if all(row["status"] == "ok" for row in run.rows()):
+            yield listed(reason_lines(trials, "trials"))
+    if not (refused or failed or missing):
         yield el("p", "No trial was refused, none failed, and none is missing.")

@@ -80,6 +80,7 @@ def _trilemma(run: Run) -> Iterator[Element]:
     heads = ["setting", "defense", "epsilon", "final accuracy, worst", *(FIGURES[figure].heading for figure in figures)]
     rows = [_point(point, figures) for point in found.points]
     yield table("Each figure is that of the worst of its attacks", heads, rows, "llrr")
+    yield from paragraphs([found.note] if found.note else [], class_="note")
 
 
 def _point(point: Point, figures: list[str]) -> list[str]:

@@ -25,7 +25,7 @@ ALWAYS = (
     "Refused: attack, defense and protocol exclude each other, and the reason is given. Failed: the trial ended in an error. "
     "Missing: it has not been run. None of them counts as a figure, and no mean is taken over the seeds that happened to work.",
     "An epsilon is an upper bound under the assumptions listed with it; what an attack finds is a lower one. Neither replaces "
-    "the other.",
+    "the other. Noise from a trial's seed hides nothing from who has the record: see the first of the assumptions.",
 )
 
 
@@ -41,8 +41,8 @@ def _seeds(seeds: int) -> str:
             "may be chance."
         )
     said = (
-        f"This run has {seeds} seeds. ± is the 95 % interval of the mean over them: Student's, for shares on the logit scale, "
-        "so that it stays between 0 and 100 %; where its sides differ both are given, as -9.2 +8.2"
+        f"This run has {seeds} seeds. Brackets hold the 95 % interval of the mean over them, from its lower to its upper end: "
+        "Student's, for shares on the logit scale, so that it stays between 0 and 100 %"
     )
     return (
         f"{said}."

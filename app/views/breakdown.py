@@ -13,7 +13,7 @@ from fedguard.app.here import Here, empty
 from fedguard.bench.results.breakdown import ACCURACIES, Breakdown
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import ENOUGH, over_seeds
+from fedguard.metrics.stats import ENOUGH, bracket, over_seeds
 
 #: Lines of a table that is shown whole; a longer one scrolls.
 _WHOLE = 40
@@ -72,11 +72,13 @@ def _summary_row(row: dict[str, Any], curves: Breakdown) -> dict[str, Any]:
     if half is None:
         half = "never" if row["until"] else "-"
     elif isinstance(half, float):
-        half = f"{half:.3g}" + ("" if row["half_interval"] is None else f" ± {row['half_interval']:.2g}")
+        half = f"{half:.3g}" + (
+            "" if row["half_interval"] is None else f" {bracket(half, row['half_interval'], '.3g')}"
+        )
     kept = (
         "-"
         if area is None
-        else f"{area:.2f}" + ("" if row["area_interval"] is None else f" ± {row['area_interval']:.2f}")
+        else f"{area:.2f}" + ("" if row["area_interval"] is None else f" {bracket(area, row['area_interval'], '.2f')}")
     )
     return {
         "attack": row["attack"],

@@ -13,7 +13,7 @@ from fedguard.app.charts.compare import compare as chart
 from fedguard.app.here import Here, empty, plain
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.compare import comparable, compare
-from fedguard.bench.results.comparison import Q_SAID, Apart, Comparison, Difference
+from fedguard.bench.results.comparison import P_SAID, Apart, Comparison, Difference, sentence
 from fedguard.bench.results.matrix import Entry
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
@@ -71,6 +71,8 @@ def _differences(found: Comparison, figure: str) -> None:
     if not found.differences:
         st.info("No position could be compared; why, stands below.")
         return
+    for one in found.broad:
+        plain(f"{sentence(one.words())}.")
     if any(one.paired for one in found.differences):
         st.altair_chart(
             chart(found, figure),
@@ -81,7 +83,7 @@ def _differences(found: Comparison, figure: str) -> None:
     else:
         st.info("The runs have no seed in common, so nothing is paired and nothing is tested.")
     st.dataframe(pd.DataFrame([_row(one, found) for one in found.differences]), hide_index=True, width="stretch")
-    st.caption(f"Means over common seeds, what changed most first. q: {Q_SAID}")
+    st.caption(f"Means over common seeds, what changed most first. p: {P_SAID}")
 
 
 def _row(one: Difference, found: Comparison) -> dict[str, object]:
@@ -92,7 +94,7 @@ def _row(one: Difference, found: Comparison) -> dict[str, object]:
         f"{found.a}{unit}": Entry(one.a, "ok", known).text(),
         f"{found.b}{unit}": Entry(one.b, "ok", known).text(),
         f"{found.b} against {found.a}": one.words(),
-        "q": one.q_value,
+        "p": one.p_adjusted,
         "pairs": len(one.seeds),
     }
 

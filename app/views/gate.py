@@ -66,7 +66,7 @@ def _one_of(said: Sequence[Verdict]) -> Verdict:
 
 
 def _verdict(verdict: Verdict) -> None:
-    """In the order in which it matters: the word, what is wrong, what is broad, the rest folded."""
+    """In the order in which it matters: the word, what all cells share, what is wrong with which, the rest folded."""
     if verdict.exit_code == PASSED:
         st.success("**Passed**", icon=":material/check_circle:")
     elif verdict.exit_code == REGRESSED:
@@ -83,11 +83,11 @@ def _verdict(verdict: Verdict) -> None:
     )
     for line in verdict.incompatible:
         plain(line)
-    for word, heading in _TROUBLE.items():
-        _judgements(heading, [one for one in verdict.judgements if one.verdict == word])
     if verdict.broad:
         st.subheader("Over the whole suite")
         st.dataframe([_broad_row(one) for one in verdict.broad], hide_index=True)
+    for word, heading in _TROUBLE.items():
+        _judgements(heading, [one for one in verdict.judgements if one.verdict == word])
     if verdict.audits:
         st.subheader("Audits of the epsilons")
         st.dataframe([_audit_row(one) for one in verdict.audits], hide_index=True)

@@ -15,7 +15,8 @@ from fedguard.app.charts.answer import answer, spans
 from fedguard.app.data import Summary
 from fedguard.app.here import Here, empty, plain
 from fedguard.bench.records.reasons import reason_lines
-from fedguard.bench.results.answer import RULE, answers, standings
+from fedguard.bench.results.answer import RULE, standings
+from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.errors import FedGuardError
 from fedguard.metrics.stats import over_seeds
@@ -47,7 +48,7 @@ def _of_run(here: Here, run: Run, found: Summary) -> None:
     _answer(run)
     _headlines(run)
     _refused(run)
-    if run.with_status("failed"):
+    if run.failures:
         _failed(run)
     _flags(run)
 
@@ -68,7 +69,7 @@ def _health(found: Summary) -> None:
 
 def _answer(run: Run) -> None:
     """The sentence and the picture of one setting: of the one with most figures, until the reader chooses another."""
-    said = answers(run)
+    said = data.answers(run)
     settings = sorted(dict.fromkeys(run.table().blocks), key=lambda one: -len(spans(run, one)))
     if not settings or not spans(run, settings[0]):
         return
@@ -76,8 +77,10 @@ def _answer(run: Run) -> None:
     if len(settings) > 1:
         chosen = address.menu(words.escaped(", ".join(run.swept)), settings, "setting")
     if chosen in said:
-        st.markdown(f"##### {words.escaped(said[chosen])}")
-    chart = answer(spans(run, chosen))
+        st.markdown(f"##### {words.escaped(said[chosen].headline)}")
+        if behind := " ".join((*said[chosen].lead, said[chosen].action)).strip():
+            st.markdown(words.escaped(behind))
+    chart = answer(spans(run, chosen), ranked=chosen not in said or said[chosen].ranked)
     st.altair_chart(
         chart, width="stretch", alt=f"{run.name}: what each defense keeps without attack and under its worst attacks"
     )
@@ -117,13 +120,12 @@ def _refused(run: Run) -> None:
 
 @st.fragment
 def _failed(run: Run) -> None:
-    rows = run.with_status("failed")
     st.subheader("Failed")
     st.caption("`fedguard run SUITE --retry-failed` runs these trials again.")
-    plain("\n".join(reason_lines([(run.place(row), str(row["reason"])) for row in rows], "trials")))
-    trials = {f"{data.label(row, run.swept)}, seed {row['seed']}": row for row in rows}
-    row = trials[st.selectbox("Log of", list(trials), key="failed")]
-    path = run.folder.log_path(row["cell"], row["seed"])
+    plain("\n".join(reason_lines([(one.place, one.reason) for one in run.failures], "trials")))
+    trials = {f"{label(one.place)}, seed {one.seed}": one for one in run.failures}
+    chosen = trials[st.selectbox("Log of", list(trials), key="failed")]
+    path = run.folder.log_path(chosen.cell, chosen.seed)
     plain(str(path))
     with st.expander("The log's text"):
         plain(data.log_text(path))

@@ -109,6 +109,8 @@ def _costs(run: Run) -> None:
     if not any(point.leakage for point in found.points):
         empty("No attack of this run looks at the clients' privacy.", "fedguard list inference")
     st.dataframe([_point(row) for row in found.rows()], hide_index=True)
+    if found.note:
+        st.caption(found.note)
 
 
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +281,7 @@ def _gallery(run: Run) -> None:
     st.caption(
         "Above what was there, below what was found, in pairs of rows of up to 16, at most 64 inputs of a target. Shades "
         "span the range of the true inputs. The gain is above the best guess that looks at nothing; exact is 60 dB and more. "
-        "± is the 95 % interval over the inputs of one target."
+        "Brackets hold the 95 % interval over the inputs of one target."
     )
     shown = found[(page - 1) * SHOWN : page * SHOWN]
     for pair in (shown[start : start + 2] for start in range(0, len(shown), 2)):

@@ -24,7 +24,7 @@ from fedguard.bench.explain.session import (
 from fedguard.bench.results.disclosure import Hidden, hidden
 from fedguard.errors import FedGuardError
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import Estimate, student
+from fedguard.metrics.stats import Estimate, bracket, student
 
 #: Numbers of clients that costs are told for, and those that are measured, each so often.
 SIZES, MEASURED, TIMES = (10, 20, 50, 100, 200, 500, 1000), (10, 25, 50, 110), 3
@@ -274,7 +274,7 @@ def _sums(one: Hidden) -> dict[str, Any]:
 
 def _spread(one: Estimate, form: str) -> str:
     few = f" ({one.seeds} {'seed' if one.seeds == 1 else 'seeds'})"
-    return format(one.mean, form) + (few if one.half_width is None else f" ± {format(one.half_width, form)}")
+    return format(one.mean, form) + (few if one.half_width is None else f" {bracket(one.mean, one.half_width, form)}")
 
 
 PARTS: dict[str, Callable[[Here], None]] = {

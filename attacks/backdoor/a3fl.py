@@ -15,6 +15,7 @@ from fedguard.contracts import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Share,
     Sight,
     State,
     Trigger,
@@ -50,6 +51,10 @@ class A3FL(Planting):
     ``refresh`` steps, and $lambda = balance * cos(w, w')$. The malicious clients share the pattern and go on from it in
     their next round; then each trains on partly triggered data, and sends what comes out.
 
+    ``balance`` and ``share`` are those of the source's program. That makes 200 passes over the data of a colluder with steps
+    of 0.01 in normalised inputs, for which ``steps`` and ``step`` stand here; hardens in 5 epochs of SGD; has a trigger of
+    5 x 5; and takes the cosine over the gradients of convolution layers, here over all parameters.
+
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
@@ -68,6 +73,7 @@ class A3FL(Planting):
     needs = (Sight.OWN_DATA | Sight.MODEL,)
     every_round = True
 
+    share: Share = 0.25
     size: PositiveInt = 2
     batch: PositiveInt = 64
     steps: PositiveInt = 20
@@ -75,7 +81,7 @@ class A3FL(Planting):
     refresh: PositiveInt = 5
     unlearn_steps: NonNegativeInt = 5
     unlearn_lr: PositiveFloat = 0.1
-    balance: NonNegativeFloat = 1.0
+    balance: NonNegativeFloat = 0.01
 
     def planted(self, state: State) -> Trigger | None:
         return LearnedPatch(pattern=state["pattern"]) if "pattern" in state else None

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedguard.attacks.backdoor.base import Planting, check_target, drawn
-from fedguard.attacks.backdoor.neurotoxin import spared, sparing
+from fedguard.attacks.backdoor.base import Planting, check_target, drawn, pooled
 from fedguard.contracts import (
     DataView,
+    Examples,
+    Fraction,
     LocalPlan,
     PoisonView,
     PositiveFloat,
     PositiveInt,
-    ProperFraction,
     Share,
     Sight,
     State,
@@ -54,23 +56,33 @@ class GeneratedNoise(Trigger):
 
 @dataclass(frozen=True, kw_only=True)
 class IBA(Planting):
-    """Makes a faint trigger for each input with a generator, fits that to the model, and spares the busy parameters.
+    """Makes a faint trigger for each input with a generator, fits that to the model, and moves quiet parameters only.
 
-    Before each round the generator g minimises $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon$ in
-    each value, going on from the round before. Then each malicious client trains on partly triggered data, where the
-    parameters that the last aggregate moved most stay as they are, and sends what comes out. The source's generator is an
-    autoencoder of convolutions, here one hidden layer, for inputs of any shape; it tells busy parameters from a longer
-    history.
+    Before each round the generator g minimises $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon_t$ in
+    each value, going on from the round before. Until a share ``warmup`` of the malicious clients' inputs gets the target
+    with it, they train as honest ones do. From then on each trains on examples of which a ``share`` carries the trigger, on
+    average over its batches the source's $alpha L(x, y) + (1 - alpha) L(x + g(x), target)$ with $alpha = 1 - share$. Only the
+    share ``quiet`` of the parameters may move whose gradients on the malicious clients' clean data are smallest in size, on
+    average over the rounds.
+
+    The source's bound falls: $epsilon_t = max(epsilon_test, epsilon (1 - decay)^t)$ in round t, and the backdoor is measured
+    at epsilon_test. On CIFAR-10 that is ``iba(epsilon=0.3, decay=0.001, epsilon_test=0.05)``; here it stays by default.
+    The mask is one of three variants of the source, beside none and a projection. Its generator is an autoencoder of
+    convolutions, fitted to a colluder's own model; here it has one hidden layer, for inputs of any shape.
 
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
-        epsilon: bound on the change of a value, as a share of the range of values.
+        epsilon: bound on the change of a value, as a share of the range of values, at first.
+        decay: by which part it falls in each round.
+        epsilon_test: the bound at which it stops falling, and at which the backdoor is measured; None measures at the
+            bound of the round.
+        warmup: which share of inputs must get the target before examples are poisoned; 0 starts at once.
+        quiet: share of the parameters that may move; 1 for all.
         hidden: width of the generator's hidden layer.
         batch: number of examples the generator is fitted to, drawn anew in each round from all malicious clients.
         steps, lr: Adam steps on the generator in each round, and their step size.
-        top: share of the parameters that count as busy; left open here as in `neurotoxin`.
     """
 
     name = "iba"
@@ -79,40 +91,75 @@ class IBA(Planting):
     every_round = True
 
     epsilon: Share = 0.2
+    decay: Annotated[float, Ge(0), Lt(1)] = 0.0
+    epsilon_test: Share | None = None
+    warmup: Fraction = 0.85
+    quiet: Share = 0.3
     hidden: PositiveInt = 32
     batch: PositiveInt = 64
     steps: PositiveInt = 20
     lr: PositiveFloat = 0.01
-    top: ProperFraction = 0.05
 
     def planted(self, state: State) -> Trigger | None:
-        return self._trigger(state["generator"]) if "generator" in state else None
+        return self._trigger(state["generator"], float(state["epsilon"])) if "generator" in state else None
+
+    def backdoor(self, state: State) -> tuple[Trigger, int] | None:
+        if "generator" not in state or self.epsilon_test is None:
+            return super().backdoor(state)
+        return self._trigger(state["generator"], self.epsilon_test), self.target
 
     def prepare(self, view: DataView) -> State:
         check_target(self.name, self.target, view)
-        x = drawn(view, self.batch).x
+        x, epsilon = drawn(view, self.batch).x, self._epsilon(view.round)
         target = torch.full((len(x),), self.target)
         start = view.state.get("generator")
         generator = self._initial(x[0].numel(), view.rng.child("generator")) if start is None else start.clone()
         generator.requires_grad_()
         descent = torch.optim.Adam([generator], lr=self.lr)
         for _ in range(self.steps):
-            logits = view.predict(view.model, self._trigger(generator).apply(x, view.value_range))
+            logits = view.predict(view.model, self._trigger(generator, epsilon).apply(x, view.value_range))
             (generator.grad,) = torch.autograd.grad(cross_entropy(logits, target), generator)
             descent.step()
-        return {**view.state, "generator": generator.detach()}
+        fitted = generator.detach()
+        return {
+            **view.state,
+            "generator": fitted,
+            "epsilon": torch.tensor(epsilon, dtype=torch.float64),
+            "ready": view.state.get("ready", torch.tensor(False)) | self._reaches(view, self._trigger(fitted, epsilon)),
+            "busy": view.state.get("busy", torch.zeros_like(view.model)) + _gradient(view).abs(),
+        }
+
+    def poison(self, examples: Examples, view: DataView) -> Examples:
+        return super().poison(examples, view) if view.state["ready"] else examples
 
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
-        return sparing(super().plan(plan, view), view, self.top)
+        if not view.state["ready"]:
+            return plan
+        allowed = self._quiet(view.state)
+        return replace(super().plan(plan, view), adjust=lambda parameters, start, gradient: gradient * allowed)
 
     def craft(self, view: PoisonView) -> Tensor:
-        return spared(view, self.top)
+        all_may = torch.ones_like(view.model, dtype=torch.bool)
+        return view.own * (self._quiet(view.state) if view.state.get("ready", False) else all_may)
 
-    def remember(self, view: PoisonView, crafted: Tensor) -> State:
-        return {**view.state, "model": view.model}
+    def _epsilon(self, round: int) -> float:
+        return max(self.epsilon_test or 0.0, self.epsilon * (1 - self.decay) ** round)
 
-    def _trigger(self, generator: Tensor) -> GeneratedNoise:
-        return GeneratedNoise(generator=generator, hidden=self.hidden, epsilon=self.epsilon)
+    def _quiet(self, state: State) -> Tensor:
+        """bool ``[d]``: the parameters that may move; all that tie with the last of them may, too."""
+        busy = state["busy"]
+        return busy <= busy.kthvalue(max(1, round(self.quiet * len(busy)))).values
+
+    def _reaches(self, view: DataView, trigger: Trigger) -> Tensor:
+        """bool: whether enough of the malicious clients' inputs, but those of the target's class, get the target."""
+        pool = pooled(view)
+        x = pool.x[pool.y != self.target]
+        with torch.no_grad():
+            found = view.predict(view.model, trigger.apply(x, view.value_range)).argmax(1) == self.target
+        return torch.tensor(len(x) == 0 or bool(found.double().mean() >= self.warmup))
+
+    def _trigger(self, generator: Tensor, epsilon: float) -> GeneratedNoise:
+        return GeneratedNoise(generator=generator, hidden=self.hidden, epsilon=epsilon)
 
     def _initial(self, p: int, rng: Rng) -> Tensor:
         """Normal weights of a size that keeps the signal's, zero biases."""
@@ -120,3 +167,10 @@ class IBA(Planting):
         w1 = torch.randn(self.hidden * p, generator=draw) / p**0.5
         w2 = torch.randn(p * self.hidden, generator=draw) / self.hidden**0.5
         return torch.cat([w1, torch.zeros(self.hidden), w2, torch.zeros(p)])
+
+
+def _gradient(view: DataView) -> Tensor:
+    """float32 ``[d]``: of the loss on all that the malicious clients hold, as it is."""
+    pool, at = pooled(view), view.model.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(cross_entropy(view.predict(at, pool.x), pool.y), at)
+    return gradient

@@ -11,7 +11,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from fedguard.contracts import InferenceView
+from fedguard.contracts import InferenceView, OneLogit
 from fedguard.errors import PreconditionError
 
 #: Largest root mean square difference, as a share of the value range, at which two readings count as the same input.
@@ -36,6 +36,22 @@ class Layer:
         """``[o]``: the bias's part of a vector ``[d]``; a view, empty without a bias."""
         start = self.offset + self.module.weight.numel()
         return vector[start : start + (0 if self.module.bias is None else len(self.module.bias))]
+
+
+@dataclass(frozen=True)
+class OneRow(Layer):
+    """The last layer of a network with one logit, as that of `OneLogit`'s two: row 0 has minus the gradient of row 1.
+
+    ``dL/dz = p - y``, and of the logits 0 and z the first has ``(1 - p) - (1 - y)``. For gradients alone.
+    """
+
+    def weight(self, vector: Tensor) -> Tensor:
+        row = super().weight(vector)
+        return torch.cat([-row, row])
+
+    def bias(self, vector: Tensor) -> Tensor:
+        row = super().bias(vector)
+        return torch.cat([-row, row])
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,11 @@ def chain(view: InferenceView) -> list[nn.Module]:
     Raises:
         PreconditionError: it does more.
     """
+    if isinstance(view.module, OneLogit):
+        raise PreconditionError(
+            "expected a logit for each class; this network has one, which stands for two classes (binary cross-entropy). "
+            "Give it two outputs, or use dlg, inverting_gradients or analytic."
+        )
     x = _sample(view)
     seen, logits = calls(view, x)
     ends = [x, *(call.gave for call in seen)]
@@ -134,15 +155,21 @@ def first_relu(view: InferenceView) -> tuple[Layer, list[nn.Module]]:
 
 
 def last_dense(view: InferenceView) -> Layer:
-    """The dense layer that gives the logits.
+    """The dense layer that gives the logits; of a network with one logit, what its gradients say of two (`OneRow`).
 
     Raises:
         PreconditionError: the network ends with another layer.
     """
     seen, logits = calls(view, _sample(view))
-    if not seen or not isinstance(seen[-1].module, nn.Linear) or seen[-1].gave is not logits:
+    one = isinstance(view.module, OneLogit)
+    if (
+        not seen
+        or not isinstance(seen[-1].module, nn.Linear)
+        or not (torch.equal(seen[-1].gave, logits[:, 1:]) if one else seen[-1].gave is logits)
+    ):
         raise PreconditionError("expected a network that ends with a dense layer, whose outputs are the logits.")
-    return layer(view, seen[-1].module)
+    last = layer(view, seen[-1].module)
+    return OneRow(last.module, last.offset) if one else last
 
 
 def rows(view: InferenceView) -> tuple[Tensor, Tensor, Tensor]:

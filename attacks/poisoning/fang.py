@@ -23,9 +23,11 @@ class Fang(PoisonAttack):
     smallest honest value, $[m/b, m]$ if that m is positive and $[b m, m]$ if not; elsewhere from the interval above the
     largest.
 
-    ``krum``: one malicious client sends $-lambda * s$ with $lambda$ halved, from the source's bound
-    $sqrt(min_i sum_{j "near" i} |x_i - x_j|^2 / ((n - 2f - 1) d)) + max_i |x_i| / sqrt(d)$, until Krum would select it
-    among the honest updates and f copies; the others send it with noise of length up to ``epsilon``.
+    ``krum``: one malicious client sends $-lambda * s$ with $lambda$ halved, from a bound, until Krum would select it among
+    the honest updates and f copies; the others send it with noise of length up to ``epsilon``. The bound printed in the
+    source is $min_i sum_{j "near" i} |x_i - x_j| / ((n - 2f - 1) sqrt(d)) + max_i |x_i| / sqrt(d)$. It follows for a Krum
+    that adds up distances. For Krum, which adds up their squares, the same argument gives
+    $sqrt(min_i sum_{j "near" i} |x_i - x_j|^2 / ((n - 2f - 1) d)) + max_i |x_i| / sqrt(d)$.
 
     The source writes both forms for local models, whose values it compares with the global one; here they are for
     updates, the differences from it, as is usual since. The view does not tell which rule the server runs, so the form is
@@ -36,6 +38,8 @@ class Fang(PoisonAttack):
         b: how far beyond the extreme honest value, as a factor.
         epsilon: length, in the units of the updates.
         threshold: $lambda$ below which the halving is given up.
+        start: where the halving starts: ``squared``, the bound for squared distances, or ``printed``, the source's. So the
+            $lambda$ found differs by a factor below 2.
     """
 
     name = "fang"
@@ -47,6 +51,7 @@ class Fang(PoisonAttack):
     b: Annotated[float, Gt(1)] = 2.0
     epsilon: NonNegativeFloat = 0.01
     threshold: PositiveFloat = 1e-5
+    start: Literal["squared", "printed"] = "squared"
 
     def craft(self, view: PoisonView) -> Tensor:
         if len(view.honest) == 0:
@@ -63,7 +68,7 @@ class Fang(PoisonAttack):
 
     def _selected(self, view: PoisonView) -> Tensor:
         away = -view.honest.mean(0).sign()
-        strength = _krum_strength(view.honest, away, view.f, self.threshold)
+        strength = _krum_strength(view.honest, away, view.f, self.threshold, printed=self.start == "printed")
         noise = torch.randn(view.f, view.dim, generator=view.rng.torch())
         length = self.epsilon * torch.rand(view.f, 1, generator=view.rng.child("length").torch())
         length[0] = 0
@@ -71,22 +76,23 @@ class Fang(PoisonAttack):
         return sent
 
 
-def _krum_strength(honest: Tensor, away: Tensor, f: int, threshold: float) -> float:
-    """The first lambda of the source's halving with which Krum selects one of f copies of ``lambda * away``."""
+def _krum_strength(honest: Tensor, away: Tensor, f: int, threshold: float, *, printed: bool) -> float:
+    """The first lambda of the halving with which Krum selects one of f copies of ``lambda * away``."""
     (h, d), n = honest.shape, len(honest) + f
     inner = gram_matrix(honest, [away])
     plain = (inner - inner[-1:] - inner[:, -1:] + inner[-1, -1])[:-1, :-1]
     norms = plain.diagonal()[:h]
     apart = (norms[:, None] + norms[None, :] - 2 * plain[:h, :h]).clamp(min=0).fill_diagonal_(0)
     neighbours = max(n - f - 2, 1)
-    nearest = apart.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1).min()
-    strength = float((nearest / (max(n - 2 * f - 1, 1) * d)).sqrt() + norms.max().clamp(min=0).sqrt() / d**0.5)
+    near, others = apart.sort(dim=1).values[:, 1 : 1 + neighbours], max(n - 2 * f - 1, 1)
+    first = near.sqrt().sum(1).min() / (others * d**0.5) if printed else (near.sum(1).min() / (others * d)).sqrt()
+    strength = float(first + norms.max().clamp(min=0).sqrt() / d**0.5)
     while strength > threshold:
         to_copy = (norms - 2 * strength * plain[h, :h] + strength**2 * plain[h, h]).clamp(min=0)
         # A copy has f - 1 others at no distance, an honest update has all f at one.
         score = to_copy.sort().values[: max(neighbours - (f - 1), 0)].sum()
-        others = torch.cat([apart, to_copy[:, None].expand(h, f)], dim=1).sort(dim=1).values
-        if score < others[:, 1 : 1 + neighbours].sum(1).min():
+        honest_near = torch.cat([apart, to_copy[:, None].expand(h, f)], dim=1).sort(dim=1).values
+        if score < honest_near[:, 1 : 1 + neighbours].sum(1).min():
             return strength
         strength /= 2
     return strength

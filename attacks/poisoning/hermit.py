@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import PoisonAttack
+from fedguard.contracts import PoisonAttack, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,7 @@ class Hermit(PoisonAttack):
 
     name = "hermit"
     source = "a fault, and no algorithm"
+    needs = (Sight.OWN_DATA,)
     goal = "fault"
 
     def mixes(self) -> bool:

@@ -19,15 +19,18 @@ class HybridSparse(PoisonAttack):
 
     $b = mu - c * sigma$, coordinate by coordinate, with $c = strong$ for the parameters in the mask and $c = z$ elsewhere,
     as in `alie`; $mu$ and $sigma$ are mean and standard deviation of the benign sample. The mask is made once, in the first
-    round: in each layer the ``share`` of its parameters, rounded up, with the largest saliency $|w_k mu_k|$ that is not 0.
+    round: all biases and parameters of normalisation, which are the tensors of one dimension, and of the weights of all
+    layers together the ``share``, rounded up, with the largest saliency $|w_k mu_k|$ that is not 0. ``by_layer`` takes the
+    share of each layer's weights instead.
 
     The source prunes the network before the training by FORCE, which repeats that saliency over a hundred steps on
     batches of the clients' data; here it is one step, with the first benign updates for the gradient.
 
     Args:
-        share: of each layer's parameters, in (0, 1].
+        share: of the weights, in (0, 1].
         strong: shift in standard deviations within the mask.
         z: the same elsewhere; None takes ALIE's formula.
+        by_layer: whether the share is that of each layer, and not of the network.
     """
 
     name = "hybrid_sparse"
@@ -37,6 +40,7 @@ class HybridSparse(PoisonAttack):
     share: Share = 0.005
     strong: float = 1.5
     z: float | None = None
+    by_layer: bool = False
 
     def craft(self, view: PoisonView) -> Tensor:
         z = self.z if self.z is not None else supportive_z(view.n, view.f)
@@ -50,8 +54,13 @@ class HybridSparse(PoisonAttack):
         """bool ``[d]``."""
         if "mask" in view.state:
             return view.state["mask"]
-        mask, sizes = torch.zeros(view.dim, dtype=torch.bool), [*view.layers]
-        saliency = (view.model * view.benign.mean(0)).abs()
-        for layer, part in zip(torch.split(saliency, sizes), torch.split(mask, sizes), strict=True):
-            part[layer.topk(math.ceil(self.share * len(layer))).indices] = True
-        return mask & (saliency > 0)
+        saliency, mask = (view.model * view.benign.mean(0)).abs(), torch.zeros(view.dim, dtype=torch.bool)
+        tensors = torch.split(torch.arange(view.dim), [*view.layers])
+        weights = [places for places, rank in zip(tensors, view.ranks, strict=True) if rank > 1]
+        for places in weights if self.by_layer or not weights else [torch.cat(weights)]:
+            largest = saliency[places].topk(math.ceil(self.share * len(places))).indices
+            mask[places[largest]] = True
+        mask &= saliency > 0
+        for places, rank in zip(tensors, view.ranks, strict=True):
+            mask[places] |= rank == 1
+        return mask

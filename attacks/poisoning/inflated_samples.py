@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
-from fedguard.contracts import PositiveInt
+from fedguard.contracts.claims import MOST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class InflatedSamples(SignFlip):
     name = "inflated_samples"
     source = "Portnoy et al., Towards Federated Learning With Byzantine-Robust Client Weighting, 2020"
 
-    factor: PositiveInt = 10
+    factor: Annotated[int, Interval(ge=1, le=10**12)] = 10
 
     def claim(self, samples: int) -> int:
-        return self.factor * samples
+        return min(self.factor * samples, int(MOST))  # what is more counts nowhere

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedguard.contracts import DataView, Examples, NonNegativeInt, PoisonAttack
+from fedguard.contracts import DataView, Examples, NonNegativeInt, PoisonAttack, Sight
 from fedguard.errors import require
 
 
@@ -24,6 +24,7 @@ class PairwiseFlip(PoisonAttack):
 
     name = "pairwise_flip"
     source = "Tolpegin et al., Data Poisoning Attacks Against Federated Learning Systems, ESORICS 2020"
+    needs = (Sight.OWN_DATA,)
 
     source_class: NonNegativeInt | None = None
     target_class: NonNegativeInt | None = None

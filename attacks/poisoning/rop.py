@@ -18,16 +18,21 @@ from fedguard.kernels import length
 class ROP(PoisonAttack):
     """A perturbation that stands on the aggregate of the round before, where centred clipping looks for honest updates.
 
-    $b = pi * m + (1 - pi) * mu + z * q$, m the last aggregate, $mu$ the mean of the benign sample. q is a unit vector at
-    ``angle`` to the reference $u = lamb * m + (1 - lamb) * mu$ ($mu$ itself in the first round):
-    $q = cos(angle) * u/|u| + sin(angle) * p/|p|$, with p the all-ones vector less its part along u. Since p hardly turns
-    from round to round, the small steps add up.
+    $b = pi * m + (1 - pi) * mu + z * eta * q$, m the last aggregate, $mu$ the mean of the benign sample, $eta$ the local
+    step size times the number of local steps (1 in FedSGD). q is a unit vector at ``angle`` to the reference
+    $u = lamb * m + (1 - lamb) * mu$ ($mu$ itself in the first round): $q = cos(angle) * u/|u| - sin(angle) * p/|p|$, with p
+    the all-ones vector less its part along u. Since p hardly turns from round to round, the small steps add up.
 
-    The source's clients send momenta, so it is meant for ``worker_momentum``; m is read off the global models, which
-    under server momentum gives the velocity instead.
+    ``z`` and ``angle`` are those of the source, whose clients send gradients: in units of these, and an update points the
+    other way, hence the minus sign: 270 raises every parameter, as it does there. It is meant for ``worker_momentum``; m
+    is read off the global models, which under server momentum gives the velocity instead.
+
+    The source's program has ``rop(z=None, angle=270)`` by default. Against a clipping radius that follows the updates that
+    does less harm than clients who fall silent, and none at all where the network is one layer with a softmax behind it,
+    to whose outputs all-ones adds the same. Hence the other defaults here.
 
     Args:
-        z: length of the perturbation, in the units of the updates; None takes ALIE's formula, as the source's program does.
+        z: length of the perturbation, in units of a gradient; None takes ALIE's formula, 0.25 for 5 of 25 clients.
         pi: share of relocation to m.
         lamb: share of m in the reference.
         angle: degrees; 90 and 270 are orthogonal, 180 goes straight back.
@@ -37,10 +42,10 @@ class ROP(PoisonAttack):
     source = "Ozfatura et al., Byzantines Can Also Learn From History: Fall of Centered Clipping, IEEE TIFS 2024"
     needs = (Sight.HONEST_UPDATES | Sight.MODEL, Sight.OWN_DATA | Sight.MODEL)
 
-    z: PositiveFloat | None = None
+    z: PositiveFloat | None = 1.0
     pi: Fraction = 1.0
     lamb: Fraction = 0.9
-    angle: float = 270.0
+    angle: float = 180.0
 
     def craft(self, view: PoisonView) -> Tensor:
         mean, change, model = view.benign.mean(0), last_change(view), view.model
@@ -51,7 +56,8 @@ class ROP(PoisonAttack):
         angle = math.radians(self.angle)
         z = self.z if self.z is not None else supportive_z(view.n, view.f)
         place = self.pi * before + (1 - self.pi) * mean
-        return (place + z * (math.sin(angle) * across + math.cos(angle) * along)).expand(view.f, -1)
+        turned = math.cos(angle) * along - math.sin(angle) * across
+        return (place + z * view.local_lr * turned).expand(view.f, -1)
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         return with_model(view)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveInt, Sight
 from fedguard.kernels import distances_from, length
 
 
@@ -15,11 +15,15 @@ from fedguard.kernels import distances_from, length
 class SignGuardAdaptive(PoisonAttack):
     """As much of the mean honest update reversed as an honest share of positive and negative values allows.
 
-    $|b_k|$ is $|mu_k|$ throughout, but for zeros. Of the coordinates the N with the largest $mu_k$ become negative, the P
-    with the smallest become positive and the rest 0, P and N the medians over the honest updates of how many of their
-    values are positive and negative. No other choice of so many signs gives a smaller $<b, mu>$. Then b is scaled to the
-    median honest norm. SignGuard's filters on norms and on shares of signs (Xu et al.) see an honest client, on a random
-    part of the coordinates too. Its variants that also compare directions are not aimed at.
+    $|b_k|$ is $|mu_k|$ throughout, but for zeros. The coordinates are cut into ``parts`` runs of neighbours. In each, the N
+    with the largest $mu_k$ become negative, the P with the smallest become positive and the rest 0, P and N the medians over
+    the honest updates of how many of their values there are positive and negative. No other choice of so many signs gives a
+    smaller $<b, mu>$. Then b is scaled to the median honest norm. SignGuard's filters on norms and on the shares of signs in
+    a block of neighbouring coordinates (Xu et al.) see an honest client wherever the block lies, but for its two ends. Its
+    variants that also compare directions are not aimed at.
+
+    Args:
+        parts: runs of coordinates, as equally long as can be; 1 matches the shares of signs of the whole update alone.
     """
 
     name = "sign_guard_adaptive"
@@ -27,18 +31,27 @@ class SignGuardAdaptive(PoisonAttack):
     needs = (Sight.HONEST_UPDATES,)
     adaptive = True
 
+    parts: PositiveInt = 50
+
     def craft(self, view: PoisonView) -> Tensor:
         honest = view.honest
         if len(honest) == 0:
             return torch.zeros(view.f, view.dim)  # nobody is there to be harmed
         mean = honest.mean(0)
-        positive = int((honest > 0).sum(1).median())
-        negative = min(int((honest < 0).sum(1).median()), view.dim - positive)
-        order = mean.argsort()
-        signs = torch.zeros_like(mean)
-        signs[order[:positive]] = 1
-        signs[order[view.dim - negative :]] = -1
+        runs = torch.arange(view.dim).tensor_split(min(self.parts, view.dim))
+        signs = torch.cat([_reversed(honest[:, run[0] : run[-1] + 1]) for run in runs])
         reversed_mean = signs * mean.abs()
         usual, own = float(distances_from(honest).median()), length(reversed_mean)
         sent: Tensor = reversed_mean * (usual / own if own > 0 else 0.0)
         return sent.expand(view.f, -1)
+
+
+def _reversed(honest: Tensor) -> Tensor:
+    """float32 ``[b]``: as many signs of each kind as is usual in these coordinates (``[h, b]``), dealt out against the mean."""
+    order, width = honest.mean(0).argsort(), honest.shape[1]
+    positive = int((honest > 0).sum(1).median())
+    negative = min(int((honest < 0).sum(1).median()), width - positive)
+    signs = torch.zeros_like(honest[0])
+    signs[order[:positive]] = 1
+    signs[order[width - negative :]] = -1
+    return signs

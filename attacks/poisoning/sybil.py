@@ -14,18 +14,19 @@ from fedguard.rng import Rng
 
 @dataclass(frozen=True, kw_only=True)
 class Sybil(PoisonAttack):
-    """One adversary behind many clients: all send the same poisoned update, or copies that look unlike each other.
+    """One adversary behind many clients: all send one poisoned update, in copies that look unlike each other.
 
-    The malicious clients train on flipped labels, y becomes $C - 1 - y$, and send u = scale times the mean of their updates.
-    ``decorrelated``: they send $u + e_i$ instead, with $e_i$ orthogonal to u, of sum 0 and of inner products that make
-    every two copies orthogonal: $<e_i, e_j> = -|u|^2$ for $i != j$. Each $e_i$ keeps close to a direction of the client's
-    own that is drawn once, so the copies are unlike in their sums over rounds too, which FoolsGold compares; the source
-    perturbs pairs in opposite ways. In fewer dimensions than malicious clients the sum is still u, but the copies are not
-    quite orthogonal.
+    The malicious clients train on flipped labels, y becomes $C - 1 - y$, and u = scale times the mean of their updates. They
+    send $u + e_i$, with $e_i$ orthogonal to u, of sum 0 and of inner products that make every two copies orthogonal:
+    $<e_i, e_j> = -|u|^2$ for $i != j$. This is the source's attack on its own defense, FoolsGold. Not ``decorrelated``, all
+    send u itself, by which FoolsGold knows them; each is then $sqrt(f)$ times shorter. Each $e_i$ keeps close to a direction
+    of the client's own that is drawn once, so the copies are unlike in their sums over rounds too, which FoolsGold
+    compares; the source perturbs pairs in opposite ways. In fewer dimensions than malicious clients the sum is still u, but
+    the copies are not quite orthogonal.
 
     Args:
         scale: factor on the update.
-        decorrelated: whether the copies are made unlike.
+        decorrelated: whether the copies are made unlike; against rules that judge lengths, False may do more harm.
     """
 
     name = "sybil"
@@ -33,7 +34,7 @@ class Sybil(PoisonAttack):
     needs = (Sight.OWN_DATA,)
 
     scale: PositiveFloat = 1.0
-    decorrelated: bool = False
+    decorrelated: bool = True
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         return examples.replace(y=view.classes - 1 - examples.y)

@@ -89,5 +89,5 @@ class AsyncFilter(WeightRule):
 
 def _groups(context: RuleContext) -> dict[int, Tensor]:
     """By the number of the model that they were trained from, int64 ``[.]``: the rows of the updates."""
-    models = context.round - 1 - context.staleness
+    models = context.versions
     return {model: (models == model).nonzero()[:, 0] for model in sorted(set(models.tolist()))}

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Share, Sight, WeightRule
+from fedguard.contracts.claims import shares
 from fedguard.errors import PreconditionError
 
 
@@ -43,8 +44,7 @@ class CappedMean(WeightRule):
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        capped = self._capped(context.samples, context.f)
-        return capped / capped.sum()
+        return shares(self.name, self._capped(context.samples, context.f))
 
     def _capped(self, claims: Tensor, f: int) -> Tensor:
         """float64 ``[n]``: the claims, none above the largest cap that will do."""

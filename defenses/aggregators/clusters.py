@@ -139,12 +139,13 @@ def kmeans(points: Tensor, k: int, draw: torch.Generator, restarts: int = 10, st
     return torch.empty_like(chosen).scatter_(1, order, chosen), spread[torch.arange(b), best]
 
 
-def clusters_by_gap(points: Tensor, most: int, references: int, draw: torch.Generator) -> int:
+def clusters_by_gap(points: Tensor, most: int, references: int, draw: torch.Generator, *, of_mean: bool = False) -> int:
     """How many clusters ``points`` (float64 ``[n, p]``) form, by the gap statistic (Tibshirani et al., JRSS B 2001).
 
     The smallest k <= ``most`` with Gap(k) >= Gap(k + 1) - s(k + 1), where Gap(k) = mean_r log V_r(k) - log V(k) compares
     the spread V of k-means with that on ``references`` sets of uniform points over the range of each component; s(k) is
-    the standard deviation of log V_r(k), times sqrt(1 + 1 / references).
+    the standard deviation of log V_r(k), times sqrt(1 + 1 / references). With ``of_mean`` the gap is log mean_r V_r(k)
+    - log V(k), as some programs have it.
     """
     low, high = points.amin(0), points.amax(0)
     longest = (high - low).amax()
@@ -156,7 +157,8 @@ def clusters_by_gap(points: Tensor, most: int, references: int, draw: torch.Gene
     previous = None
     for k in range(1, min(most, len(points)) + 1):
         spread = kmeans(sets, k, draw)[1].clamp(min=TINY).log()
-        gap = float(spread[1:].mean() - spread[0])
+        expected = spread[1:].exp().mean().log() if of_mean else spread[1:].mean()
+        gap = float(expected - spread[0])
         slack = float(spread[1:].std(correction=0)) * (1 + 1 / references) ** 0.5
         if previous is not None and previous >= gap - slack:
             return k - 1

@@ -22,17 +22,19 @@ class DeepSight(WeightRule):
     E_ic$ is at most half of the median of these numbers. Division differences: $D_ic = mean_z p_c(w + x_i, z) / p_c(w, z)$
     over random inputs z with p the predicted probabilities, for several sets of inputs. HDBSCAN clusters by the cosine
     distances of the db_i, by the $E_i$ and by each set of $D_i$; two updates are as far apart as the part of these
-    clusterings that separates them (the sets of $D_i$ together count as one), and HDBSCAN on these distances gives the
-    clusters. A cluster is dropped where suspicious updates are at least ``tau`` of it; an update in no cluster, if it is
-    suspicious. The result is the mean of $x_i min(1, S / |x_i|)$ over the rest with S the median of all $|x_i|$; where none
-    is left, the model stays as it is.
+    clusterings that separates them (the sets of $D_i$ together count as one), and HDBSCAN on these distances, which may
+    put all into one cluster, gives the clusters. A cluster is dropped where suspicious updates are at least ``tau`` of it;
+    an update in no cluster, if it is suspicious. The result is the mean of $x_i min(1, S / |x_i|)$ over the rest with S the
+    median of all $|x_i|$; where none is left, the model stays as it is.
 
     The output layer is the last two parameter tensors, where these are the weights and the bias of C outputs. In a network
     without such, the whole update is treated as that layer: each coordinate as an output, all of them as the bias.
 
     Args:
         tau: the part of suspicious updates from which on a cluster is dropped.
-        cluster: the smallest cluster; the source does not say, and with 2 any two malicious clients can form one.
+        cluster: the smallest cluster. The source does not say, and its authors' program is not to be had; other programs take
+            3 to 5. With 2 any two malicious clients can form one.
+        one: whether the last clustering may find one cluster alone, as it does in some programs and in others not.
         seeds: sets of random inputs, each uniform in [0, 1].
         samples: inputs in a set. The source takes 20,000; the same inputs serve all updates, so that far fewer tell them
             apart.
@@ -48,7 +50,8 @@ class DeepSight(WeightRule):
     grid: ClassVar = {"tau": (0.25, 1 / 3, 0.5), "cluster": (2, 3, 5)}
 
     tau: Share = 1 / 3
-    cluster: Annotated[int, Ge(2)] = 2
+    cluster: Annotated[int, Ge(2)] = 3
+    one: bool = True
     seeds: PositiveInt = 3
     samples: PositiveInt = 1000
 
@@ -60,7 +63,7 @@ class DeepSight(WeightRule):
         by_bias = self._separated(cosine_distances(bias @ bias.T))
         by_energy = self._separated(distances_between(energies))
         merged = (torch.stack(separated).mean(0) + by_bias + by_energy) / 3
-        accepted = accept(hdbscan(merged, self.cluster), suspicious(energies), self.tau)
+        accepted = accept(hdbscan(merged, self.cluster, single=self.one), suspicious(energies), self.tau)
         norms = gram.norms()
         shortened = (norms.quantile(0.5) / norms).clamp(max=1).nan_to_num(nan=1.0)
         return torch.where(accepted, shortened, 0.0) / accepted.sum().clamp(min=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Lt
@@ -23,10 +23,14 @@ class FedSECA(MatrixRule):
     sign(omega_ij))$; the elected sign is $s_k = sign(sum_i rho_i sign(x_ik))$, and none where
     the votes tie. Averaging: $y_i = x_i min(1, M / |x_i|)$ with M
     the median length, $|y_ik|$ cut to the median of the $|y_jk|$ over j, and set to 0 where $|x_ik|$ lies below the $gamma$
-    quantile of the $|x_i.|$. Then $a_k$ is the mean of the $y_ik$ with $s_k y_ik > 0$, and 0 where none is. The result is
-    $v <- beta v + (1 - beta) a$, from $v = 0$.
+    quantile of the $|x_i.|$: the thinned update. Then $a_k$ is the mean of the $y_ik$ with $s_k y_ik > 0$, and 0 where none
+    is. The result is $v <- beta v + (1 - beta) a$, from $v = 0$.
+
+    The source's equation 4 has all signs vote, as here; in its authors' program, with which its figures were made, only what
+    is left of the thinned updates votes: $s_k = sign(sum_i rho_i sign(y_ik))$.
 
     Args:
+        vote: ``raw``, by the signs of the updates, as printed; or ``thinned``, as in the program.
         gamma: the part of each update that is thinned out.
         beta: momentum of the server across rounds; 0.5 as in the source's experiments.
     """
@@ -38,8 +42,9 @@ class FedSECA(MatrixRule):
     min_rows = (2, 1)
     breakdown = "f < n/2"
     cost = "O(n^2 d): the concordances; one sort of each column"
-    grid: ClassVar = {"gamma": (0.5, 0.7, 0.9), "beta": (0.0, 0.5, 0.9)}
+    grid: ClassVar = {"gamma": (0.5, 0.7, 0.9), "beta": (0.0, 0.5, 0.9), "vote": ("raw", "thinned")}
 
+    vote: Literal["raw", "thinned"] = "raw"
     gamma: Annotated[float, Ge(0), Lt(1)] = 0.9
     beta: Annotated[float, Ge(0), Lt(1)] = 0.5
 
@@ -58,7 +63,8 @@ class FedSECA(MatrixRule):
             shortened = rows * shorten
             most = middle(sort_rows(shortened.abs()))
             thinned = torch.where(rows.abs() >= smallest, shortened.clamp(-most, most), 0.0)
-            agreeing = thinned.sign() == (votes @ rows.sign().to(votes.dtype)).sign()
+            voting = rows if self.vote == "raw" else thinned
+            agreeing = thinned.sign() == (votes @ voting.sign().to(votes.dtype)).sign()
             agreeing &= thinned != 0
             aggregate[block] = torch.where(agreeing, thinned, 0.0).sum(0) / agreeing.sum(0).clamp(min=1)
         momentum = context.state.get("momentum", torch.zeros(()))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from fedguard.contracts import Gram, PositiveInt, RuleContext, Sight, State, WeightRule
+from fedguard.contracts import Gram, NonNegativeInt, PositiveInt, RuleContext, Sight, State, WeightRule
 from fedguard.defenses.aggregators.clusters import clusters_by_gap, kmeans
 
 
@@ -25,8 +25,8 @@ class FLDetector(WeightRule):
     The result is the mean of the rest.
 
     Clients without ``window`` scores are neither judged nor left out, so the first ``window`` + 1 rounds are means. The
-    source removes detected clients for good and trains anew; here each round is judged by its scores, which a client that
-    turned honest leaves behind.
+    source's program predicts nothing in its first 20 rounds (``wait``), and removes detected clients for good and trains
+    anew; here each round is judged by its scores, which a client that turned honest leaves behind.
 
     The source's clients compute full gradients. Where honest clients draw small batches, malicious clients who all send one
     smooth vector are the more consistent ones, and the honest majority is left out: no bound on the number of those left
@@ -36,6 +36,9 @@ class FLDetector(WeightRule):
         window: N, rounds.
         clusters: the largest number of clusters that the gap statistic tries.
         references: sets of uniform scores that it compares with.
+        gap: ``log_of_mean`` compares with the logarithm of their mean spread, as the source's program does; ``mean_of_logs``
+            with the mean of the logarithms, as the gap statistic is defined.
+        wait: rounds of the training without predictions; 20 in the source's program.
     """
 
     name = "fl_detector"
@@ -48,8 +51,10 @@ class FLDetector(WeightRule):
     grid: ClassVar = {"window": (5, 10, 20)}
 
     window: PositiveInt = 10
-    clusters: Annotated[int, Ge(2)] = 10
-    references: PositiveInt = 20
+    clusters: Annotated[int, Ge(2)] = 7
+    references: PositiveInt = 10
+    gap: Literal["log_of_mean", "mean_of_logs"] = "log_of_mean"
+    wait: NonNegativeInt = 0
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         kept = torch.ones(gram.n, dtype=torch.bool)
@@ -91,7 +96,7 @@ class FLDetector(WeightRule):
         clients = torch.tensor(context.clients)
         old = context.state.get("scores", torch.zeros(0, self.window, dtype=torch.float64))
         scores = _grown(old, int(clients.max()) + 1, torch.nan)
-        if "steps" not in context.state:
+        if "steps" not in context.state or context.round <= self.wait:
             return scores
         seen = context.state["seen"]
         rows = torch.tensor([client < len(seen) and int(seen[client]) > 0 for client in context.clients])
@@ -119,7 +124,8 @@ class FLDetector(WeightRule):
     def _malicious(self, scores: Tensor, context: RuleContext) -> Tensor:
         """bool ``[n]``: the upper of two clusters of the ``scores`` (float64 ``[n]``), if they form more than one."""
         points = scores[:, None]
-        if clusters_by_gap(points, self.clusters, self.references, context.rng.torch()) == 1:
+        of_mean = self.gap == "log_of_mean"
+        if clusters_by_gap(points, self.clusters, self.references, context.rng.torch(), of_mean=of_mean) == 1:
             return torch.zeros_like(scores, dtype=torch.bool)
         labels = kmeans(points[None], 2, context.rng.child("clusters").torch())[0][0]
         return labels == labels[scores.argmax()]

@@ -21,7 +21,8 @@ class Kardam(WeightRule):
     and $w'$ those before, its coefficient is $k = |u - u'| / |w - w'|$. The update passes if k is at most the $(n - f)/n$
     quantile of the last coefficients of all clients, $f$ of $n$ in all being malicious; and if none of the last $2 f$ that
     passed are of the same client, so that of $2 f + 1$ in a row at most f are malicious. Those that pass count
-    $exp(-alpha s)$, s their staleness, others 0. $R(x) = (1/m) sum_i a_i x_i$ over the m updates of an aggregate.
+    $exp(-alpha s)$, s their staleness, others 0: what is rejected does not move the model, and so makes nobody older.
+    $R(x) = (1/m) sum_i a_i x_i$ over the m updates of an aggregate.
 
     A client's first update has no coefficient and passes the first filter; one from the same model as its last is judged by
     the coefficient before. So a model that stands still moves again, but not for who was rejected. The quantile is the
@@ -31,7 +32,7 @@ class Kardam(WeightRule):
     honest ones pass. It needs updates that are far less noisy than the way of the model, as of full gradients.
 
     Args:
-        alpha: how fast old updates lose weight, per aggregate; 0 for not at all.
+        alpha: how fast old updates lose weight, each time that the model moves; 0 for not at all.
     """
 
     name = "kardam"

@@ -19,15 +19,15 @@ from fedguard.defenses.aggregators.ties import smallest
 class SignGuard(WeightRule):
     """Keeps updates of a usual length and of a usual mixture of signs, shortens them to the median length, and averages.
 
-    With M the median of the $|x_i|$, first those with $lower <= |x_i| / M <= upper$. Second, the shares of positive, zero
-    and negative signs on a random part of the coordinates are clustered by mean-shift, and the largest cluster counts. The
-    result is the mean of $x_i min(1, M / |x_i|)$ over the updates in both; where there is none, the model stays as it is.
-    Of clusters equally large, which the source leaves open, the one whose updates lie closest together counts, and all that
-    tie in this too.
+    With M the median of the $|x_i|$, first those with $lower <= |x_i| / M <= upper$. Second, the shares $p_is$ of positive,
+    zero and negative signs s on a block of neighbouring coordinates, each as $p_is / max_j p_js$ so that few zeros weigh as
+    much as many positive values, are clustered by mean-shift, and the largest cluster counts. The result is the mean of
+    $x_i min(1, M / |x_i|)$ over the updates in both; where there is none, the model stays as it is. Of clusters equally
+    large, which the source leaves open, the one whose updates lie closest together counts, and all that tie in this too.
 
     Args:
         lower, upper: bounds of the usual length, in units of M.
-        share: the part of the coordinates, drawn anew in each round.
+        share: the length of the block, as a part of all coordinates; where it begins is drawn anew in each round.
         quantile: bandwidth of the mean-shift: the mean distance within which each update finds this part of the others.
     """
 
@@ -55,11 +55,14 @@ class SignGuard(WeightRule):
         return torch.where(kept, shortened, 0.0) / kept.sum().clamp(min=1)
 
     def _mixtures(self, vectors: Tensor, context: RuleContext) -> Tensor:
-        """float64 ``[n, 3]``: the shares of positive, zero and negative signs."""
+        """float64 ``[n, 3]``: the shares of positive, zero and negative signs, over the largest share of any update."""
         d = vectors.shape[1]
-        drawn = torch.randperm(d, generator=context.rng.torch())[: math.ceil(self.share * d)]
-        signs = vectors[:, drawn.sort().values].sign()
-        return torch.stack([(signs == sign).double().mean(1) for sign in (1, 0, -1)], 1)
+        count = math.ceil(self.share * d)
+        start = int(torch.randint(d - count + 1, (), generator=context.rng.torch()))
+        signs = vectors[:, start : start + count].sign()
+        shares = torch.stack([(signs == sign).double().mean(1) for sign in (1, 0, -1)], 1)
+        most: Tensor = shares.amax(0).clamp(min=1 / count)  # where nobody has the sign, all stay 0
+        return shares / most
 
 
 def _clusters(points: Tensor, quantile: float) -> Tensor:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
+from fedguard.contracts.claims import shares
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedMean(WeightRule):
     """The average of the updates, weighted by the number of examples each client claims to have.
 
-    $R(x) = sum_i (m_i / (sum_j m_j)) x_i$. The $m_i$ are claims: a client that lies about its size gains weight.
+    $R(x) = sum_i (m_i / (sum_j m_j)) x_i$. The $m_i$ are claims: a client that lies about its size gains weight. Where they add
+    up to 0 it cannot run.
     """
 
     name = "weighted_mean"
@@ -25,5 +27,4 @@ class WeightedMean(WeightRule):
     by_samples = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        samples = context.samples
-        return samples / samples.sum()
+        return shares(self.name, context.samples)

@@ -106,7 +106,7 @@ class Clients:
             batches: its examples in a step, of those that do not take the plan's.
             faster: what the plan's step size is multiplied by.
         """
-        setup, plan = self._setup, replace(self._setup.local_plan, shares=shares or None, batches=batches)
+        setup, plan = self._setup, replace(self._setup.honest_plan, shares=shares or None, batches=batches)
         plan = replace(plan, lr=plan.lr * faster)
         task, rounds = setup.task, _each(round, len(honest))
         if setup.trainer is not None:
@@ -179,7 +179,7 @@ def client_context(
         name,
         Sight.MODEL if hidden else Sight.OWN_DATA | Sight.MODEL,
         round=round,
-        rng=setup.rng.child("round", round, name, stage, client),
+        rng=setup.noise_rng.child("round", round, name, stage, client),
         examples=examples,
         value_range=setup.task.value_range,
         model=model,

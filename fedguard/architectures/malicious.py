@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 from fedguard.architectures.effect import effects
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import (
+    Box,
+    Choices,
     DataView,
     Examples,
     KnownRule,
@@ -128,6 +131,8 @@ class MaliciousClients:
             round=round,
             malicious=sides.malicious,
             layers=setup.task.layers,
+            ranks=[parameter.dim() for parameter in setup.task.module.parameters()],
+            local_lr=fmean(setup.training.plan().reach(setup.task.sizes[client]) for client in sides.malicious),
             server_lr=setup.training.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
             rng=setup.rng.child(
                 "attack", round
@@ -216,6 +221,20 @@ def _lied(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
         return returned_tensor(attack, method, getattr(attack, method)(told), told.shape)
 
 
+def _acted(attack: PoisonAttack, method: str, actions: Tensor, space: Choices | Box) -> Tensor:
+    """Which actions a malicious actor takes: as many, of the same type, and of choices one that there is.
+
+    Of a range any number, for a policy's own lie beyond it, too.
+    """
+    with _untouched(attack, actions):
+        taken = returned(attack, method, getattr(attack, method)(actions, space), Tensor)
+    low, high = (0, space.n - 1) if isinstance(space, Choices) else (-math.inf, math.inf)
+    right = (taken.shape, taken.dtype) == (actions.shape, actions.dtype)
+    if not right or not ((taken >= low) & (taken <= high) & taken.isfinite()).all():
+        raise broken(attack, f"{method}: expected {told(actions)} of {low:g} to {high:g}; got {told(taken)}")
+    return taken
+
+
 def _ranked(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
     """The same of priorities, which are finite and 0 or more."""
     claimed = _lied(attack, method, told)
@@ -251,6 +270,7 @@ def _retold(
 #: What an actor may say instead of the truth, by the method of an attack that makes it, and what holds that to its contract.
 LIES_OF_ACTORS: Mapping[str, Callable[..., Any]] = {
     "rewards": _lied,
+    "acts": _acted,
     "retell": _retold,
     "behaviour": _lied,
     "priorities": _ranked,

@@ -46,6 +46,7 @@ def times_of(setup: Setup, received: Received) -> dict[str, Any]:
         return {}
     return {
         "staleness": torch.tensor([push.staleness for push in pushes]),
+        "versions": torch.tensor([push.version for push in pushes]),
         "arrived": torch.tensor([push.at for push in pushes], dtype=torch.float64),
         "scale": torch.tensor([push.scale for push in pushes], dtype=torch.float64),
         "federation": (setup.told, setup.participation.total),
@@ -97,6 +98,7 @@ class KnownToColluders(KnownPipeline):
         honest: tuple[int, ...],
         malicious: tuple[int, ...],
         seat: Seat | None = None,
+        version: int = 0,
     ) -> None:
         sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
         if Sight.HONEST_UPDATES not in setup.attack_sees:
@@ -141,6 +143,7 @@ class KnownToColluders(KnownPipeline):
                 root=root,
                 root_loss=root_loss,
                 staleness=torch.zeros(n, dtype=torch.int64),
+                versions=torch.full((n,), version),
                 arrived=torch.zeros(n, dtype=torch.float64),
                 scale=torch.ones(n, dtype=torch.float64),
                 federation=(told, total),

@@ -66,7 +66,7 @@ class Server(Architecture):
         times = Rounds(setup, model, self) if setup.network else None
 
         for round in range(1, training.rounds + 1):
-            chosen = setup.participation.choose(setup.rng.child("participation", round), round)
+            chosen = setup.chosen(round)
             buffer = round_buffer(len(chosen), len(model), setup.memory, buffer)
             watch = watching(setup, model, round)
             given = watch.sent if watch else model
@@ -83,7 +83,7 @@ class Server(Architecture):
             result: Aggregate | str = ANOTHER_MODEL
             with stopwatch.stage("aggregation"):
                 if private and noise:
-                    vector, noise = private.release(received.rows, noise, setup.rng.child("privacy", round))
+                    vector, noise = private.release(received.rows, noise, setup.noise_rng.child("privacy", round))
                     result = Aggregate(vector, None, ())
                 elif given is model:
                     result = released(setup, model, round, received, states)

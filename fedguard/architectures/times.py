@@ -17,13 +17,18 @@ from fedguard.simulated.world import World, least_seconds
 def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> World:
     """The devices of a set-up, which send and get vectors like ``model``, or what a system has them send and get."""
     messages = system.messages(setup.training, setup.task) if system and model.element_size() == 4 else None
+    malicious = setup.malicious if setup.attack else frozenset()
+    sent, got, each_way = (messages.up, messages.down, messages.each_way) if messages else (None, None, 1)
     return World(
         setup.network or Network(),
         _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
-        setup.malicious if setup.attack else frozenset(),
-        *((messages.up, messages.down, messages.each_way) if messages else ()),
+        malicious,
+        sent,
+        got,
+        each_way,
+        malicious if setup.threat.stays else frozenset(),
     )
 
 

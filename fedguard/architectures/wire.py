@@ -23,6 +23,8 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
     if protocol.dropout.rate:
         drawn = setup.rng.child("dropout", round).numpy().random(len(setup.task.sizes))
         silent = frozenset(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
+        if setup.attack is not None and setup.threat.stays:
+            silent -= setup.malicious
     lost = silent if protocol.dropout.at in BEFORE_THE_INPUT else frozenset()
     return Sent(round, model, wire, not_finite, too_large, silent, lost)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -12,6 +12,7 @@ from statistics import median
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from fedguard.bench.flags.answer import answers
 from fedguard.bench.flags.lint import flag_lines, lint
 from fedguard.bench.flags.results import results_of
 from fedguard.bench.records import taxonomy
@@ -19,7 +20,6 @@ from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.records.record import silent_mean
 from fedguard.bench.records.schema import Ran
 from fedguard.bench.records.schema.result import Sums, WorstCase
-from fedguard.bench.results.answer import answers
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
@@ -53,8 +53,10 @@ def _parts(run: Run) -> Iterator[RenderableType]:
     yield from matrices(run)
     yield from worst_cases(run)
     yield from _setting(run)
-    yield from _listed(run, "refused", "refused, and why")
-    yield from _listed(run, "failed", "failed; `fedguard run SUITE --retry-failed` runs them again")
+    refused = [(run.place(row), str(row["reason"])) for row in run.with_status("refused")]
+    yield from _listed(refused, "Refused, and why")
+    failed = [(one.place, one.reason) for one in run.failures]
+    yield from _listed(failed, "Failed; `fedguard run SUITE --retry-failed` runs them again")
     missing = len(run.with_status("missing"))
     if missing:
         yield Text(
@@ -65,7 +67,9 @@ def _parts(run: Run) -> Iterator[RenderableType]:
 
 def _answers(run: Run) -> Iterator[RenderableType]:
     for place, answer in answers(run).items():
-        yield Text(f"{place}: {answer}\n" if place else f"{answer}\n", "bold")
+        yield Text(f"{place}: {answer.headline}" if place else answer.headline, "bold")
+        behind = " ".join((*answer.lead, answer.action)).strip()
+        yield Text(f"{behind}\n" if behind else "")
 
 
 def _setting(run: Run) -> Iterator[RenderableType]:
@@ -167,13 +171,10 @@ def _points(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 
-def _listed(run: Run, status: str, heading: str) -> Iterator[RenderableType]:
-    rows = run.with_status(status)
-    if not rows:
-        return
-    yield Text(f"\n{heading[0].upper()}{heading[1:]}:", "bold")
-    told = [(run.place(row), str(row["reason"])) for row in rows]
-    yield from (Text(f"  {line}") for line in reason_lines(told, "trials"))
+def _listed(trials: Sequence[tuple[Mapping[str, str], str]], heading: str) -> Iterator[RenderableType]:
+    if trials:
+        yield Text(f"\n{heading}:", "bold")
+        yield from (Text(f"  {line}") for line in reason_lines(trials, "trials"))
 
 
 def _flags(run: Run) -> Iterator[RenderableType]:

@@ -20,11 +20,11 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The differences as JSON, with shares in [0, 1].")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Compare two runs: paired differences over common seeds with 95 % intervals, what changed most first.
+    """Compare two runs: paired differences over common seeds with intervals; all cells together first, then what changed most.
 
-    Positions are matched by what was swept; how the configurations differ beside that is said. The p-values of all that
-    is shown are adjusted by Benjamini and Hochberg, which is for exploration: of what is found, some is chance. A verdict
-    on a change is `fedguard gate`'s, which tries again what looks worse, on fresh seeds.
+    Positions are matched by what was swept; how the configurations differ beside that is said. One test over all cells
+    finds what many share, though none shows it by itself; those of the cells are adjusted by Holm for their number. Still,
+    this is exploration: a verdict on a change is `fedguard gate`'s, which tries again what looks worse, on fresh seeds.
 
     Exit code 0, or 4 where nothing could be compared.
     """

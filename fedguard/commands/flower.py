@@ -75,6 +75,7 @@ def check(
 
     from fedguard import api
     from fedguard.bench.running.progress import Listener, for_console
+    from fedguard.config import Document
 
     over: dict[str, Any] = {}
     for one in settings or ():
@@ -99,7 +100,11 @@ def check(
         return
     try:
         run = api.run(
-            asked, store=store, jobs=jobs, fresh=fresh, listener=Listener() if as_json else for_console(console)
+            Document(asked, source=str(folder.resolve())),
+            store=store,
+            jobs=jobs,
+            fresh=fresh,
+            listener=Listener() if as_json else for_console(console),
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
@@ -118,9 +123,8 @@ def check(
         for line in lost:
             typer.echo(line, err=True)
         raise typer.Exit(3)
-    failed = run.with_status("failed")
-    if failed:
-        fail(f"{len(failed)} of {len(run.records)} trials failed: {failed[0]['reason']}", 4)
+    if run.failures:
+        fail(f"{len(run.failures)} of {len(run.records)} trials failed: {run.failures[0].reason}", 4)
 
 
 #: The defense that is the app's own strategy, as a suite calls it.

@@ -23,6 +23,7 @@ from fedguard.commands.options import (
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
+    from fedguard.bench.running.estimate import Estimate
 
 
 def run(
@@ -65,6 +66,13 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
+    secret_noise: Annotated[
+        bool,
+        typer.Option(
+            "--secret-noise",
+            help="Draw noise for privacy from the operating system: for who publishes models or records. Not reproducible.",
+        ),
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show in the end where the time went.")] = False,
     otlp: Annotated[
         str | None,
@@ -79,6 +87,7 @@ def run(
     """
     from fedguard import api
     from fedguard.bench.report import overview
+    from fedguard.bench.running.manifest import begun_secretly
     from fedguard.bench.running.progress import Listener, for_console
     from fedguard.bench.running.schedule import Schedule
 
@@ -87,7 +96,8 @@ def run(
     if dry_run:
         laid_out = api.lay_out(suite, settings)[1]
         folder = api.run_folder(laid_out, store, name)
-        schedule = Schedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache)
+        secret = secret_noise or begun_secretly(folder)
+        schedule = Schedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, secret_noise=secret)
         pending = schedule.pending()
         for trial in pending:
             console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
@@ -109,6 +119,7 @@ def run(
             device=device,
             timeout=timeout,
             limit=limit,
+            secret_noise=secret_noise,
             settings=settings,
             retry_failed=retry_failed,
             fresh=no_cache,
@@ -124,7 +135,7 @@ def run(
         console.print(result.profile(), highlight=False)
     if not quiet:
         _next_steps(result, store)
-    if result.with_status("failed"):
+    if result.failures:
         raise typer.Exit(4)
 
 
@@ -210,8 +221,9 @@ def tune(
 def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
     """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
     from fedguard import api
-    from fedguard.bench.running.check import checked, estimate_seconds, refused_cells
+    from fedguard.bench.running.check import checked, refused_cells
     from fedguard.bench.running.engines.local import default_jobs
+    from fedguard.bench.running.estimate import estimate
 
     laid_out = api.lay_out(suite, settings)[1]
     refused = refused_cells(laid_out)
@@ -219,12 +231,16 @@ def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:
     if len(refused) == len(laid_out.cells):
         raise typer.Exit(2)
     workers = jobs or default_jobs()
-    seconds = estimate_seconds(laid_out, refused, workers)
-    if not seconds > 0:  # nobody knows how long an app of other people takes
-        return
-    console.print(
-        f"\nAbout {_duration(seconds)} on {workers} workers, from a few rounds measured now.", highlight=False
-    )
+    found = estimate(laid_out, refused, workers)
+    if found.seconds > 0:  # nobody knows how long an app of other people takes
+        console.print(f"\n{_told(found, workers)}", highlight=False)
+
+
+def _told(found: Estimate, workers: int) -> str:
+    if found.at_least:
+        return f"More than {_duration(found.seconds)} on {workers} workers: a round takes too long to be measured now."
+    how = "" if found.share == 1 else f", on 1 example in {round(1 / found.share)}"
+    return f"About {_duration(found.seconds)} on {workers} workers, from a few rounds measured now{how}."
 
 
 def _duration(seconds: float) -> str:

@@ -127,7 +127,11 @@ def export(
 
     MLflow, TensorBoard and Weights & Biases get a run for each trial and one for each cell, with parameters, tags, figures,
     intervals and curves over the rounds. What they have from an earlier export stays as it is.
+
+    A run that claims an epsilon for noise from its seed is exported with a warning: see `fedguard run --secret-noise`.
     """
+    from fedguard.bench.flags.results import results_of
+    from fedguard.bench.flags.run_flags import Found, noise_from_seed
     from fedguard.bench.results.export import write_rows
     from fedguard.bench.results.tracking import track
 
@@ -148,6 +152,9 @@ def export(
         if path is not None:
             write_rows(found, path, form)
             console.print(f"{len(found.rows())} rows written to {path}.", highlight=False, markup=False)
+    flagged = noise_from_seed(results_of(found), ())
+    if isinstance(flagged, Found):
+        console.print(f"noise_from_seed: {flagged.said}", highlight=False, markup=False, soft_wrap=True)
 
 
 def schema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from fedguard.config.sections import TrainingSection
 from fedguard.contracts import Training
@@ -41,8 +41,12 @@ def trained(section: TrainingSection, known: Registry, places: Mapping[str, str]
             raise UnknownName("key", key, [*keys, *parameters], at)
         if value is not None:
             raise ConfigError(f"{where}: {key} is a parameter of {' and '.join(owners)}; got algorithm: {name}.")
-    # Where it is null, as in suites that older versions spelled out, it stands at its default.
-    own = {key: value for key, value in section.own.items() if key in parameters and value is not None}
+    # Where it is null and cannot be, as in suites that older versions spelled out, it stands at its default.
+    own = {
+        key: value
+        for key, value in section.own.items()
+        if key in parameters and (value is not None or type(None) in get_args(cls.types()[key]))
+    }
     training = section.training(known.build("algorithm", {"name": name, **given, **own}, where))
     try:
         training.algorithm.check(training)

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "plan": "local training",
     "silent": "who takes part",
     "rewards": "what actors are rewarded with",
+    "acts": "what actors do",
     "retell": "what actors meet with",
     "recalls": "what actors meet with",
     **{method: what for method, (what, _) in LIES.items()},

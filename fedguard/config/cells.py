@@ -47,7 +47,7 @@ from fedguard.registry import Registry
 from fedguard.visibility import Verdict, exposed, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
-RESULTS_VERSION = 4
+RESULTS_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,7 @@ class Cell:
             threat.first_round,
             threat.last_round,
             threat.every,
+            threat.stays,
         )
 
     @property
@@ -377,7 +378,9 @@ def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
         there.check(config.clients.total)
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
-    return config.network.network(there)
+    found = config.network.network(there)
+    found.check(config.clients.total)
+    return found
 
 
 def _evasion(config: CellConfig, known: Registry, where: str) -> EvasionAttack | None:

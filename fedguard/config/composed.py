@@ -64,6 +64,7 @@ class Composed(Target):
             meeting=cell.meeting,
             evasion=cell.evasion,
             told=cell.told,
+            attackers=cell.malicious if cell.adversary else 0,
             lookers=cell.lookers,
             watched_round=cell.config.observer.round,
         )
@@ -89,6 +90,11 @@ class Composed(Target):
             yield f"{named} works out gradients of cross-entropy, and {cell.model.name} has another loss. Use softmax or mlp."
         yield from _unheard_lies(cell)
         yield from cell.noise.reasons(combined)
+        if combined.meeting is not None and cell.noise.unit and not cell.noise.in_time:
+            yield (
+                f"{cell.noise.name} does not count each client's releases, which under {cell.architecture.name} follow from "
+                "speeds. Set in_time = True in its class once spent counts by fedguard.privacy.ledger; or use server."
+            )
         if combined.clients.schedule and (combined.protocol.masked or combined.protocol.private):
             yield (
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
@@ -105,6 +111,11 @@ class Composed(Target):
             yield (
                 f"{cell.attack.name} changes what actors are rewarded with, and {cell.data.name} has no rewards. Use "
                 "label_flip, or an environment such as cartpole."
+            )
+        elif cell.attack is not None and type(cell.attack).acts is not PoisonAttack.acts:
+            yield (
+                f"{cell.attack.name} changes what actors do, and in {cell.data.name} nobody acts. Use label_flip, or an "
+                "environment such as cartpole."
             )
         elif cell.attack is not None and type(cell.attack).retell is not PoisonAttack.retell:
             yield (
@@ -145,7 +156,7 @@ class Composed(Target):
             "clients": clients,
             "training": settings(cell.training),
             "protocol": effective(cell.protocol),
-            "threat": threat.model_dump(mode="json"),
+            "threat": threat.model_dump(mode="json", exclude=None if threat.stays else {"stays"}),
             "server": config.server.model_dump(),
             "evaluation": {"every": config.evaluation.every}
             | ({} if cell.evasion is None else {"evasion": cell.evasion.spec()}),
@@ -156,7 +167,7 @@ class Composed(Target):
         if cell.network is not None:
             there = cell.network.there
             named = there.spec() if there.fields() else there.name
-            content["network"] = dataclasses.asdict(cell.network) | {"there": named}
+            content["network"] = cell.network.spec(named)
         if cell.inference:
             content["observer"] = cell.config.observer.spec()
         return content

@@ -34,6 +34,7 @@ class Document:
         folder: where plug-in modules named in the file are looked for beside the working directory.
         lines: the line of each key.
         settings: keys that came from the command line.
+        source: where it was read from, or what it was made of: two that differ here are different suites, whatever their names.
     """
 
     data: dict[str, Any]
@@ -41,6 +42,7 @@ class Document:
     folder: Path | None = None
     lines: Mapping[Key, int] = field(default_factory=dict)
     settings: frozenset[Key] = frozenset()
+    source: str | None = None
 
     def where(self, key: Key = ()) -> str:
         """``suite.yaml:12: training.lr`` or ``--set training.lr``, as far as it is known."""
@@ -109,7 +111,7 @@ def read_document(path: str | Path) -> Document:
     if not isinstance(data, dict):
         got = "nothing" if data is None else type(data).__name__
         raise ConfigError(f"{path}: expected a mapping of keys such as `task:` and `matrix:`; got {got}.")
-    return Document(data, str(path), path.resolve().parent, lines)
+    return Document(data, str(path), path.resolve().parent, lines, source=str(path.resolve()))
 
 
 def parse_yaml(text: str, name: str = "value") -> tuple[Any, dict[Key, int]]:

@@ -26,12 +26,14 @@ class Plan:
         positions: each combination of the matrix: what was swept, as text, and the cell. Two may share a cell.
         corners: cells that stand in no position, but that the four corners of others need.
         known: the algorithms that the suite may name, its plug-ins among them.
+        source: of its document.
     """
 
     suite: Suite
     positions: tuple[tuple[dict[str, str], Cell], ...]
     corners: tuple[Cell, ...]
     known: Registry = dataclasses.field(repr=False)
+    source: str | None = None
 
     @property
     def cells(self) -> list[Cell]:
@@ -67,7 +69,7 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
     _tuned_apart(suite, [cell for _, cell in positions], document)
-    return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), known)
+    return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), known, document.source)
 
 
 def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:

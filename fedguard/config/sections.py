@@ -31,9 +31,10 @@ from fedguard.contracts import (
     Stay,
     Training,
 )
+from fedguard.rng import MOST_SEED
 
 Spec = str | dict[str, Any]
-Count = Annotated[int, Field(strict=True, ge=0)]
+Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
 #: A number of rounds, passes or steps: what is more is a slip of the pen, and would never end.
 Many = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -243,12 +244,15 @@ class ThreatSection(Section):
         first_round: the round in which they start to act.
         last_round: the last in which they act; null for the end.
         every: they act in every k-th round from the first.
+        stays: whether their devices never drop out: neither network.link.loss nor network.there nor protocol.dropout hits
+            them, as it does all others.
     """
 
     knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
     first_round: Annotated[int, Field(strict=True, ge=1)] = 1
     last_round: Annotated[int, Field(strict=True, ge=1)] | None = None
     every: Annotated[int, Field(strict=True, ge=1)] = 1
+    stays: bool = False
 
     @property
     def grants(self) -> Sight:

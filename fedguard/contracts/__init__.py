@@ -6,6 +6,7 @@
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
     attacks.py         PoisonAttack, Ensemble and their views
+    claims.py          how many examples clients say that they have: what may be weighed by
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
     acting.py          Acting: a task whose model acts, Policy, Rollout, Recurrent, WorldModel
@@ -28,7 +29,7 @@
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
-from fedguard.contracts.acting import Acting, Policy, Recurrent, Rollout, WorldModel
+from fedguard.contracts.acting import Acting, Policy, Recurrent, Rollout, Shown, WorldModel
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
@@ -64,6 +65,7 @@ from fedguard.contracts.inference import (
     InferenceView,
     Labels,
     Membership,
+    OneLogit,
     Property,
     Reconstruction,
 )
@@ -204,6 +206,7 @@ __all__ = [
     "NonNegativeInt",
     "Observer",
     "Off",
+    "OneLogit",
     "Participation",
     "Partition",
     "Pipeline",
@@ -238,6 +241,7 @@ __all__ = [
     "SessionSize",
     "Setup",
     "Share",
+    "Shown",
     "Sight",
     "Slow",
     "Solved",

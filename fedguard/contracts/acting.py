@@ -177,6 +177,10 @@ class Policy(ABC):
         """float32 ``[...]``, in nats."""
 
 
+#: (outputs of a network, ``[B, *shape]`` -> ``[B, outputs]``, with gradients; observations ``[B, *shape]``) -> others.
+Shown = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+
+
 class Acting(Task):
     """A task of actors, each with environments of its own.
 
@@ -229,11 +233,14 @@ class Acting(Task):
         """
 
     @abstractmethod
-    def evaluate(self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None) -> Evaluation:
+    def evaluate(
+        self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None, shown: Shown | None = None
+    ) -> Evaluation:
         """Play test episodes.
 
         Args:
             chosen: the actions for what a network remembers once it has observed, ``[B, M]``; its likeliest ones if None.
+            shown: what the network is shown in place of what is observed, at each step; that itself if None.
         """
 
     @abstractmethod

@@ -27,8 +27,10 @@ class Algorithm:
     name: ClassVar[str]
     #: Paper, venue and year.
     source: ClassVar[str] = ""
-    #: What it must see: alternatives, the preferred one first.
+    #: What it must see: alternatives, the preferred one first. Rules, mixings and attacks have to say it.
     needs: ClassVar[Needs] = (Sight.NOTHING,)
+    #: Parameters of later versions, with the values that stand for what was before: these are not spelled out.
+    later: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
         """Check each parameter's range. Who adds rules of several parameters calls this first.
@@ -87,7 +89,10 @@ class Algorithm:
         return frozenset({type(self).__module__.partition(".")[0]})
 
     def spec(self) -> dict[str, Any]:
-        """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity."""
+        """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity.
+
+        Parameters of `later` versions that are as it was before there were any are left out.
+        """
         values = {
             key: value.spec()
             if isinstance(value, Algorithm)
@@ -96,7 +101,7 @@ class Algorithm:
             else value
             for key, value in self.parameters().items()
         }
-        return {"name": self.name, **values}
+        return {"name": self.name, **{key: value for key, value in values.items() if self.later.get(key, ...) != value}}
 
     def __str__(self) -> str:
         given = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 from typing import Protocol as Protocol_
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
+from fedguard.contracts.claims import said
 from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Meeting, Participation
 from fedguard.contracts.protocol import Protocol
 from fedguard.contracts.reports import RoundReport, Watched
-from fedguard.contracts.returned import broken, returned
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.stopwatch import Stopwatch
@@ -121,6 +121,10 @@ class Setup:
         memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
             time; None for no limit.
         trainer: where honest clients train; None for this process, all at once.
+        noise: below it all noise for privacy is drawn. The cell is in its path, so that no two cells of a seed share noise, as
+            they share all else; None for a stream below ``rng``.
+        secret: whether ``noise`` came from the operating system, so that no record leads to it. Then the draws whose secrecy an
+            epsilon counts on come from there too: the batches of DP-SGD, and who takes part where clients are hidden by that.
         stopwatch: is told which stage of a round is at work.
     """
 
@@ -142,6 +146,8 @@ class Setup:
     network: Network | None = None
     meeting: Meeting | None = None
     trainer: Trainer | None = None
+    noise: Rng | None = field(default=None, repr=False)
+    secret: bool = False
     stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)
 
     @cached_property
@@ -155,9 +161,7 @@ class Setup:
         claims, attack = list(self.task.sizes), self.attack
         if attack is not None:
             for client in self.malicious:
-                claims[client] = returned(attack, "claim", attack.claim(claims[client]), int)
-                if claims[client] < 1:
-                    raise broken(attack, f"claim: expected 1 example or more; got {claims[client]}")
+                claims[client] = said(attack, claims[client])
         return tuple(claims)
 
     @property
@@ -176,6 +180,22 @@ class Setup:
     def local_plan(self) -> LocalPlan:
         """What an honest client does in one round, noise for its privacy included."""
         return self.protocol.privacy.local_plan(self.federation)
+
+    @property
+    def noise_rng(self) -> Rng:
+        """The root of all streams of noise for privacy; who attacks never has it."""
+        return self.rng.child("noise") if self.noise is None else self.noise
+
+    @property
+    def honest_plan(self) -> LocalPlan:
+        """`local_plan`, with where honest clients draw noise and secret batches from: for their training alone."""
+        return replace(self.local_plan, noise=self.noise_rng, secret=self.secret)
+
+    def chosen(self, round: int, clients: Participation | None = None) -> tuple[int, ...]:
+        """Who is chosen for a round, of the cell's clients or of others."""
+        hidden = self.secret and self.protocol.privacy.unit == "client"
+        rng = self.noise_rng if hidden else self.rng
+        return (clients or self.participation).choose(rng.child("participation", round), round)
 
     @property
     def noise_of_mean(self) -> float:
@@ -256,6 +276,13 @@ class Architecture(Algorithm):
     def meeting(self, clients: Participation, rounds: int) -> Meeting | None:
         """How updates meet in so many rounds of simulated time; None where a round is of those who are chosen for it."""
         return None
+
+    def settled(self, setup: Setup) -> Meeting | None:
+        """How updates meet in this training: as planned, or where more may happen than planned, as its course has it.
+
+        Who trains when follows from no example and no model, so that it is known before anything is trained.
+        """
+        return setup.meeting
 
     def counts_trainings(self, clients: Participation) -> bool:
         """Whether it lets no client begin more than ``most_trainings``."""

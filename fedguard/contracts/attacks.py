@@ -14,8 +14,9 @@ from torch import Tensor
 
 from fedguard.contracts.acting import Rollout
 from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.environments import Box, Choices
 from fedguard.contracts.rules import State
-from fedguard.contracts.sight import Needs, Sight, View, seen
+from fedguard.contracts.sight import Needs, Sight, Undeclared, View, seen
 from fedguard.contracts.tasks import Examples, LocalPlan, Trigger
 from fedguard.rng import Rng
 
@@ -95,7 +96,9 @@ class PoisonView(View):
     ``n`` updates will reach the server in this round, from ``n - len(malicious)`` honest clients and the ``malicious`` ones.
     Updates are directions in which the model moves: the server adds ``server_lr`` times their aggregate. ``state`` is
     what the attack returned from `PoisonAttack.remember` in its last round, empty at first. ``layers`` are the sizes of
-    the network's parameter tensors.
+    the network's parameter tensors, ``ranks`` how many dimensions each has: 1 for biases and normalisation, 2 or more for
+    weights, and where it is not known. ``local_lr`` is the step of the local training times the number of steps that it makes:
+    how much longer an update is than the mean of its gradients, 1 in FedSGD.
     """
 
     round: int
@@ -103,7 +106,9 @@ class PoisonView(View):
     dim: int
     malicious: tuple[int, ...]
     layers: tuple[int, ...]
+    ranks: tuple[int, ...]
     server_lr: float
+    local_lr: float
     rng: Rng
     state: State
     honest = seen[Tensor](Sight.HONEST_UPDATES, "float32 [h, d]: the updates the honest clients are about to send")
@@ -136,7 +141,9 @@ class PoisonView(View):
         honest_clients: Sequence[int] | None = None,
         round: int = 1,
         layers: Sequence[int] = (),
+        ranks: Sequence[int] = (),
         server_lr: float = 1.0,
+        local_lr: float = 1.0,
         state: State | None = None,
         **values: Any,
     ) -> PoisonView:
@@ -145,7 +152,7 @@ class PoisonView(View):
         Args:
             honest: float32 ``[h, d]``, perhaps of no rows.
             honest_clients: the client behind each row; 0 ... h - 1 by default.
-            layers: one layer of d by default.
+            layers, ranks: one layer of d by default, and weights throughout.
             values: own, model, rule, and without a server receiver, mixing and slowest.
         """
         h, d = honest.shape
@@ -157,7 +164,9 @@ class PoisonView(View):
             dim=d,
             malicious=tuple(malicious),
             layers=tuple(layers) or (d,),
+            ranks=tuple(ranks) or (2,) * max(len(layers), 1),
             server_lr=server_lr,
+            local_lr=local_lr,
             rng=rng,
             state={} if state is None else state,
             honest=honest,
@@ -179,10 +188,10 @@ class PoisonView(View):
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`, `rewards`, `retell`), on their local training (`plan`), on what they
-    send (`craft`), pass on (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`, `reports`, ...) and of others
-    (`accuses`), and on whether they send at all (`silent`), or on several of these; what is not overridden is honest. A
-    complete attack::
+    It acts on the malicious clients' data (`poison`, `rewards`, `retell`), on what they do (`acts`), on their local training
+    (`plan`), on what they send (`craft`), pass on (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`,
+    `reports`, ...) and of others (`accuses`), and on whether they send at all (`silent`), or on several of these; what is
+    not overridden is honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -194,7 +203,10 @@ class PoisonAttack(Algorithm):
     kind: ClassVar[str] = "attack"
     #: untargeted: make the model useless; backdoor: plant a hidden function; fault: no intent at all.
     goal: ClassVar[Literal["untargeted", "backdoor", "fault"]] = "untargeted"
-    needs: ClassVar[Needs] = (Sight.OWN_DATA,)
+    needs: ClassVar[Needs] = Undeclared(  # type: ignore[assignment]
+        "Write needs = (Sight.OWN_DATA,), of fedguard.contracts, if it goes by the malicious clients' own data; "
+        "(Sight.HONEST_UPDATES,) if it reads view.honest, BENIGN_SAMPLE if view.benign; (Sight.NOTHING,) if nothing."
+    )
     #: Whether `poison` is asked before each round, with the current model, instead of once before the first.
     every_round: ClassVar[bool] = False
     #: Whether it sets its own strength against the rule that it faces, by a search or by a formula.
@@ -214,6 +226,15 @@ class PoisonAttack(Algorithm):
     def rewards(self, rewards: Tensor) -> Tensor:
         """What a malicious actor learns from instead of its rewards, float32 of any shape, that of what is returned too."""
         return rewards
+
+    def acts(self, actions: Tensor, space: Choices | Box) -> Tensor:
+        """Which actions a malicious actor takes in its environments where it says that it took these.
+
+        Args:
+            actions: int64 ``[B]`` of `Choices`, float32 ``[B, n]`` of a `Box`; and so is what is returned.
+            space: which actions there are.
+        """
+        return actions
 
     def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
         """What a malicious actor says that it met with, and learns from: of the same shapes as what it did meet with.

@@ -158,6 +158,11 @@ class Lab(ABC):
     def task(self) -> Task:
         """The cell's own, with its data dealt out."""
 
+    @property
+    @abstractmethod
+    def characters(self) -> bool:
+        """Whether its inputs are characters by number."""
+
     @abstractmethod
     def setup(self, parts: Sequence[Examples]) -> Setup:
         """A training of softmax regression from zero on these examples of the clients (inputs `SHAPE`, labels below `CLASSES`).
@@ -180,3 +185,7 @@ class Lab(ABC):
     @abstractmethod
     def alone(self, plan: LocalPlan, runs: int) -> Reals:
         """float64 ``[runs, d]``: what a client without examples moves the cell's own model by, in so many ``runs``."""
+
+    @abstractmethod
+    def moved(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> Reals:
+        """float64 ``[len(parts), d]``: what a client with these examples moves the cell's own model by, with the same draws."""

@@ -68,6 +68,11 @@ class Environment(Source):
     copies: PositiveInt = 8
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the most that an episode can return; None where that is not known."""
+        return None
+
+    @property
     def preparation(self) -> Preparation:
         return Preparation("given", "observations")
 
@@ -114,8 +119,11 @@ class Environment(Source):
             )
         if looking := cell.pipeline.looking_at_data:
             yield f"{' and '.join(looking)} works on examples, and the actors of {self.name} have none. Leave it out."
-        if cell.evasion is not None:
-            yield f"{cell.evasion.name} changes test examples, and {self.name} has none. Leave out evaluation.evasion."
+        if cell.evasion is not None and isinstance(self.actions, Box):
+            yield (
+                f"{cell.evasion.name} makes a model choose another of a few actions, and those of {self.name} are a range. "
+                "Leave out evaluation.evasion, or take cartpole."
+            )
         if cell.protocol.privacy.unit == "record":
             yield (
                 "noise for each record hides one example, and what an actor meets with follows from all that it did before: "

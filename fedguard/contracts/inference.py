@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.sight import Needs, Sight, View, seen
+from fedguard.contracts.sight import Needs, Sight, Undeclared, View, seen
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.rng import Rng
 
@@ -57,14 +58,34 @@ class Property:
 Inference = Reconstruction | Labels | Membership | Property
 
 
+class OneLogit(nn.Module):
+    """A network with one logit z as one with two, 0 and z, so that it has a class for each label.
+
+    ``cross_entropy((0, z), y) = binary_cross_entropy_with_logits(z, y)``, gradients included. The parameters are those of the
+    network, in their order.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, 2]``."""
+        z: Tensor = self.network(x)
+        return torch.cat([torch.zeros_like(z), z], dim=1)
+
+
 class InferenceView(View):
     """What a server sees of the clients' data when it tries to infer more.
 
-    Public, since the server hands it out, are the network (``module``, with weights that mean nothing; ``predict`` applies
-    it under any parameters; ``layers`` are the sizes of its parameter tensors, in the order of ``module.parameters()``), the
-    local training (``plan``) and the client transforms, which ``adapt`` knows. ``counts`` are the examples of each client
-    behind `target`, as they claim them: those of its batch where each takes one step. ``labels`` are theirs, where the server
-    is told. ``candidates`` are the examples whose membership is asked for. The truth is not here, under any sight.
+    Public, since the server hands it out, are the network (``module``, with weights that mean nothing, as `OneLogit` where it
+    has one; ``predict`` applies it under any parameters; ``layers`` are the sizes of its parameter tensors, in the order of
+    ``module.parameters()``), the local training (``plan``) and the client transforms, which ``adapt`` knows. ``counts`` are
+    the examples of each client behind `target`, as they claim them: those of its batch where each takes one step.
+    ``labels`` are theirs, where the server is told. ``candidates`` are the examples whose membership is asked for.
+    ``noise`` is public, too: the standard deviation in each coordinate of what the protocol adds to the updates or
+    aggregates that are seen, the clients' own DP-SGD apart, of which ``plan.private`` tells. The truth is not here, under
+    any sight.
     """
 
     rng: Rng
@@ -80,6 +101,7 @@ class InferenceView(View):
     victim: int
     labels: Tensor | None
     candidates: Examples | None
+    noise: float
     #: ``(dummy [..., d], observed [d])`` -> what to compare of both, by one who knows what clients do before they send.
     adapt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     #: float32 ``[k, d]``: models as this federation would have trained them on each of k other sets of examples, all at once.
@@ -141,7 +163,10 @@ class InferenceAttack(Algorithm):
 
     kind: ClassVar[str] = "inference"
     goal: ClassVar[Literal["reconstruction", "labels", "membership", "property"]]
-    needs: ClassVar[Needs] = ONE_VECTOR
+    needs: ClassVar[Needs] = Undeclared(  # type: ignore[assignment]
+        "Write needs = ONE_VECTOR, of fedguard.contracts, if it goes by one client's update, or the sum that hides it; "
+        "(Sight.MODEL,) if by models alone."
+    )
     #: round: it watches one round; training: all of them; model: none, and has the final model alone.
     watches: ClassVar[Literal["round", "training", "model"]] = "round"
     #: Whether the server is malicious: it sends another model in the watched round, see `tamper`.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Lt
 
 from fedguard.contracts.availability import Always, Availability
+from fedguard.errors import ConfigError
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -23,6 +24,7 @@ class Slow:
         share: of the devices; or, where slowness passes, of the trainings.
         factor: how many times as long they take.
         lasting: whether it is always the same devices; else any device may be slow in any of its trainings.
+        devices: which ones, by their numbers from 0, instead of a share that is drawn.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -30,17 +32,19 @@ class Slow:
     share: Annotated[float, Ge(0), Le(1)] = 0.0
     factor: Annotated[float, Ge(1), Le(_MOST)] = 5.0
     lasting: bool = True
+    devices: tuple[Annotated[int, Ge(0)], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """How long devices compute: $seconds * examples * a_i * b_ik * slowness$ for the k-th training of device i.
+    """How long devices compute: $seconds * examples * pace_i * a_i * b_ik * slowness$ for the k-th training of device i.
 
     $ln a_i$ is normal with mean 0 and standard deviation ``spread``, drawn once for each device; $ln b_ik$ with ``jitter``,
     drawn for each training; or $b_ik$ is exponential with mean 1.
 
     Args:
         seconds: of an example that is trained on once, on an ordinary device.
+        paces: how many times as long as that each device takes, one number for each, by the devices' numbers; null for 1.
         spread: between devices.
         jitter: between the trainings of one device, or ``exponential``: the slowest of n then takes $1 + 1/2 + ... + 1/n$ times
             the mean.
@@ -51,6 +55,7 @@ class Speeds:
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
 
     seconds: Annotated[float, Ge(0), Le(_MOST)] = 0.001
+    paces: tuple[Annotated[float, Ge(0), Le(_MOST)], ...] | None = None
     spread: Annotated[float, Ge(0), Le(10)] = 0.0
     jitter: Annotated[float, Ge(0), Le(10)] | Literal["exponential"] = 0.0
     slow: Slow = field(default_factory=Slow)
@@ -100,3 +105,36 @@ class Network:
     def loses(self) -> bool:
         """Whether an update may never arrive."""
         return self.link.loss > 0 or self.there.may_leave
+
+    def check(self, devices: int) -> None:
+        """See to it that what is said of devices one by one is said of these.
+
+        Raises:
+            ConfigError: numbers of other devices, as many paces as there are no devices, or slow devices twice.
+        """
+        slow, paces = self.compute.slow, self.compute.paces
+        if paces is not None and len(paces) != devices:
+            raise ConfigError(
+                f"network.compute.paces: expected one number for each of the {devices} clients; got {len(paces)}. Write "
+                "how many times as long each takes, in the order of their numbers."
+            )
+        others = sorted({device for device in slow.devices if device >= devices})
+        if others:
+            raise ConfigError(
+                f"network.compute.slow.devices: expected numbers from 0 to {devices - 1}, of {devices} clients; got "
+                f"{others[0]}. Count from 0, or raise clients.total."
+            )
+        if slow.devices and (slow.share or not slow.lasting):
+            raise ConfigError(
+                "network.compute.slow: devices says which are slow for good, and share or lasting: false says that they are "
+                "drawn. Leave out one of the two."
+            )
+
+    def spec(self, there: Any) -> dict[str, Any]:
+        """What enters a cell's identity, with what stands for ``there``; what nobody says of single devices is left out."""
+        content = asdict(self) | {"there": there}
+        if self.compute.paces is None:
+            del content["compute"]["paces"]
+        if not self.compute.slow.devices:
+            del content["compute"]["slow"]["devices"]
+        return content

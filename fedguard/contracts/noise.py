@@ -74,6 +74,7 @@ class Combination(Federation):
         network: the simulated world, where there is one.
         evasion: what the final model is put to, where anything is.
         told: how many of all clients are reckoned to be malicious.
+        attackers: how many attack the training.
         lookers: how many nodes infer, of a training without a server; 0 where a server does.
         watched_round: the round that an attack on privacy watches, if it watches one.
     """
@@ -89,6 +90,7 @@ class Combination(Federation):
     evasion: EvasionAttack | None = None
     shared: float = 0.0
     told: int = 0
+    attackers: int = 0
     lookers: int = 0
     watched_round: int = 1
 
@@ -170,6 +172,9 @@ class Noise(Algorithm):
     unit: ClassVar[Literal["record", "client"] | None]
     #: Who adds it. Whoever trusts a server to do so lets it see the updates, and nobody else.
     added_by: ClassVar[Literal["client", "server"] | None] = "client"
+    #: Whether `spent` counts each client's own releases in simulated time, where speeds decide who takes part in what, and its
+    #: server takes the weights of late updates. Of one that does not say so nothing is claimed there: it is refused.
+    in_time: ClassVar[bool] = False
     #: For threat cards: who adds it to what, and what that hides.
     words: ClassVar[str]
     #: Of the (epsilon, delta) that it proves.

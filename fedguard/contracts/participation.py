@@ -105,8 +105,18 @@ class Meeting:
         updates: of one aggregate, as planned: what a noisy sum of them is divided by.
         most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
         in_one: how many of these one aggregate may hold.
+        if_all_arrive: whether ``most`` holds only if no update is lost; else the course says how many there are, before
+            anything is trained (`Architecture.settled`).
+        ended: how many trainings of one client may end, whatever becomes of their updates; None for ``most``.
     """
 
     updates: int
     most: int | None
     in_one: int = 1
+    if_all_arrive: bool = False
+    ended: int | None = None
+
+    @property
+    def trainings(self) -> int | None:
+        """How many trainings of one client may end; None where nothing bounds it."""
+        return self.most if self.ended is None else self.ended

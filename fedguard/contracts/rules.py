@@ -18,13 +18,16 @@ from torch import Tensor, nn
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.gram import Gram
-from fedguard.contracts.sight import Needs, Sight, View, seen
+from fedguard.contracts.sight import Needs, Sight, Undeclared, View, seen
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.rng import Rng
 
 #: What a rule carries from one round to the next.
 State = Mapping[str, Tensor]
+
+#: What says in a suite how many updates a round has.
+PER_ROUND = "clients.per_round"
 
 #: Rules that take the rows of a round as they come: single updates, or the means of groups.
 ROWS: Needs = (Sight.EACH_UPDATE, Sight.GROUP_SUMS)
@@ -63,7 +66,11 @@ class RuleContext(View):
         Sight.MODEL, "logits [B, C] of the network with the parameters [d] for inputs [B, *shape]"
     )
     staleness = seen[Tensor](
-        Sight.TIMES, "int64 [n]: how many aggregates there were since the model that each update was trained from"
+        Sight.TIMES, "int64 [n]: how often the model has moved since the one that each update was trained from"
+    )
+    versions = seen[Tensor](
+        Sight.TIMES,
+        "int64 [n]: the number of the model that each update was trained from: how often the first one had moved",
     )
     arrived = seen[Tensor](Sight.TIMES, "float64 [n]: when each update came, in simulated seconds")
     scale = seen[Tensor](Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age")
@@ -79,6 +86,10 @@ class Defense(Algorithm):
     """
 
     kind: ClassVar[str] = "defense"
+    needs: ClassVar[Needs] = Undeclared(  # type: ignore[assignment]
+        "Write needs = ROWS, of fedguard.contracts, if it looks at single updates, or at means of groups where masks leave no "
+        "more; needs = (Sight.SUM,) if what it makes of their mean is what it makes of them."
+    )
     #: (a, b): it cannot run on fewer than ``a * f + b`` rows.
     min_rows: ClassVar[tuple[int, int]] = (0, 1)
     #: (a, b): the source's guarantee holds from ``a * f + b`` rows on; None where that equals `min_rows`.
@@ -292,10 +303,17 @@ class Pipeline:
         """The client transforms that look at a client's examples."""
         return [one.name for one in self.transforms if one.reads_data or type(one).prepare != ClientTransform.prepare]
 
-    def check(self, n: int, f: int) -> None:
-        """Raise `PreconditionError` unless every stage can run on the rows that the one before hands on."""
+    def check(self, n: int, f: int, seat: str = PER_ROUND) -> None:
+        """Raise `PreconditionError` unless every stage can run on the rows that the one before hands on.
+
+        Args:
+            seat: what decides how many updates there are where it is called, for the message.
+        """
         for stage in self.stages:
-            stage.check(n, f)
+            try:
+                stage.check(n, f)
+            except PreconditionError as error:
+                raise PreconditionError(_at_seat(str(error), seat)) from None
             n = stage.rows_out(n)
 
     def adapt(self, module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -308,13 +326,13 @@ class Pipeline:
 
         return adapted
 
-    def unproven(self, n: int, f: int) -> list[str]:
-        """One line for each stage that runs outside the guarantee of its source."""
+    def unproven(self, n: int, f: int, seat: str = PER_ROUND) -> list[str]:
+        """One line for each stage that runs outside the guarantee of its source; ``seat`` as in `check`."""
         lines = []
         for stage in self.stages:
             bound = stage.proven_rows
             if bound is not None and n < bound[0] * f + bound[1]:
-                lines.append(f"outside its guarantee: {_too_few(stage.name, bound, n, f)}")
+                lines.append(f"outside its guarantee: {_at_seat(_too_few(stage.name, bound, n, f), seat)}")
             n = stage.rows_out(n)
         return lines
 
@@ -340,4 +358,9 @@ def _too_few(name: str, bound: tuple[int, int], n: int, f: int) -> str:
     )
     most = (n - offset) // slope if slope and n >= offset else None
     mend = f"lower f to {most} or raise" if most is not None else "raise"
-    return f"{name} needs {formula}, with f = {f}: {slope * f + offset} updates; got n = {n}. Mend: {mend} clients.per_round."
+    return f"{name} needs {formula}, with f = {f}: {slope * f + offset} updates; got n = {n}. Mend: {mend} {PER_ROUND}."
+
+
+def _at_seat(message: str, seat: str) -> str:
+    """A stage speaks of suites; elsewhere something else says how many updates there are."""
+    return message.replace(PER_ROUND, seat)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, Self, TypeVar, overload
 
-from fedguard.errors import NotObservable
+from fedguard.errors import NotObservable, PluginError
 
 T = TypeVar("T")
 
@@ -93,6 +93,29 @@ PUBLIC = Sight.GRAPH
 Needs = tuple[Sight, ...]
 
 
+class Undeclared:
+    """Stands for the `needs` of a class whose author has to say them: whoever asks for them is told what to write.
+
+    One that says nothing must not run as if it needed to see nothing: a rule would get the one row that is left under masks,
+    and be the plain mean.
+
+    Args:
+        write: what to write, a sentence.
+    """
+
+    def __init__(self, write: str) -> None:
+        self._write = write
+
+    def __get__(self, instance: object, owner: type) -> Needs:
+        """Raises PluginError: the class declares nothing."""
+        kind, name = getattr(owner, "kind", "algorithm"), getattr(owner, "name", owner.__name__)
+        file = owner.stands_in() if hasattr(owner, "stands_in") else None
+        raise PluginError(
+            f"{kind} {name!r}{f' ({file})' if file else ''}: expected `needs`, what {owner.__name__} has to see; it declares "
+            f"none. {self._write}"
+        )
+
+
 def first_met(needs: Needs, available: Sight) -> Sight | None:
     """The first alternative in ``needs`` that ``available`` covers, or None."""
     available = available.with_implied()
@@ -123,6 +146,7 @@ class ThreatModel:
         first_round: the round (from 1) in which they start to act.
         last_round: the last round in which they act; None for the end.
         every: they act in every k-th round from the first.
+        stays: whether their devices never drop out, as others may.
     """
 
     clients: int
@@ -131,6 +155,7 @@ class ThreatModel:
     first_round: int = 1
     last_round: int | None = None
     every: int = 1
+    stays: bool = False
 
     def acts(self, round: int) -> bool:
         """Whether the malicious clients act in this round (from 1)."""
@@ -140,9 +165,10 @@ class ThreatModel:
     def __repr__(self) -> str:
         until = "the end" if self.last_round is None else f"round {self.last_round}"
         rounds = "" if self.every == 1 else f", in every {self.every}th round"
+        stay = " Their devices never drop out." if self.stays else ""
         return (
             f"{self.malicious} of {self.clients} clients are malicious from round {self.first_round} to {until}{rounds}; "
-            f"together they see {self.grants.words()}."
+            f"together they see {self.grants.words()}.{stay}"
         )
 
 

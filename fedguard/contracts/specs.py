@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from fedguard.errors import ConfigError, brief
 
@@ -95,7 +96,7 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
         if keyword.arg is None:
             raise _malformed(text, where)
         try:
-            spec[keyword.arg] = ast.literal_eval(keyword.value)
+            spec[keyword.arg] = ast.literal_eval(_WORDS.visit(copy.deepcopy(keyword.value)))
         except _NO_LITERAL:
             got = brief(ast.get_source_segment(text.strip(), keyword.value))
             raise ConfigError(
@@ -105,6 +106,18 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
                 )
             ) from None
     return spec
+
+
+class _YamlWords(ast.NodeTransformer):
+    """``null``, ``true`` and ``false`` of YAML as Python's None, True and False."""
+
+    words: ClassVar = {"null": None, "true": True, "false": False}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.copy_location(ast.Constant(self.words[node.id]), node) if node.id in self.words else node
+
+
+_WORDS = _YamlWords()
 
 
 def _malformed(text: str, where: str) -> ConfigError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -117,6 +117,11 @@ class Data(Source):
             f"If {self.name} takes nothing from the train examples, declare it: override Data.preparation.",
         )
 
+    @property
+    def record(self) -> str:
+        """What an example is, beside an epsilon that hides one; '' where that is plain: a row, an image."""
+        return ""
+
     @abstractmethod
     def load(self) -> Dataset:
         """The same data set at each call, with a fixed split."""
@@ -204,6 +209,9 @@ class LocalPlan:
         shares: by client, the share of all this after which it stops, as time is up: of the examples that it would pass
             over, rounded down, but one; 1 for the others. Not for private training.
         batches: by client, its examples per step in place of ``batch_size``. Not for private training.
+        noise: below it the noise of private training is drawn, along the path of each client's stream; None for below that
+            stream itself.
+        secret: whether the batches of private training are drawn there too.
     """
 
     lr: float
@@ -218,10 +226,27 @@ class LocalPlan:
     private: DPSGD | None = None
     shares: Mapping[int, float] | None = None
     batches: Mapping[int, int] | None = None
+    noise: Rng | None = field(default=None, repr=False)
+    secret: bool = False
 
     def of(self, client: int) -> LocalPlan:
         """How this client trains, with the size of its batches."""
         return self if self.batches is None else replace(self, batch_size=self.batches.get(client, self.batch_size))
+
+    def reach(self, examples: int) -> float:
+        """``lr`` times the number of steps of a client of so many examples: how much longer its update is than a gradient."""
+        batch = max(min(self.batch_size or examples, examples), 1)
+        return self.lr * (self.steps or (self.epochs or 1) * -(-examples // batch))
+
+    def noise_stream(self, stream: Rng) -> Rng:
+        """Where a client draws its noise that draws its batches from ``stream``."""
+        return (stream if self.noise is None else self.noise.child(*stream.path)).child("noise")
+
+    def batch_stream(self, stream: Rng) -> Rng:
+        """Where a client draws its batches: from its stream, or where nobody who knows the seed can follow."""
+        if self.noise is None or self.private is None or not self.secret:
+            return stream
+        return self.noise.child(*stream.path)
 
     def share(self, client: int) -> float:
         """The share of its work after which a client stops."""

@@ -21,11 +21,12 @@ class Push:
     """When one update came, and from which model.
 
     Attributes:
-        staleness: how many aggregates there were since that model.
+        staleness: how often the model has moved since that one; an aggregate that leaves it where it is does not count.
         at: simulated seconds of the arrival.
         scale: what the architecture has multiplied the update by for its age.
         start: float32 ``[d]``: the model, of which nobody makes a copy.
         share: of its examples that the client says it has trained on.
+        version: the number of that model: how often the first one had moved by then.
     """
 
     staleness: int
@@ -33,6 +34,7 @@ class Push:
     scale: float
     start: Tensor
     share: float = 1.0
+    version: int = 0
 
 
 @dataclass(frozen=True)

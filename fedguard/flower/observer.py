@@ -21,7 +21,7 @@ from fedguard.bench.running.inference.curious import Curious
 from fedguard.bench.running.trial import set_up
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
-from fedguard.contracts import Dataset, Examples, LocalPlan, Model, Participation, Reconstruction, Watched
+from fedguard.contracts import Dataset, Examples, LocalPlan, Model, OneLogit, Participation, Reconstruction, Watched
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.flower.app import FlowerApp
@@ -109,7 +109,7 @@ def _task(observer: Observer, read: FlowerApp, nodes: int) -> Observed:
     parts, others = tuple(own for own, _ in dealt), _joined([rest for _, rest in dealt])
     every = _joined([*parts, others])
     with torch.no_grad():
-        logits = model.network()(every.x[:2])
+        logits = model.build(tuple(every.x.shape[1:]), 0)(every.x[:2])
     dataset = Dataset(
         train=_joined(list(parts)),
         test=others,
@@ -177,7 +177,11 @@ class AppModel(Model):
         return made
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return self.network()
+        """The network; one with a single logit as one of two classes."""
+        network = self.network()
+        with torch.no_grad():
+            logits = network(torch.zeros(2, *shape))
+        return OneLogit(network) if logits.shape == (2, 1) else network
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedguard.contracts import EvasionAttack, Examples, Task
+from fedguard.contracts import Acting, Evaluation, EvasionAttack, Examples, Task
 from fedguard.contracts.evasion import lengths
 from fedguard.contracts.returned import broken, returned_tensor
 from fedguard.rng import Rng
@@ -17,6 +20,9 @@ BATCH = 500
 
 #: How far rounding may lead beyond the bound, relative to it.
 ROUNDING = 1e-4
+
+#: How many widths from 0 what is observed may be, which is no bound.
+FAR = 1e5
 
 
 def evaded(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng: Rng) -> dict[str, Any]:
@@ -30,18 +36,71 @@ def evaded(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng
     predict, low, high = task.predictor(), *task.value_range
     clean, robust = 0, 0
     for number, (x, y) in enumerate(zip(torch.split(test.x, BATCH), torch.split(test.y, BATCH), strict=True)):
-        given = x.clone()  # the test examples themselves are out of its reach
-        z = attack.perturb(lambda inputs: predict(model, inputs), given, y, (low, high), rng.child("evasion", number))
-        z = returned_tensor(attack, "perturb", z, x.shape)
-        if not torch.equal(x, given):
-            raise broken(attack, "perturb: it changed the inputs in place")
-        change = (z - x).abs().amax() if attack.norm == "linf" else lengths(z - x).amax()
-        if not float(change) <= attack.radius((low, high)) * (1 + ROUNDING):
-            raise broken(attack, f"perturb: a change of {float(change):.4g}, beyond {attack.radius((low, high)):.4g}")
-        if float(z.min()) < min(low, float(x.min())) or float(z.max()) > max(high, float(x.max())):
-            raise broken(attack, f"perturb: inputs beyond the range of values, {low:g} to {high:g}")
+        z = _changed(attack, lambda inputs: predict(model, inputs), x, y, (low, high), rng.child("evasion", number))
         with torch.no_grad():
             right = predict(model, x).argmax(1) == y
             clean += int(right.sum())
             robust += int((right & (predict(model, z).argmax(1) == y)).sum())
     return {"attack": str(attack), "examples": len(test), "clean": clean / len(test), "accuracy": robust / len(test)}
+
+
+def outplayed(attack: EvasionAttack, task: Acting, model: Tensor, rng: Rng) -> Evaluation:
+    """Test episodes in which each observation is changed so that the model (float32 ``[d]``) does what it would not have done.
+
+    The class that is attacked is the action that the model takes at the true observation. ``eps`` counts in widths of each
+    coordinate, from the least to the most that is observed in the same episodes without the attack, and what is observed has no
+    other bounds. Huang et al., Adversarial Attacks on Neural Network Policies, 2017, do so by FGSM.
+
+    Raises:
+        ContractError: the attack changes observations by more than it says, or in place.
+    """
+    met: list[Tensor] = []
+
+    def watched(_: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
+        met.append(torch.stack([seen.amin(0), seen.amax(0)]))
+        return seen
+
+    task.evaluate(model, shown=watched)
+    least, most = torch.stack(met)[:, 0].amin(0), torch.stack(met)[:, 1].amax(0)
+    width = most - least  # 0 of what is always the same, which stays so
+    free = replace(attack, eps=attack.eps / (2 * FAR))
+    steps = itertools.count()
+
+    def shown(outputs: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
+        taken = outputs(seen).argmax(-1)
+        place = (seen - least) / torch.where(width > 0, width, 1.0)
+        changed = _changed(
+            free,
+            lambda inputs: outputs(seen + width * (inputs - place)),
+            place,
+            taken,
+            (-FAR, FAR),
+            rng.child("evasion", next(steps)),
+        )
+        return seen + width * (changed - place)
+
+    return task.evaluate(model, shown=shown)
+
+
+def _changed(
+    attack: EvasionAttack,
+    logits: Callable[[Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    value_range: tuple[float, float],
+    rng: Rng,
+) -> Tensor:
+    """What the attack makes of inputs, held to its contract."""
+    low, high = value_range
+    given = x.clone()  # the inputs themselves are out of its reach
+    z = returned_tensor(attack, "perturb", attack.perturb(logits, given, y, value_range, rng), x.shape)
+    if not torch.equal(x, given):
+        raise broken(attack, "perturb: it changed the inputs in place")
+    change = (z - x).abs().amax() if attack.norm == "linf" else lengths(z - x).amax()
+    if not float(change) <= attack.radius(value_range) * (1 + ROUNDING) + torch.finfo(x.dtype).eps * float(
+        x.abs().amax()
+    ):
+        raise broken(attack, f"perturb: a change of {float(change):.4g}, beyond {attack.radius(value_range):.4g}")
+    if float(z.min()) < min(low, float(x.min())) or float(z.max()) > max(high, float(x.max())):
+        raise broken(attack, f"perturb: inputs beyond the range of values, {low:g} to {high:g}")
+    return z

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedguard.errors import UnknownName
-from fedguard.metrics.returns import evaluated
+from fedguard.metrics.returns import evaluated, within
 from fedguard.metrics.stats import AtLeast, Bounds, Estimate, estimate
 
 #: Of shares, of differences of two shares.
@@ -87,28 +87,19 @@ class Figure:
         return "points" if self.unit == "%" else self.unit
 
     def interval(self, found: Estimate) -> str:
-        """``±2.0``, or ``-14.1 +10.1`` where its sides differ by a quarter or more; "" without an interval.
-
-        The longer side stands for both where they are nearly alike, so that nothing is said to be more certain than it is.
-        """
+        """``[50.9, 80.4]``: from the lower to the upper end, as they are; "" without an interval."""
         if found.low is None or found.high is None:
             return ""
-        below, above = found.mean - found.low, found.high - found.mean
-        longer, shorter = max(below, above), min(below, above)
-        inside = self.bounds is None or (
-            self.bounds[0] <= found.mean - longer and found.mean + longer <= self.bounds[1]
-        )
-        if self.text(below) == self.text(above) or (inside and shorter > 0.75 * longer):
-            return f"±{self.text(longer)}"
-        return f"-{self.text(below)} +{self.text(above)}"
+        return f"[{self.text(found.low)}, {self.text(found.high)}]"
 
     def estimated(self, found: Estimate) -> str:
-        """``93.1 ±0.8``: the mean with its interval; or ``>12.3``, where some seeds have a lower bound alone."""
+        """``67.4 [50.9, 80.4]``: the mean with its interval; or ``>12.3``, where some seeds have a lower bound alone."""
         return f"{'>' if found.censored else ''}{self.text(found.mean)} {self.interval(found)}".strip()
 
     def measured(self, found: Estimate) -> str:
-        """``93.1 ±0.8 %``."""
-        return f"{self.estimated(found)} {self.unit}".strip()
+        """``67.4 % [50.9, 80.4]``."""
+        mean = f"{'>' if found.censored else ''}{self.text(found.mean)} {self.unit}".strip()
+        return f"{mean} {self.interval(found)}".strip()
 
     def estimate(self, values: Sequence[float]) -> Estimate:
         """The mean over seeds, with an interval between the figure's bounds."""
@@ -147,6 +138,26 @@ class ToTarget(Figure):
         first = below[-1] + 1 if below else 0
         places = curve[self.over]
         return float(places[first]) if first < len(places) else AtLeast(places[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfReturns(Figure):
+    """A figure of the returns of actors, which cannot be more or less than their environment gives (`within`).
+
+    Attributes:
+        change: whether it is a difference of two returns.
+    """
+
+    change: bool = False
+    bounds: Bounds | None = None
+
+    def of(self, record: Mapping[str, Any]) -> float | None:
+        value = super().of(record)
+        return (
+            value
+            if value is None
+            else within(value, record["result"]["returns"], change=self.change, share=self.unit == "%")
+        )
 
 
 def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | None:
@@ -208,30 +219,30 @@ FIGURES = Table({
         title="best accuracy of any round (a diagnostic, not a result)", path=("result", "best_accuracy"), more_is_better=True,
         margin=0.02, aliases=("best_acc", "max_accuracy", "max_acc", "peak_accuracy", "best_test_accuracy"),
     ),
-    "final_return": Figure(
-        title="final return of an episode", path=("result", "returns", "final"), more_is_better=True, unit="", bounds=None,
+    "final_return": OfReturns(
+        title="final return of an episode", path=("result", "returns", "final"), more_is_better=True, unit="",
         shown=("show", "report", "lab"), aliases=("return", "mean_return", "episode_return", "reward"),
     ),
-    "normalised_return": Figure(
+    "normalised_return": OfReturns(
         title="final return between guessing (0) and perfect (100)", path=("result", "returns", "normalised"),
-        more_is_better=True, bounds=None, margin=0.05, watched=True, shown=("lab",),
+        more_is_better=True, margin=0.05, watched=True, shown=("lab",),
     ),
-    "best_return": Figure(
+    "best_return": OfReturns(
         title="best return of any round (a diagnostic, not a result)", path=("result", "returns", "best"), more_is_better=True,
-        unit="", bounds=None,
+        unit="",
     ),
-    "return_drop": Figure(
-        title="return lost under the attack", path=("result", "returns", "drop"), unit="", bounds=None, shown=("lab",),
+    "return_drop": OfReturns(
+        title="return lost under the attack", path=("result", "returns", "drop"), unit="", change=True, shown=("lab",),
     ),
-    "return_absence": Figure(
-        title="return lost as the malicious actors are absent", path=("result", "returns", "absence"), unit="", bounds=None,
+    "return_absence": OfReturns(
+        title="return lost as the malicious actors are absent", path=("result", "returns", "absence"), unit="", change=True,
     ),
-    "return_harm": Figure(
-        title="return lost to what the malicious actors send", path=("result", "returns", "harm"), unit="", bounds=None,
+    "return_harm": OfReturns(
+        title="return lost to what the malicious actors send", path=("result", "returns", "harm"), unit="", change=True,
         shown=("lab",),
     ),
-    "return_tax": Figure(
-        title="return that the defense costs where nobody attacks", path=("result", "returns", "tax"), unit="", bounds=None,
+    "return_tax": OfReturns(
+        title="return that the defense costs where nobody attacks", path=("result", "returns", "tax"), unit="", change=True,
     ),
     "worst_class_accuracy": Figure(
         title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,
@@ -287,6 +298,10 @@ FIGURES = Table({
         title="accuracy on inputs changed at test time", path=("result", "evasion", "accuracy"), more_is_better=True,
         margin=0.05, shown=("show", "report", "lab"),
         aliases=("robust_accuracy", "adversarial_accuracy", "robust_acc", "pgd_accuracy"),
+    ),
+    "evaded_return": OfReturns(
+        title="return where observations are changed at test time", path=("result", "returns", "evaded"), more_is_better=True,
+        unit="", shown=("show", "report", "lab"), aliases=("robust_return", "adversarial_return"),
     ),
     "durability": Figure(
         title="how long a backdoor outlived the attack, at least", path=("result", "durability", "rounds"), unit="rounds",

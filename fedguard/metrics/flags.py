@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from fedguard.metrics.returns import in_shares
+from fedguard.metrics.returns import evaluated, in_shares
+from fedguard.metrics.trend import rising
 
 Part = Mapping[str, Any]
+
+#: By how much the best evaluation may exceed the end of the training, and how much its end may rise.
+FALLEN = RISEN = 0.05
 
 #: How far an app's update may be from the step that is said of it, over that step's length.
 MISFIT = 0.05
@@ -233,11 +237,23 @@ def root_overlaps(result: Part, card: Part) -> str | None:
 
 def past_its_best(result: Part, card: Part) -> str | None:
     best, final = known(result, "best_accuracy"), known(result, "final_accuracy")
-    if best - final <= 0.05:
+    end = rising(evaluated(result)) if "curve" in result else None
+    if best - (end.level if end else final) <= FALLEN:  # of a curve that still rises, the best is its end
+        return None
+    curve = "look at the curve" if "curve" in result else "its curve would tell whether it fell, or rose to the end"
+    return (
+        f"best {percent(best)}, final {percent(final)}, more than 5 points apart: never quote the best round; {curve}."
+    )
+
+
+def not_finished(result: Part, card: Part) -> str | None:
+    known(result, "curve")
+    end = rising(evaluated(result))
+    if end is None or end.rise <= RISEN:
         return None
     return (
-        f"best {percent(best)}, final {percent(final)}, more than 5 points apart: "
-        "never quote the best round; look at the curve."
+        f"the last {end.evaluations} evaluations rise by {100 * end.rise:.1f} points to {percent(end.level)}, more than 5: "
+        "the training has not come to its end. Run more rounds before its figure is quoted or ranked."
     )
 
 
@@ -391,6 +407,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(9, root_suffices),
     Flag(9, root_overlaps),
     Flag(10, past_its_best),
+    Flag(10, not_finished),
     Flag(11, diverged),
     Flag(12, class_lost),
     Flag(13, search_at_boundary),

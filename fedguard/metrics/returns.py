@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
 
 from typing_extensions import TypedDict
 
 from fedguard.metrics.quantities import Count, Number
+from fedguard.metrics.stats import Bounds, Within
 
 if TYPE_CHECKING:
     from fedguard.contracts import Evaluation
@@ -40,9 +41,13 @@ class Returns(TypedDict):
         normalised: $(final - guess) / (perfect - guess)$: 0 for one who acts at random, 1 for a perfect policy.
         guess: the mean return of one who acts at random, in the same episodes.
         perfect: what the environment calls the best.
+        bounds: the least and the most that an episode can return; None where the environment does not say. Earlier versions
+            did not know them.
         episodes: of an evaluation.
         corners: final returns of the cells that it is compared with.
         drop, absence, harm, tax: as of accuracies, in returns.
+        evaded: the mean return of the final model where an attack at test time changes what it observes. Earlier versions
+            knew no such attack.
     """
 
     final: Number
@@ -51,12 +56,14 @@ class Returns(TypedDict):
     normalised: Number
     guess: Number
     perfect: Number
+    bounds: NotRequired[list[Number] | None]
     episodes: Count
     corners: ReturnCorners
     drop: Number | None
     absence: Number | None
     harm: Number | None
     tax: Number | None
+    evaded: NotRequired[Number]
 
 
 def mean_return(evaluation: Evaluation) -> float:
@@ -67,6 +74,24 @@ def mean_return(evaluation: Evaluation) -> float:
 def normalised(final: float, guess: float, perfect: float) -> float:
     """$(final - guess) / (perfect - guess)$."""
     return (final - guess) / (perfect - guess)
+
+
+def within(value: float, returns: Mapping[str, Any], *, change: bool = False, share: bool = False) -> float:
+    """A figure of the returns of a record, `Within` what it can be; as it is where the environment does not say.
+
+    Args:
+        change: it is a difference of two returns, and so from ``worst - best`` to ``best - worst`` of the environment.
+        share: it is normalised, and so are its bounds.
+    """
+    told = returns.get("bounds")
+    if told is None:
+        return value
+    worst, best = told
+    bounds: Bounds = (worst - best, best - worst) if change else (worst, best)
+    if share:
+        guess, span = 0.0 if change else returns["guess"], returns["perfect"] - returns["guess"]
+        bounds = (bounds[0] - guess) / span, (bounds[1] - guess) / span
+    return Within(value, bounds)
 
 
 def score(result: Mapping[str, Any]) -> float:
@@ -90,10 +115,14 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
     span = returns["perfect"] - returns["guess"]
 
     def share(value: float | None) -> float | None:
-        return None if value is None else normalised(value, returns["guess"], returns["perfect"])
+        return (
+            None
+            if value is None
+            else within(normalised(value, returns["guess"], returns["perfect"]), returns, share=True)
+        )
 
     def points(value: float | None) -> float | None:
-        return None if value is None else value / span
+        return None if value is None else within(value / span, returns, change=True, share=True)
 
     return {
         **result,
@@ -111,7 +140,7 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
 def evaluated(result: Mapping[str, Any]) -> list[float]:
     """The accuracy at each evaluation, or where actors act the normalised return."""
     curve, returns = result["curve"], result.get("returns")
-    if returns is None:
+    if returns is None or "returns" not in curve:
         return list(curve["accuracy"])
     return [normalised(value, returns["guess"], returns["perfect"]) for value in curve["returns"]]
 

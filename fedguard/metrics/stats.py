@@ -9,6 +9,9 @@ from dataclasses import dataclass
 #: Below so many seeds a mean gets no interval: of two seeds, most intervals with the right coverage span most of the scale.
 ENOUGH = 3
 
+#: Differences that are nearer to each other than this share of the largest are equal, and were rounded differently.
+ROUNDING = 1e-9
+
 Bounds = tuple[float, float]
 
 
@@ -17,6 +20,24 @@ class AtLeast(float):
 
     def __str__(self) -> str:
         return f">{float(self):g}"
+
+
+class Within(float):
+    """A value that cannot be less or more than its bounds, which belong to what was measured and not to the figure.
+
+    Attributes:
+        bounds: the least and the most, such as of the returns of an environment.
+    """
+
+    bounds: Bounds
+
+    def __new__(cls, value: float, bounds: Bounds) -> Within:
+        made = super().__new__(cls, value)
+        made.bounds = bounds
+        return made
+
+    def __reduce__(self) -> tuple[type[Within], tuple[float, Bounds]]:
+        return Within, (float(self), self.bounds)
 
 
 def censored(values: Iterable[float]) -> bool:
@@ -49,7 +70,8 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
     Without bounds it is Student's: ``mean +- h`` with ``h = t_{n-1} s / sqrt(n)``. Between bounds it is Student's on the logit
     scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1].
     It is as long as Student's where the values lie close together, and longer towards the middle where they lie near a bound.
-    Fewer than `ENOUGH` seeds have none, nor have censored values.
+    Fewer than `ENOUGH` seeds have none, nor have censored values. Where all values have bounds of their own (`Within`), these
+    hold: the widest of them.
 
     Args:
         values: one value per seed, at least one.
@@ -61,6 +83,9 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
         return Estimate(math.fsum(values) / len(values), None, None, len(values), bounds_alone)
     found = student(values, level)
     half = found.half_width or 0.0
+    own = [value.bounds for value in values if isinstance(value, Within)]
+    if len(own) == len(values):
+        bounds = min(low for low, _ in own), max(high for _, high in own)
     if bounds is None or half == 0:
         return found
     lowest, width = bounds[0], bounds[1] - bounds[0]
@@ -85,12 +110,39 @@ def student(values: Sequence[float], level: float = 0.95) -> Estimate:
 
 
 def over_seeds(seeds: int) -> str:
-    """What a title says of its figures: ``mean of 5 seeds ± 95 % interval``."""
+    """What a title says of its figures: ``mean of 5 seeds [95 % interval]``."""
     if seeds == 1:
         return "1 seed, so no interval"
     if seeds < ENOUGH:
         return f"mean of {seeds} seeds: no interval worth the name"
-    return f"mean of {seeds} seeds ± 95 % interval"
+    return f"mean of {seeds} seeds [95 % interval]"
+
+
+def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
+    """The level that Holm's procedure leaves to each: an interval at 1 less it leaves out 0 where `holm` is below ``level``.
+
+    ``level / (m - i)`` for the i-th of the sorted p-values, from 0 on; from where it stops on, that at which it stopped.
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    stopped = sum(one < level for one in holm(p_values))
+    levels = [level] * len(p_values)
+    for rank, index in enumerate(order):
+        levels[index] = level / (len(order) - min(rank, stopped))
+    return levels
+
+
+def bracket(mean: float, half_width: float, form: str) -> str:
+    """``[50.9, 80.4]``: the ends of an interval that has its mean in the middle, each in this format."""
+    return f"[{mean - half_width:{form}}, {mean + half_width:{form}}]"
+
+
+def p_text(p_value: float) -> str:
+    """``p = .03``, ``p = .0004``, ``p < .0001``, ``p = 1``."""
+    if p_value < 0.0001:
+        return "p < .0001"
+    digits = next(places for places in (2, 3, 4) if p_value >= 10.0**-places or places == 4)
+    said = f"{p_value:.{digits}f}"
+    return f"p = {'1' if float(said) >= 1 else said.removeprefix('0')}"
 
 
 def _expit(x: float) -> float:
@@ -133,7 +185,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
     from scipy.special import stdtr, stdtrit
 
     n = len(differences)
-    if min(differences) == max(differences):
+    if max(differences) - min(differences) <= ROUNDING * max(map(abs, differences)):
         from scipy.special import zeta
 
         chance = float(zeta(n)) * (2 * math.pi * math.e) ** (-n / 2)
@@ -141,6 +193,31 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
     statistic = found.mean / (found.half_width / float(stdtrit(n - 1, (1 + level) / 2)))
     either, above = float(2 * stdtr(n - 1, -abs(statistic))), float(stdtr(n - 1, -statistic))
     return Paired(found.mean, found.half_width, n, either, above)
+
+
+def trimmed(differences: Sequence[float], cut: int) -> tuple[float, float]:
+    """The mean without the ``cut`` least and most differences, and p of the one-sided test that it is not above 0.
+
+    ``t = m (1 - 2 cut / n) / (s_w / sqrt(n))`` where m is the mean of the others and s_w the standard deviation after each of
+    those cut has the value of the nearest that is kept (Tukey and McLaughlin 1963). Few extreme values, which swell the spread
+    of all, do not hide what the others agree on. The degrees of freedom are ``n - 2 cut - 2``, one fewer than the source's,
+    whose test is too bold with so few differences: of eight normal ones it finds 6.9 % significant at 5 %, and this 4.6 %.
+    Where those that are kept are equal, p is that of `paired`.
+
+    Args:
+        differences: at least ``2 cut + 3``.
+    """
+    n, ordered = len(differences), sorted(differences)
+    middle = ordered[cut : n - cut]
+    mean = math.fsum(middle) / len(middle)
+    winsorized = [middle[0]] * cut + middle + [middle[-1]] * cut
+    centre = math.fsum(winsorized) / n
+    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in winsorized) / (n - 1))
+    if middle[0] == middle[-1]:
+        return mean, paired(middle).p_above or 1.0
+    from scipy.special import stdtr
+
+    return mean, float(stdtr(len(middle) - 2, -mean * (1 - 2 * cut / n) / (spread / math.sqrt(n))))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

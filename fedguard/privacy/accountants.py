@@ -102,8 +102,8 @@ def accountant_named(name: str) -> Accountant:
     Raises:
         UnknownName: there is none.
     """
-    if name not in ACCOUNTANTS:
-        raise UnknownName("accountant", name, ACCOUNTANTS)
+    if not isinstance(name, str) or name not in ACCOUNTANTS:
+        raise UnknownName("accountant", str(name), ACCOUNTANTS)
     return ACCOUNTANTS[name]
 
 

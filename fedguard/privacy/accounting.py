@@ -18,8 +18,9 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedguard.arguments import is_real
 from fedguard.contracts import Epsilon
-from fedguard.errors import ConfigError, require
+from fedguard.errors import ConfigError, brief, require
 
 Reals: TypeAlias = NDArray[np.float64]
 
@@ -115,7 +116,8 @@ class Accountant(ABC):
             ConfigError: no events, or events of different units, relations, sampling or views; or a delta not in (0, 1).
             UnsupportedEvent, OutOfRange: as `total` does.
         """
-        require(0 < delta < 1, f"delta: expected between 0 and 1; got {delta}.")
+        number = is_real(delta)
+        require(number and 0 < delta < 1, f"delta: expected between 0 and 1; got {brief(delta)}.")
         require(len(events) > 0, "events: expected at least one; an empty history has no unit and no relation.")
         meaning = {(event.unit, event.relation, event.sampling, event.view) for event in events}
         require(
@@ -124,8 +126,14 @@ class Accountant(ABC):
             f"{'; '.join(', '.join(one) for one in sorted(meaning))}. Account for each kind by itself.",
         )
         unit, relation, sampling, view = meaning.pop()
+        try:
+            value = self.total(events, delta)
+        except (OverflowError, ZeroDivisionError) as error:
+            raise OutOfRange(
+                f"epsilon: beyond what {self.name} can compute ({str(error).rstrip('.')}). Raise the noise multiplier."
+            ) from error
         return Epsilon(
-            value=self.total(events, delta),
+            value=value,
             delta=delta,
             unit=unit,
             relation=relation,

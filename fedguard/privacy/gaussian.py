@@ -18,8 +18,9 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from fedguard.arguments import is_real, is_whole
 from fedguard.contracts import Epsilon
-from fedguard.errors import require
+from fedguard.errors import brief, require
 from fedguard.privacy.accountants import accountant_named
 from fedguard.privacy.accounting import Event, Reals, SubsampledGaussian
 from fedguard.privacy.divergences import divergences
@@ -117,7 +118,7 @@ def epsilon(
         sampling=sampling,
         unit=unit,
         relation=relation,
-        view=VIEWS.get(unit, ""),
+        view=VIEWS.get(unit, "") if isinstance(unit, str) else "",
     )
     return accountant_named(accountant).spent([event], delta)
 
@@ -185,15 +186,20 @@ def _checked(s: float, q: float, steps: int, sampling: str, unit: str, relation:
         "sampling: no amplification is proven for shuffled batches as they are used; got 'shuffle'. Use 'cyclic', which counts "
         "one step per epoch without amplification, or sample by 'poisson'.",
     )
-    require(sampling in RELATIONS, f"sampling: expected one of {', '.join(RELATIONS)}; got {sampling!r}.")
-    require(unit in VIEWS, f"unit: expected one of {', '.join(VIEWS)}; got {unit!r}.")
+    known = isinstance(sampling, str) and sampling in RELATIONS
+    require(known, f"sampling: expected one of {', '.join(RELATIONS)}; got {brief(sampling)}.")
+    require(isinstance(unit, str) and unit in VIEWS, f"unit: expected one of {', '.join(VIEWS)}; got {brief(unit)}.")
+    for name, value in (("noise_multiplier", s), ("sample_rate", q)):
+        known = is_real(value)
+        require(known, f"{name}: expected a number; got {brief(value)}.")
     require(
-        0 < s < math.inf,
+        0 < s < 1e300,
         f"noise_multiplier: expected a positive number; got {s}. Without noise nothing is private, and epsilon is infinite.",
     )
     require(0 < q <= 1, f"sample_rate: expected more than 0 and at most 1; got {q}.")
     require(sampling != "none" or q == 1, f"sample_rate: expected 1 with sampling none, where all take part; got {q}.")
-    require(steps >= 1 and steps == int(steps), f"steps: expected a whole number, 1 or more; got {steps}.")
+    whole = is_whole(steps) or (is_real(steps) and math.isfinite(steps) and steps == int(steps))
+    require(whole and steps >= 1, f"steps: expected a whole number, 1 or more; got {brief(steps)}.")
     chosen = relation or RELATIONS[sampling][0]
     require(chosen in ("add/remove", "replace"), f"relation: expected one of add/remove, replace; got {relation!r}.")
     require(

@@ -9,7 +9,7 @@ from fedguard.privacy.calibration import gaussian_noise
 
 #: What all Gaussian noise here rests on.
 ASSUMPTIONS = (
-    "the noise is secret: in an experiment it comes from the trial's seed",
+    "the noise is secret, and so is each draw of a sampling that is counted on",
     "the noise is real: the rounding of floats is not accounted for",
 )
 

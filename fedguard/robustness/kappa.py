@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.aggregation import aggregate
+from fedguard.arguments import MOST_CLIENTS, is_whole, real_number, whole_number
 from fedguard.contracts import Pipeline, RuleContext, Sight
-from fedguard.errors import InputError, PreconditionError
-from fedguard.rng import Rng
+from fedguard.errors import InputError, PreconditionError, brief
+from fedguard.rng import MOST_SEED, Rng
 from fedguard.robustness.shapes import PULLS, Mask, Rows, moved, pulled, shapes
 
 #: How often the rule is asked at ``effort = 1``.
 EVALUATIONS = 8000
+#: More effort is a slip of the pen, and would never end.
+MOST_EFFORT = 1e6
 #: A ratio above this is called unbounded.
 UNBOUNDED = 1e6
 #: A departure from the mean below this share of the largest row (or of 1) is rounding: 64 units in the last place.
@@ -119,16 +122,20 @@ def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float 
         PreconditionError: the rule, or the definition of kappa, needs more updates for this f.
         NotAllowed: the rule needs more than the updates, such as root data.
     """
+    if not (is_whole(n) and is_whole(f)):
+        raise InputError(f"kappa: expected whole numbers n and f; got n = {brief(n)}, f = {brief(f)}.")
     if n < 1 or f < 0:
         raise InputError(f"kappa: expected n >= 1 and f >= 0; got n = {n}, f = {f}.")
-    if not 0 < effort < math.inf:
+    n, f = whole_number(n, "kappa: n", 1, MOST_CLIENTS), int(f)
+    seed, effort = whole_number(seed, "kappa: seed", 0, MOST_SEED), real_number(effort, "kappa: effort")
+    if not 0 < effort <= MOST_EFFORT:
         raise InputError(f"kappa: effort: expected more than 0; got {effort}.")
     if n <= 2 * f:
         raise PreconditionError(
             f"kappa is defined for n >= 2f + 1, with f = {f}: {2 * f + 1} updates; got n = {n}. Mend: lower f to "
             f"{(n - 1) // 2} or raise n."
         )
-    pipeline.check(n, f)
+    pipeline.check(n, f, "n")
     search = _Search(pipeline, n, f, seed, max(200, round(EVALUATIONS * effort)))
     found = search.run()
     return Kappa(

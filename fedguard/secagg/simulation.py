@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from fedguard.errors import UnknownName, require
+from fedguard.arguments import is_real, is_whole
+from fedguard.errors import UnknownName, brief, require
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.entropy import Entropy, system
@@ -15,7 +16,7 @@ from fedguard.secagg.keys import Identity
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.parameters import Parameters, choose
 from fedguard.secagg.server import Server
-from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.session import SUITES, Config, Policy, Roster
 from fedguard.secagg.transitions import ServerState
 
 #: step -> clients that are silent from this step on.
@@ -41,6 +42,22 @@ class Settings:
     dropping: float = 0.1
     fewest: int = 0
     attested: bool = True
+
+    def __post_init__(self) -> None:
+        require(is_whole(self.ring) and self.ring in (32, 64), f"ring: expected 32 or 64 bits; got {brief(self.ring)}.")
+        known = is_whole(self.suite) and self.suite in SUITES
+        require(known, f"suite: expected 1 (AES-128) or 2 (AES-256); got {brief(self.suite)}.")
+        for name, share in (("colluding", self.colluding), ("dropping", self.dropping)):
+            number = is_real(share)
+            require(
+                number and 0 <= share < 1, f"{name}: expected a share of the clients, in [0, 1); got {brief(share)}."
+            )
+        require(
+            is_whole(self.fewest) and self.fewest >= 0, f"fewest: expected 0 clients or more; got {brief(self.fewest)}."
+        )
+        require(isinstance(self.attested, bool), f"attested: expected True or False; got {brief(self.attested)}.")
+        for name in ("ring", "suite", "fewest"):  # numpy's own would overflow where Python's do not
+            object.__setattr__(self, name, int(getattr(self, name)))
 
     def parameters(self, clients: int) -> Parameters:
         """Degree, threshold and quorum for that many clients. Raises `ConfigError` where there are none."""
@@ -196,13 +213,14 @@ class Federation:
 def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
     """For each place of a client that drops out, the first message that it does not send."""
     silent: dict[int, Phase] = {}
+    require(isinstance(drop, Mapping), f"drop: expected clients by a step of the protocol; got {brief(drop)}.")
     for step, dropped in drop.items():
         if step not in STEPS:
-            raise UnknownName("step of the protocol", step, STEPS)
+            raise UnknownName("step of the protocol", str(step), STEPS)
         listed = isinstance(dropped, Collection) and not isinstance(dropped, str | bytes)
         require(listed, f"drop: expected a list of clients at {step!r}; got {dropped!r}.")
-        strangers = sorted(set(dropped) - set(clients))
-        require(not strangers, f"drop: clients {strangers} do not take part.")
+        strangers = [client for client in dropped if client not in clients]
+        require(not strangers, f"drop: clients {brief(strangers)} do not take part.")
         for place, client in enumerate(clients):
             if client in dropped:
                 silent[place] = min(STEPS[step], silent.get(place, STEPS[step]))

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.errors import InputError, require
+from fedguard.arguments import is_real, is_whole
+from fedguard.errors import InputError, brief, require
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError, RoundingError
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector
@@ -73,7 +74,12 @@ def secure_sum(
         OverflowBudgetError: sums that might not fit the ring.
         ProtocolError: too many clients dropped out.
     """
-    settings = settings or Settings()
+    settings = Settings() if settings is None else settings
+    require(isinstance(settings, Settings), f"settings: expected a Settings; got {brief(settings)}.")
+    require(isinstance(rotate, bool), f"rotate: expected True or False; got {brief(rotate)}.")
+    number = is_real(clip)
+    require(clip is None or number, f"clip: expected a positive number; got {brief(clip)}.")
+    require(bits is None or is_whole(bits), f"bits: expected a whole number; got {brief(bits)}.")
     inputs = np.asarray(inputs)
     with np.errstate(over="ignore"):  # what a float64 does not hold is refused
         fits = inputs.ndim == 2 and 0 not in inputs.shape and inputs.dtype.kind in "fiub"
@@ -123,7 +129,7 @@ def _weights(weights: Sequence[int] | None, clients: int) -> list[int]:
     except (TypeError, ValueError, OverflowError):  # words, NaN, infinity
         right = False
     if not right:
-        raise InputError(f"weights: expected {clients} whole numbers from 0; got {weights}.")
+        raise InputError(f"weights: expected {clients} whole numbers from 0; got {brief(weights)}.")
     return claimed
 
 
@@ -145,7 +151,7 @@ def _of_real(
 ) -> Encoding:
     """As exact as the ring allows. A clip that is not given is the smallest power of two that cuts nothing."""
     room = (2 ** (ring - 1) - 1) // len(rows)
-    bits = min(53, max(2, room.bit_length())) if bits is None else bits
+    bits = min(53, max(2, room.bit_length())) if bits is None else int(bits)
     if clip is None:
         largest = float(np.abs(rows).max())
         if rotate and largest > 0:  # a rotated row may have its length in one coordinate, whose square could overflow

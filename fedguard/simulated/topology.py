@@ -254,7 +254,9 @@ def metropolis(links: NDArray[np.bool_]) -> Matrix:
     return matrix
 
 
-def seated(topology: Topology, malicious: Collection[int], places: Places, rng: Rng) -> Topology:
+def seated(
+    topology: Topology, malicious: Collection[int], places: Places, rng: Rng, seats: Sequence[int] | None = None
+) -> Topology:
     """The graph with its nodes numbered as the clients are.
 
     Args:
@@ -262,13 +264,15 @@ def seated(topology: Topology, malicious: Collection[int], places: Places, rng: 
             a drawn place; at the places with the ``highest_degree``; or at a ``cut``: the fewest places without which
             others no longer reach each other, and if these are too few, those that most shortest paths pass. Honest clients
             stand at drawn places.
+        seats: where the malicious ones stand instead, in the order of their numbers.
     """
     order = [int(place) for place in rng.numpy().permutation(topology.nodes)]
-    if places == "in_order":
+    if seats is None and places == "in_order":
         return topology
-    if places == "drawn" or not malicious or not topology.heard.any():  # without links one place is like another
+    without_links = not topology.heard.any()  # one place is like another
+    if not malicious or without_links or (seats is None and places == "drawn"):
         return topology.reordered(order)
-    taken = _preferred(topology, places, order)[: len(malicious)]
+    taken = list(seats) if seats is not None else _preferred(topology, places, order)[: len(malicious)]
     left = iter([place for place in order if place not in taken])
     hostile = iter(taken)
     return topology.reordered(

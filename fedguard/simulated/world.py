@@ -23,8 +23,11 @@ def least_seconds(
     """
     speeds, link = network.compute, network.link
     drawn = speeds.spread > 0 or speeds.jitter != 0
+    own = speeds.paces or (1.0,) * len(work)
     transfer = 0.0 if link.spread else sum(size / bandwidth for bandwidth in (link.up, link.down) if bandwidth)
     paces = [min(network.malicious_pace, 1.0) if device in quick else 1.0 for device in range(len(work))]
+    slow = [speeds.slow.factor if device in speeds.slow.devices else 1.0 for device in range(len(work))]
+    paces = [pace * ours * factor for pace, ours, factor in zip(paces, own, slow, strict=True)]
     computing = [0.0 if drawn else speeds.seconds * one * pace for one, pace in zip(work, paces, strict=True)]
     return [2 * link.latency + transfer + seconds for seconds in computing]
 
@@ -60,6 +63,7 @@ class World:
         quick: the malicious devices, whose pace ``network.malicious_pace`` sets.
         sent, got: bytes of what a device sends to a server, and gets from it; those of a model if None.
         each_way: in how many messages each way, one after another: so often latency is waited for.
+        steady: devices that are always there, and of which the network loses nothing.
     """
 
     def __init__(
@@ -72,16 +76,20 @@ class World:
         sent: int | None = None,
         got: int | None = None,
         each_way: int = 1,
+        steady: frozenset[int] = frozenset(),
     ) -> None:
         devices, speeds, link = len(work), network.compute, network.link
         self.network, self.size, self.spent = network, size, Spent()
         self._sent, self._got = size if sent is None else sent, size if got is None else got
-        self._each_way = each_way
+        self._each_way, self._steady = each_way, steady
         compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
         bandwidth = np.exp(rng.child("bandwidths").numpy().normal(0.0, 1.0, devices) * link.spread)
         order = rng.child("stragglers").numpy().permutation(devices)
         if speeds.slow.lasting:
             compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
+        compute[list(speeds.slow.devices)] *= speeds.slow.factor
+        if speeds.paces is not None:
+            compute *= np.array(speeds.paces)
         compute[sorted(quick)] *= network.malicious_pace
         self._work: list[float] = np.asarray(work, np.float64).tolist()
         self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
@@ -155,14 +163,14 @@ class World:
     def loses(self, device: int, turn: int) -> bool:
         """Whether the update of a device's ``turn``-th training is lost."""
         loss = self.network.link.loss
-        lost = loss > 0 and self._loss(device, turn) < loss
+        lost = loss > 0 and device not in self._steady and self._loss(device, turn) < loss
         self.spent.lost += lost
         return lost
 
     def drops(self, source: int, message: int) -> bool:
         """Whether the network loses a device's so many-th message to another one (from 0)."""
         loss = self.network.link.loss
-        lost = loss > 0 and self._loss(source, message) < loss
+        lost = loss > 0 and source not in self._steady and self._loss(source, message) < loss
         self.spent.lost += lost
         return lost
 
@@ -172,11 +180,11 @@ class World:
 
     def wait(self, device: int, now: float) -> float:
         """Seconds until a device is there: 0 if it is there ``now``, infinity if it never comes."""
-        return self._presence.wait(device, now)
+        return 0.0 if device in self._steady else self._presence.wait(device, now)
 
     def leaves(self, device: int, now: float, seconds: float) -> float | None:
         """Seconds until a device that is there ``now`` leaves, if that is in the next ``seconds``; None if it stays."""
-        return self._presence.leaves(device, now, seconds)
+        return None if device in self._steady else self._presence.leaves(device, now, seconds)
 
     def work(self, device: int) -> float:
         """Examples that a whole training of a device's own passes over."""
@@ -221,7 +229,7 @@ class World:
             share: of the task that it does.
         """
         down, computing, up = self._down[device], self._computing(device, turn, task) * share, self._up[device]
-        left = self._presence.leaves(device, now, down + computing + up)
+        left = self.leaves(device, now, down + computing + up)
         self.download(device)
         if left is None:
             self._computed(computing)

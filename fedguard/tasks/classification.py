@@ -144,13 +144,22 @@ class Classification(Task):
     def predictor(self) -> Predictor:
         return Predictor(self.network)
 
-    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+    def open_to_backdoor(self, trigger: Trigger, target: int) -> Examples:
+        """The test examples on which a backdoor's success is measured: those that carry the trigger, of other classes.
+
+        Raises:
+            ConfigError: there is no such target, or no such example.
+        """
         if target >= self.classes:
             raise ConfigError(f"the backdoor's target: expected a class below {self.classes}; got {target}.")
         test = self.dataset.test
         others = test[trigger.selects(test, self.value_range) & (test.y != target)]
         if not len(others):
             raise ConfigError(f"trigger {trigger}: none of the test examples carries it. Choose a more common feature.")
+        return others
+
+    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+        others = self.open_to_backdoor(trigger, target)
         logits = self.network.logits(model, trigger.apply(others.x, self.value_range))
         return float((logits.argmax(1) == target).double().mean())
 
@@ -161,8 +170,18 @@ class Classification(Task):
             return self.root
         return self.parts[client]
 
+    def hold_private(self, rate: float) -> None:
+        """Hold the network to what DP-SGD takes for granted, in batches as Poisson sampling draws them at this rate.
+
+        Raises:
+            ConfigError: examples of a batch see each other, or nobody gets at their gradients.
+        """
+        from fedguard.tasks.engines.by_example import hold, largest_batch  # opacus takes more than a second to load
+
+        hold(self.network, largest_batch(self.sizes, rate))
+
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
-        draw = rng.child("client", client).numpy()
+        draw = plan.batch_stream(rng.child("client", client)).numpy()
         batches = schedule(plan.of(client), self.sizes[client], draw, plan.share(client))
         used = dict.fromkeys(batches[batches >= 0].tolist())
         return self.examples(client)[torch.tensor(list(used), dtype=torch.int64)]
@@ -234,6 +253,7 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network:
     extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
     try:
         network = Network(model, dataset.shape, dataset.classes, Rng(0), compute)
+        network.value_range, network.characters = dataset.value_range, dataset.characters
         with torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(network.module)  # threads train on copies
             before = torch.get_rng_state()

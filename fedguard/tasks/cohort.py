@@ -82,7 +82,7 @@ class Cohort:
             for one, client in zip([rng] * len(clients) if isinstance(rng, Rng) else rng, clients, strict=True)
         ]
         schedules = [
-            schedule(plan.of(client), self.sizes[client], one.numpy(), plan.share(client))
+            schedule(plan.of(client), self.sizes[client], plan.batch_stream(one).numpy(), plan.share(client))
             for client, one in zip(clients, streams, strict=True)
         ]
         if self._device.type == "cpu":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
-from fedguard.rng import Rng
+from fedguard.rng import Rng, global_generators
 from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_shapes import dense_widths, plain_layers
 
@@ -25,14 +25,17 @@ class Network:
         compute: where it computes; by default the processor, with the usual memory.
         flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
         widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
+        value_range, characters: what inputs are, as `Dataset` says it.
     """
+
+    value_range: tuple[float, float] = (-3.0, 3.0)
+    characters: bool = False
 
     def __init__(
         self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng, compute: Compute | None = None
     ) -> None:
-        self.compute = compute or Compute()
-        with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from this generator
-            torch.default_generator.manual_seed(rng.entropy() % 2**63)
+        self.compute, self.name = compute or Compute(), str(model)
+        with global_generators(rng):  # torch's layers initialise themselves from torch's
             self.module = model.build(shape, classes)
         if buffers := [name for name, _ in self.module.named_buffers()]:
             raise ConfigError(
@@ -41,8 +44,9 @@ class Network:
             )
         logits = tuple(self.module(torch.zeros(2, *shape)).shape)
         if logits != (2, classes):
+            one = " Of two classes, too, each has a logit of its own: give it two outputs." if logits == (2, 1) else ""
             raise ConfigError(
-                f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}."
+                f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}.{one}"
             )
         self.shape, self.classes = shape, classes
         #: (logits, labels, "mean" or "sum") -> what training makes small.

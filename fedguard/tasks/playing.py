@@ -24,16 +24,21 @@ from fedguard.contracts import (
     Policy,
     Recurrent,
     Rollout,
+    Shown,
     Trigger,
 )
-from fedguard.errors import ConfigError
-from fedguard.rng import Rng, Streams
+from fedguard.errors import ConfigError, require
+from fedguard.rng import Rng, Streams, global_generators
 from fedguard.tasks.compute import Compute
+from fedguard.tasks.environments.held import COPIES, observed, stepped, tried
 from fedguard.tasks.network import Network, Predictor, applied, apply, holding
 from fedguard.tasks.policies import cut, policy_of
 
 #: Episodes of an evaluation.
 EPISODES = 100
+
+#: Part of a bound by which a sum of rewards may pass it: rounding.
+SLACK = 1e-6
 #: Steps of each that are shown the trigger of a backdoor.
 SHOWN = 100
 
@@ -67,6 +72,7 @@ class Playing(Acting):
     network: Network = field(repr=False)
     policy: Policy
     lies: Mapping[str, Mapping[int, Lie]] = field(default_factory=dict)
+    _tried: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def made(
@@ -169,14 +175,14 @@ class Playing(Acting):
         draws = torch.from_numpy(np.stack([law.draws((steps, copies), rng) for rng in rngs]))
         kept: list[list[list[Any]]] = [[[] for _ in range(8 if self.memory else 7)] for _ in clients]
         for t in range(steps):
-            seen = np.stack([world.observed(state) for state in now])
+            seen = np.stack([observed(world, state, copies) for state in now])
             before = memory
             outputs, _, memory = vmap(self.recalled)(models, torch.from_numpy(seen), memory)
             actions = law.drawn(outputs, draws[:, t])
             chances = law.log_prob(outputs, actions)
             memory = self.noted(memory, actions)
             for number, rng in enumerate(rngs):
-                step = world.stepped(now[number], actions[number].numpy())
+                step = stepped(world, now[number], self._taken(clients[number], actions[number]).numpy())
                 over = step.terminated | step.truncated
                 told = (
                     seen[number],
@@ -184,7 +190,7 @@ class Playing(Acting):
                     step.rewards.astype(np.float32),
                     step.terminated,
                     step.truncated & ~step.terminated,
-                    world.observed(step.state),
+                    observed(world, step.state, copies),
                     chances[number],
                     *((before[number],) if self.memory else ()),
                 )
@@ -199,6 +205,11 @@ class Playing(Acting):
             map(Standing, now, memory)
         )
 
+    def _taken(self, client: int, actions: Tensor) -> Tensor:
+        """What an actor does where its policy chose, and it says, these actions."""
+        lie = self.lie("acts", client)
+        return actions if lie is None else lie(actions, self.environment.actions)
+
     def _told(self, client: int, rollout: Rollout) -> Rollout:
         rewards = self.said("rewards", client, rollout.rewards)
         return replace(rollout, rewards=rewards, behaviour=self.said("behaviour", client, rollout.behaviour))
@@ -206,17 +217,43 @@ class Playing(Acting):
     def lie(self, what: str, client: int) -> Lie | None:
         return self.lies.get(what, {}).get(client)
 
-    def evaluate(self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None) -> Evaluation:
+    def evaluate(
+        self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None, shown: Shown | None = None
+    ) -> Evaluation:
         finite = bool(torch.isfinite(model).all())
-        returns = self._played(_Likeliest(self, model, chosen), self.rng.child("test").numpy())
+        returns = self._played(_Likeliest(self, model, chosen, shown), self.rng.child("test").numpy())
         return Evaluation(0.0 if finite else float("inf"), float("nan"), (), tuple(returns.tolist()))
 
     @cached_property
     def guess(self) -> float:
-        """The mean return of one who acts at random, in the test episodes."""
+        """The mean return of one who acts at random, in the test episodes.
+
+        Raises:
+            ConfigError: it is no less than what counts as the best, so that nothing could be judged by the two.
+        """
         draws = self.rng.child("guess").numpy()
-        played = self._played(lambda seen: self.policy.random((len(seen),), draws), self.rng.child("test").numpy())
-        return float(played.mean())
+        with global_generators(self.rng.child("guess")):  # since it is made once, wherever they stand then
+            played = self._played(lambda seen: self.policy.random((len(seen),), draws), self.rng.child("test").numpy())
+        guess, best = float(played.mean()), self.environment.best
+        require(
+            guess < best,
+            f"{self.environment}: {'good' if hasattr(self.environment, 'good') else 'best'}: expected more than {guess:g}, the "
+            f"mean return of {EPISODES} episodes of random actions, since returns are judged between the two; got {best:g}.",
+        )
+        return guess
+
+    def rehearse(self) -> None:
+        """Try the environment before anything is trained, and where episodes are short, whether there is anything to learn.
+
+        Raises:
+            ConfigError: it does not answer as it should, or acting at random returns as much as the best.
+            ContractError: a plug-in breaks its contract.
+        """
+        if not self._tried:
+            ended = tried(self.environment, self.policy, self.rng.child("tried"))
+            if len(ended) == COPIES:
+                _ = self.guess
+            self._tried.append(True)
 
     def _played(
         self,
@@ -236,13 +273,22 @@ class Playing(Acting):
         returns, playing, steps = np.zeros(EPISODES), np.ones(EPISODES, bool), 0
         while playing.any() and (most is None or steps < most):
             steps += 1
-            seen = world.observed(state)
+            seen = observed(world, state, EPISODES)
             if met is not None:
                 met(seen, playing)
-            step = world.stepped(state, act(seen))
+            step = stepped(world, state, act(seen))
             returns += np.where(playing, step.rewards, 0.0)
-            playing &= ~(step.terminated | step.truncated)
-            state = step.state
+            over = step.terminated | step.truncated
+            playing &= ~over
+            # Nobody steps on after an end: there, an environment of the user's own may do anything.
+            state = world.restarted(step.state, over, rng) if over.any() else step.state
+        if world.bounds is not None and most is None:
+            (least, best), low, high = world.bounds, float(returns.min()), float(returns.max())
+            require(
+                least - SLACK * abs(least) <= low and high <= best + SLACK * abs(best),
+                f"{world.name}: expected episodes that return {least:g} to {best:g}, as least and most say; got {low:g} to "
+                f"{high:g}.",
+            )
         return returns
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
@@ -298,13 +344,20 @@ class _Likeliest:
 
     Args:
         chosen: the actions for what it remembers, if these are not the likeliest.
+        shown: what the network is shown in place of what is observed.
 
     Attributes:
         memory: ``[EPISODES, M]``: before the next step.
     """
 
-    def __init__(self, task: Playing, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None) -> None:
-        self._task, self._model, self._chosen = task, model, chosen
+    def __init__(
+        self,
+        task: Playing,
+        model: Tensor,
+        chosen: Callable[[Tensor], Tensor] | None = None,
+        shown: Shown | None = None,
+    ) -> None:
+        self._task, self._model, self._chosen, self._shown = task, model, chosen, shown
         self.memory = torch.zeros(EPISODES, task.memory)
 
     def __call__(self, seen: NDArray[np.float32]) -> NDArray[Any]:
@@ -315,6 +368,9 @@ class _Likeliest:
     def after(self, seen: NDArray[np.float32], memory: Tensor) -> tuple[NDArray[Any], Tensor]:
         """Its actions for observations ``[B, *shape]`` that come after a memory ``[B, M]``, and the memory after them."""
         task, observed = self._task, torch.from_numpy(seen)
+        if self._shown is not None:
+            with torch.enable_grad():
+                observed = self._shown(lambda x: task.recalled(self._model, x, memory)[0], observed).detach()
         if task.memory:
             outputs, _, memory = task.recalled(self._model, observed, memory)
         else:

@@ -92,7 +92,8 @@ def test_a_planted_drop_stands_on_top_with_its_figures(judged, tmp_path):
     test = page(run.folder.path.parent, run.name, tmp_path)
     assert [error.value for error in test.error] == ["**Regressed**"]
     assert "Regressed (1)" in [heading.value for heading in test.subheader]
-    (row,) = test.dataframe[0].value.to_dict("records")
+    assert "figure" in test.dataframe[0].value and "cells" in test.dataframe[0].value  # what all cells share, first
+    (row,) = test.dataframe[1].value.to_dict("records")
     said = verdicts(run.folder)[-1]
     (found,) = [one for one in said.judgements if one.verdict == "regressed"]
     assert row["cell"] == "no attack against mean"
@@ -234,7 +235,7 @@ def test_broad_drops_are_told_in_words(tmp_path, judged):
         test = page(run.folder.path.parent, run.name, tmp_path)
     finally:
         path.unlink()
-    row = test.dataframe[1].value.to_dict("records")[0]
+    row = test.dataframe[0].value.to_dict("records")[0]
     assert (row["mean drop"], row["p"], row["cells"]) == ("1.2 points", "0.003", "9")
 
 

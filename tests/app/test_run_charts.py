@@ -51,8 +51,8 @@ def test_a_square_is_the_mean_with_its_interval_in_percent():
     one = one["none", "mean"]
     assert one["mean"] == pytest.approx(40)
     # Student's t on the logit scale: logit(0.4) ± 4.303 * 0.1 / sqrt(3) / (0.4 * 0.6) = -0.405 ± 1.035: -20.9 and +25.2
-    assert one["figure"] == "40.0 ±25.2 %"
-    assert (one["label"], one["spread"]) == ("40.0", "±25.2")
+    assert one["figure"] == "40.0 [19.1, 65.2] %"
+    assert (one["label"], one["spread"]) == ("40.0", "[19.1, 65.2]")
 
 
 def test_two_seeds_have_no_interval_and_say_so():
@@ -103,7 +103,7 @@ def test_one_seed_has_no_interval_and_says_so():
 
 def test_what_rounding_leaves_is_zero():
     one = squares([row("none", "mean", seed, 1e-17 * seed) for seed in (1, 2, 3)], "kappa")["none", "mean"]
-    assert (one["label"], one["spread"]) == ("0", "±0")
+    assert (one["label"], one["spread"]) == ("0", "[0, 0]")
 
 
 def test_writing_is_white_on_dark_colours_alone():
@@ -160,7 +160,7 @@ def test_classes_have_means_with_intervals_within_0_and_100():
     )
     assert first["mean"] == pytest.approx(70)
     assert 0 < first["low"] < 70 < first["high"] < 100  # Student's would end at 132 %
-    assert first["figure"].startswith("70.0 -") and "±" not in first["figure"]
+    assert first["figure"].startswith("70.0 [") and first["figure"].endswith("] %")
     assert second["figure"] == "no test examples"
     assert classes([record(0, [0, 0])]).to_dict()["layer"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from copy import deepcopy
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -14,6 +15,7 @@ from fedguard.app.charts.answer import spans
 from fedguard.app.charts.graph import by_round, graph, placed
 from fedguard.app.charts.timeline import bars, timeline
 from fedguard.app.views.cell import clean_models
+from fedguard.bench.flags.answer import answers
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.results.answer import standings
 from fedguard.metrics.figures import FIGURES
@@ -139,8 +141,9 @@ def test_overview_answers_with_a_sentence_and_a_picture(run, page):
     test = page(run, "overview")
     rows = run.rows()
     worst = {one.defense: one.worst.estimate.mean for one in standings(run) if one.worst}
-    (said,) = [one.value for one in test.markdown if "keeps" in one.value]
-    assert said.index(max(worst, key=worst.get)) < said.index(min(worst, key=worst.get))
+    (said,) = answers(run).values()
+    shown = [one.value for one in test.markdown if one.value.startswith("##### ")]
+    assert shown == [f"##### {words.escaped(said.headline)}"], said
     assert len(test.get("vega_lite_chart")) == 1
     places = {(row["defense"], row["measure"]): row for row in spans(run, "")}
     assert places["median", "accuracy under the worst attack"]["percent"] == pytest.approx(100 * worst["median"])
@@ -383,6 +386,28 @@ def test_corners_are_those_of_the_records(run):
     silent = rows["the malicious clients send nothing"]
     assert silent["plain mean"].startswith(f"{50 * sum(one['silent_mean'] for one in four):.1f}")
     assert silent["defense"].startswith(f"{50 * sum(one['silent_defense'] for one in four):.1f}")
+
+
+def test_corners_of_actors_are_those_of_their_returns(run):
+    """Guessing returns 20 and the best policy 220; the corners of accuracies stand empty beside them, silence included."""
+    record = deepcopy(run.records[cell_of(run, attack="alie", defense="median"), 0])
+    corners = {"clean_mean": 200, "clean_defense": 180, "attack_mean": 40, "attack_defense": 120}
+    corners |= {"silent_mean": 170, "silent_defense": 160}
+    result = record["result"]
+    result["corners"] = dict.fromkeys(corners)
+    result["returns"] = {
+        "final": 120,
+        "best": 130,
+        "last": 120,
+        "normalised": 0.5,
+        "guess": 20,
+        "perfect": 220,
+        "episodes": 100,
+    }
+    result["returns"] |= {"corners": corners, "drop": 60, "absence": 20, "harm": 40, "tax": 20}
+    shown = {row[""]: (row["plain mean"], row["defense"]) for row in words.corners([record])}
+    assert shown["the malicious clients send nothing"] == ("75.0", "70.0")
+    assert (shown["nobody attacks"], shown["attack"]) == (("90.0", "80.0"), ("10.0", "50.0"))
 
 
 def test_the_card_keeps_every_line_of_the_record(run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import combinations
 from statistics import fmean, median, pstdev
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN, MeanShift
 
 from fedguard.aggregation import aggregate
-from fedguard.contracts import Gram
+from fedguard.contracts import Gram, Sight
 from fedguard.defenses.aggregators.clusters import (
     clusters_by_gap,
     cosine_distances,
@@ -22,7 +23,7 @@ from fedguard.defenses.aggregators.clusters import (
     kmeans,
     mean_shift,
 )
-from fedguard.defenses.aggregators.deepsight import accept, output_layer, suspicious
+from fedguard.defenses.aggregators.deepsight import DeepSight, accept, output_layer, suspicious
 from fedguard.defenses.aggregators.fl_detector import hessian_product
 from fedguard.defenses.aggregators.rflbat import principal_components
 from fedguard.errors import ConfigError, NotObservable, PreconditionError
@@ -188,26 +189,49 @@ def test_rlr_walks_away_from_what_only_the_colluders_want():
 
 
 def test_sign_guard_agrees_with_the_formula_as_a_loop():
-    """On all coordinates, with the mean-shift of another library."""
-    for seed in range(12):
+    """On all coordinates, with the mean-shift of another library; some updates hold a few zeros, up to one in thirty."""
+    unlike = 0
+    for seed in range(24):
         updates = normal(10, 60, seed=seed, centre=0.5)
+        updates[5:, :2] *= (normal(5, 2, seed=seed + 100, centre=0.0) > 0) if seed > 11 else 1
         updates[:3] *= -1
         updates[3] *= 20
         updates[4] *= 0.01
         rows = updates.double().tolist()
         usual = median(norm(row) for row in rows)
-        shares = [[fmean(sign(x) == s for x in row) for s in (1, 0, -1)] for row in rows]
-        reach = fmean(sorted(math.dist(a, b) for b in shares)[4] for a in shares)
-        labels = MeanShift(bandwidth=reach, cluster_all=False).fit(shares).labels_.tolist()
-        largest = max(set(labels) - {-1}, key=labels.count)
-        chosen = [
-            i for i, row in enumerate(rows) if 0.1 <= norm(row) / usual <= 3 and labels[i] == largest
-        ]  # fmt: skip
+        plain = [[fmean(sign(x) == s for x in row) for s in (1, 0, -1)] for row in rows]
+        most = [max(column) or 1 for column in zip(*plain, strict=True)]
+        chosen, other = (
+            passing(shares, [norm(row) / usual for row in rows])
+            for shares in ([[p / m for p, m in zip(line, most, strict=True)] for line in plain], plain)
+        )
         expected = mean([[x * min(1.0, usual / norm(rows[i])) for x in rows[i]] for i in chosen])
         result = run("sign_guard(share=1.0)", updates, 3)
         assert result.weights.nonzero()[:, 0].tolist() == chosen
         assert result.vector.tolist() == pytest.approx(expected, abs=1e-5)
-        assert not set(chosen) & {0, 1, 2, 3, 4}
+        assert seed > 11 or not set(chosen) & {0, 1, 2, 3, 4}
+        unlike += chosen != other
+    assert unlike > 3
+
+
+def passing(shares: list[Vector], lengths: list[float]) -> list[int]:
+    """The rows of usual length in the largest cluster of scikit-learn's mean-shift."""
+    reach = fmean(sorted(math.dist(a, b) for b in shares)[len(shares) // 2 - 1] for a in shares)
+    labels = MeanShift(bandwidth=reach, cluster_all=False).fit(shares).labels_.tolist()
+    largest = max(set(labels) - {-1}, key=labels.count)
+    return [i for i, length in enumerate(lengths) if 0.1 <= length <= 3 and labels[i] == largest]
+
+
+def test_sign_guard_looks_at_one_block_of_coordinates_anywhere():
+    """Row k is positive in coordinate k alone, so the rows with a share of positive signs are the coordinates looked at."""
+    rule, seen, starts = installed().build("defense", "sign_guard(share=0.13)"), context(30, 2, dim=30), set()
+    for seed in range(250):
+        shares = rule._mixtures(torch.eye(30), seen.narrowed("test", seen.granted, rng=Rng(seed)))
+        looked = (shares[:, 0] > 0).nonzero()[:, 0].tolist()
+        assert looked == list(range(looked[0], looked[0] + 4))  # 0.13 * 30, rounded up
+        assert shares[looked].tolist() == [pytest.approx([1, 3 / 4, 0])] * 4
+        starts.add(looked[0])
+    assert starts == set(range(27))
 
 
 def test_sign_guard_looks_at_a_random_part_of_the_coordinates():
@@ -275,7 +299,7 @@ def test_lasa_judges_each_layer_by_itself():
     assert (moved - plain)[39] > 0.03 / 9
 
 
-def fedseca(rows: list[Vector], gamma: float) -> Vector:
+def fedseca(rows: list[Vector], gamma: float, thinned: bool = False) -> Vector:
     n, d = len(rows), len(rows[0])
 
     def omega(a, b):
@@ -289,7 +313,9 @@ def fedseca(rows: list[Vector], gamma: float) -> Vector:
         low, part = int(place + 1e-9), max(0.0, place - int(place + 1e-9))
         thresholds.append(ordered[low] + part * (ordered[min(low + 1, d - 1)] - ordered[low]))
     for k in range(d):
-        elected = sign(sum(ratio * sign(row[k]) for ratio, row in zip(ratios, rows, strict=True)))
+        left = [abs(row[k]) >= least - 1e-12 for row, least in zip(rows, thresholds, strict=True)]
+        voices = [sign(row[k]) * (stays or not thinned) for row, stays in zip(rows, left, strict=True)]
+        elected = sign(sum(round(n * ratio) * voice for ratio, voice in zip(ratios, voices, strict=True)))
         most = median(abs(row[k]) for row in shortened)
         agreeing = []
         for i in range(n):
@@ -306,6 +332,10 @@ def test_fedseca_agrees_with_the_formula_as_a_loop(n, d, gamma):
     updates = normal(n, d, seed=n, centre=0.5)
     expected = fedseca(updates.double().tolist(), gamma)
     assert run(f"fedseca(gamma={gamma}, beta=0.0)", updates, 2).vector.tolist() == pytest.approx(expected, abs=1e-5)
+    by_program = fedseca(updates.double().tolist(), gamma, thinned=True)
+    found = run(f"fedseca(gamma={gamma}, beta=0.0, vote='thinned')", updates, 2).vector.tolist()
+    assert found == pytest.approx(by_program, abs=1e-5)
+    assert (by_program != expected) == (gamma > 0.4)
 
 
 def test_fedseca_carries_momentum():
@@ -374,16 +404,53 @@ def majority_by_links(distances: list[list[float]]) -> list[int]:
     raise AssertionError
 
 
+def beside(model: torch.Tensor, text: str, updates: torch.Tensor, f: int = 0, **changes):
+    """A round under a global model."""
+    seen = context(len(updates), f, dim=updates.shape[1])
+    return aggregate(installed().pipeline(text), updates, seen.narrowed("test", seen.granted, model=model, **changes))
+
+
 @pytest.mark.parametrize("n", [2, 3, 6, 7, 20])
-def test_flame_agrees_with_the_formula_as_a_loop(n):
+@pytest.mark.parametrize("of", ["models", "updates"])
+def test_flame_agrees_with_the_formula_as_a_loop(n, of):
+    """Links between the models w + x, w from shorter than the updates to far longer; and between the updates, w or not."""
+    unlike = 0
     for seed in range(8):
-        updates = normal(n, 12, seed=seed, centre=0.5)
-        rows = updates.double().tolist()
-        chosen = majority_by_links([[1 - cosine(a, b) for b in rows] for a in rows])
+        updates = normal(n, 12, seed=seed, centre=0.5) * torch.linspace(0.3, 3, n)[:, None]
+        model = normal(1, 12, seed=seed + 50)[0] * (0.1, 1, 30, 1000)[seed % 4]
+        rows, w = updates.double().tolist(), model.double().tolist()
+        places = {"updates": rows, "models": [[p + q for p, q in zip(w, row, strict=True)] for row in rows]}
+        chosen, other = (
+            majority_by_links([[1 - cosine(a, b) for b in places[kind]] for a in places[kind]])
+            for kind in (of, "updates" if of == "models" else "models")
+        )
         expected = mean([clipped(rows)[i] for i in chosen])
-        result = run("flame(noise=0.0)", updates, 0)
+        result = beside(model, f"flame(noise=0.0, of='{of}')", updates)
         assert result.weights.nonzero()[:, 0].tolist() == chosen
         assert result.vector.tolist() == pytest.approx(expected, abs=1e-5)
+        unlike += chosen != other
+    assert unlike > 3 or n < 6
+
+
+def test_flame_drops_updates_that_are_only_too_long():
+    """Seven directions, five of them taken four times as far: beside a model of length 1000 the models tell them apart."""
+    ways = normal(12, 40, seed=3, centre=0.3)
+    updates = ways / ways.norm(dim=1, keepdim=True)
+    updates[7:] = 4 * updates[:5]
+    model = torch.full((40,), 1000 / math.sqrt(40))
+    dropped = beside(model, "flame", updates).weights == 0
+    assert dropped[7:].all() and not dropped[:7].any()
+    assert not (beside(model, "flame(of='updates')", updates).weights[7:] == 0).all()
+
+
+def test_flame_asks_for_the_model_only_where_it_looks_at_it():
+    seen = context(5, 1, dim=4)
+    for sight in (Sight.EACH_UPDATE, Sight.GROUP_SUMS):
+        blind, sees = seen.narrowed("server", sight), seen.narrowed("server", sight | Sight.MODEL)
+        with pytest.raises(ConfigError, match="flame needs .* and the global model"):
+            aggregate(installed().pipeline("flame"), normal(5, 4), blind)
+        aggregate(installed().pipeline("flame(of='updates')"), normal(5, 4), blind)
+        aggregate(installed().pipeline("flame"), normal(5, 4), sees)
 
 
 def test_flame_adds_noise_in_proportion_to_the_median_length():
@@ -493,6 +560,44 @@ def test_deepsight_drops_a_cluster_trained_on_one_label():
     )
 
 
+@pytest.mark.parametrize(
+    ("few", "text", "admitted"),
+    [
+        (3, "deepsight", 10),  # three of ten in the one cluster are fewer than a third
+        (4, "deepsight", 0),
+        (4, "deepsight(tau=0.5)", 10),
+        (3, "deepsight(one=False)", 7),  # in no cluster, each is judged by itself
+        (4, "deepsight(one=False)", 6),
+    ],
+)
+def test_deepsight_may_find_one_cluster_alone(few, text, admitted, monkeypatch):
+    """Where nothing tells the updates apart, suspicious ones and others fall or stand together."""
+    updates = torch.full((10, 16), 0.1)
+    updates[:few, 3:12], updates[:few, 13:] = 0.0, 0.0  # of four outputs they moved one
+    seen = context(10, 3)
+    seen = seen.narrowed(
+        "test", seen.granted, layers=(12, 4), shape=(3,), model=torch.zeros(16), predict=shifted_network
+    )
+    monkeypatch.setattr(DeepSight, "_separated", lambda rule, distances: torch.zeros_like(distances))
+    result = aggregate(installed().pipeline(text), updates, seen)
+    assert int((result.weights > 0).sum()) == admitted
+
+
+def test_deepsight_counts_no_pair_as_a_cluster():
+    """Groups of 5, 3 and 2: those in none are apart from all, their own group too."""
+    places = (
+        torch.tensor([0.0, 0, 0, 0, 0, 9, 9, 9, 20, 20])[:, None].double() + 0.01 * normal(10, 1, 2, 1.0, 0.0).double()
+    )
+    for text, groups in (
+        ("deepsight", [5, 3, 1, 1]),
+        ("deepsight(cluster=2)", [5, 3, 2]),
+        ("deepsight(cluster=4)", [1] * 10),
+    ):
+        apart = installed().build("defense", text)._separated(distances_between(places))
+        expected = 1 - torch.block_diag(*(torch.ones(size, size, dtype=torch.float64) for size in groups))
+        assert torch.equal(apart, expected), text
+
+
 def test_deepsight_and_fl_detector_need_the_model():
     for name in ("deepsight", "fl_detector"):
         seen = context(5, 1, dim=4)
@@ -573,10 +678,32 @@ class Federation:
 
 def test_fl_detector_leaves_out_the_inconsistent_from_the_first_full_window_on():
     """Updates are predicted from round 3 on, so the fourth score of each client falls to round 6."""
-    federation = Federation(10, {2, 5, 9})
-    dropped = [federation.step(list(range(10))) for _ in range(14)]
-    assert dropped[:5] == [[]] * 5
-    assert dropped[5:] == [[2, 5, 9]] * 9
+    for text, first in (("fl_detector(window=4, references=20, gap='mean_of_logs')", 5), ("fl_detector(window=4)", 6)):
+        federation = Federation(10, {2, 5, 9}, text)
+        dropped = [federation.step(list(range(10))) for _ in range(14)]
+        assert dropped[:first] == [[]] * first
+        assert dropped[first:] == [[2, 5, 9]] * (14 - first)
+
+
+def test_fl_detector_asks_as_often_as_the_program_of_its_source(monkeypatch):
+    """At most 7 clusters, 10 sets of references, the logarithm of their mean; and after 20 rounds, where it is told to wait."""
+    asked = []
+
+    def spy(points, most, references, draw, *, of_mean=False):
+        asked.append((federation.round, most, references, of_mean))
+        return 1
+
+    monkeypatch.setattr("fedguard.defenses.aggregators.fl_detector.clusters_by_gap", spy)
+    for text, first, of_mean in (
+        ("fl_detector(window=4)", 6, True),
+        ("fl_detector(window=4, wait=20)", 24, True),
+        ("fl_detector(window=4, gap='mean_of_logs')", 6, False),
+    ):
+        federation = Federation(6, {2}, text)
+        for _ in range(26):
+            federation.step(list(range(6)))
+        assert asked == [(round, 7, 10, of_mean) for round in range(first, 27)], text
+        asked.clear()
 
 
 def test_fl_detector_leaves_out_nobody_where_all_are_alike():
@@ -719,6 +846,44 @@ def test_the_gap_statistic_counts_planted_clusters(count):
         points = torch.cat([normal(40, 2, seed + 10 * c, 0.2, 3.0 * c) for c in range(count)]).double()
         assert clusters_by_gap(points, 6, 20, torch.Generator().manual_seed(seed)) == count
     assert clusters_by_gap(torch.ones(5, 2, dtype=torch.float64), 6, 20, torch.Generator()) == 1
+
+
+def spread_in(points: Vector, k: int) -> float:
+    """The least sum of squared distances to the means of k groups: on a line these are runs, so all cuts are tried."""
+    ordered, n = sorted(points), len(points)
+
+    def within(run: Vector) -> float:
+        return sum((x - fmean(run)) ** 2 for x in run)
+
+    cuts = combinations(range(1, n), k - 1)
+    return min(sum(within(ordered[a:b]) for a, b in zip((0, *cut), (*cut, n), strict=True)) for cut in cuts)
+
+
+def gap_by_loops(points: Vector, references: list[Vector], most: int, of_mean: bool) -> int:
+    low, high = min(points), max(points)
+    inside, gaps, slacks = [(x - low) / (high - low) for x in points], [], []
+    for k in range(1, most + 1):
+        spreads = [spread_in(row, k) for row in references]
+        expected = math.log(fmean(spreads)) if of_mean else fmean(map(math.log, spreads))
+        gaps.append(expected - math.log(spread_in(inside, k)))
+        slacks.append(pstdev(map(math.log, spreads)) * math.sqrt(1 + 1 / len(references)))
+    return next((k for k in range(1, most) if gaps[k - 1] >= gaps[k] - slacks[k]), most)
+
+
+def test_the_gap_statistic_agrees_with_the_formula_as_a_loop_in_both_forms():
+    """Of the means of logarithms, as it was defined, and of the logarithm of the mean, as in the program of FLDetector."""
+    unlike = 0
+    for seed in range(80):
+        points = normal(8, 1, seed, 1.0, 0.0).double() + torch.arange(8)[:, None] % 2 * (seed % 4)
+        references = torch.rand(3, 8, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        counts = []
+        for of_mean in (False, True):
+            expected = gap_by_loops(points[:, 0].tolist(), references[:, :, 0].tolist(), 4, of_mean)
+            draw = torch.Generator().manual_seed(seed)
+            assert clusters_by_gap(points, 4, 3, draw, of_mean=of_mean) == expected, seed
+            counts.append(expected)
+        unlike += counts[0] != counts[1]
+    assert unlike
 
 
 def test_the_gap_statistic_seldom_sees_clusters_in_uniform_points():

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 import fedguard as fg
 import tests.reference as reference
+from fedguard.architectures.server import Server
 from fedguard.attacks.search import STRETCH, STRETCHES, largest, strongest
-from fedguard.contracts import BENIGN_SAMPLE, Examples, Sight
+from fedguard.contracts import BENIGN_SAMPLE, Examples, PoisonAttack, Sight, Training
 from fedguard.errors import ConfigError, NotAllowed
 from fedguard.registry import installed
 from fedguard.rng import Rng
 from tests.table import normal, run
 from tests.test_attacks import build, data_view, view
+from tests.test_training import deal, set_up
 
 LIMIT = STRETCH**STRETCHES
 SEES = {Sight.HONEST_UPDATES, Sight.MODEL}
@@ -457,6 +459,28 @@ def test_agr_tailored_takes_the_largest_step_that_krum_selects(direction):
     assert notes == {"strength": pytest.approx(low, rel=0.005), "at_boundary": 0}
 
 
+@pytest.mark.parametrize("seed", [2, 5])
+def test_agr_tailored_is_not_content_with_less_than_an_equal_vote(seed):
+    """Multi-Krum may let in some of the malicious rows: the largest step at which they make up f/n of the answer, by a scan."""
+    honest, f = normal(8, 7, seed, centre=0.3), 4
+    rows, n = rows_of(honest), 12
+    mu, spread = reference.mean(rows), sigma(rows)
+
+    def share(gamma):
+        row = [m - gamma * s for m, s in zip(mu, spread, strict=True)]
+        scores = reference.krum_scores(rows + [row] * f, f)  # copies of one row share the places that are left to them
+        ahead = sum(score < scores[-1] * (1 - 1e-9) for score in scores[:8])
+        return min(max(n - f - ahead, 0), f) / (n - f)
+
+    steps = [g / 64 for g in range(1, 640)]
+    least, half = (max(g for g in steps if share(g) >= part * f / n) for part in (1, 0.5))
+    assert half > least * 1.02  # so that one can be taken for the other
+    seen = view(honest, f=f, rule="multi_krum")
+    attack = build("agr_tailored", direction="std")
+    found = attack.notes(attack.remember(seen, attack.craft(seen)))["strength"]
+    assert least - 1e-3 <= found <= least + 1 / 64
+
+
 def test_agr_tailored_against_a_coordinate_rule_deviates_most_and_against_the_mean_knows_no_end():
     honest = normal(9, 7, 2, centre=0.3)
     rows = rows_of(honest)
@@ -504,8 +528,9 @@ def test_fang_in_coordinate_form_fills_the_intervals_of_the_source():
         assert len(column.unique()) > 3000
 
 
+@pytest.mark.parametrize("start", ["squared", "printed"])
 @pytest.mark.parametrize("seed", range(4))
-def test_fang_in_krum_form_halves_from_the_bound_of_the_source_until_krum_selects(seed):
+def test_fang_in_krum_form_halves_from_a_bound_until_krum_selects(seed, start):
     h, f, d = 11, 4, 6
     honest = normal(h, d, seed, centre=0.3)
     rows, n = rows_of(honest), h + f
@@ -514,13 +539,14 @@ def test_fang_in_krum_form_halves_from_the_bound_of_the_source_until_krum_select
     near = []
     for i, row in enumerate(rows):
         others = sorted(reference.distance_squared(row, other) for j, other in enumerate(rows) if j != i)
-        near.append(sum(others[: n - f - 2]))
-    strength = math.sqrt(min(near) / ((n - 2 * f - 1) * d)) + max(map(reference.norm, rows)) / math.sqrt(d)
+        near.append(sum(o if start == "squared" else math.sqrt(o) for o in others[: n - f - 2]))
+    bound = min(near) / ((n - 2 * f - 1) * (d if start == "squared" else math.sqrt(d)))
+    strength = (math.sqrt(bound) if start == "squared" else bound) + max(map(reference.norm, rows)) / math.sqrt(d)
     first = strength
     while _krum(rows + [[-strength * q for q in s]] * f, f)[1] == 0:
         strength /= 2
         assert strength > 1e-5
-    crafted = rows_of(fg.craft("fang", honest, f=f, form="krum", epsilon=0.001))
+    crafted = rows_of(fg.craft("fang", honest, f=f, form="krum", epsilon=0.001, start=start))
     assert crafted[0] == pytest.approx([-strength * q for q in s], rel=1e-4)
     away = [reference.norm(minus(row, crafted[0])) for row in crafted[1:]]
     assert all(0 < distance <= 0.001 * 1.01 for distance in away)
@@ -546,49 +572,80 @@ def model_rounds(attack, models, honest=None, **facts):
     return sent, state
 
 
-def test_rop_stands_on_the_last_aggregate_and_turns_by_its_angle():
+def rop(m, mu, ones, angle, z, pi, lamb):
+    """The source's crafted gradient, from the last aggregated gradient (None at first) and the mean of the benign ones."""
+    u = mu if m is None else [lamb * p + (1 - lamb) * q for p, q in zip(m, mu, strict=True)]
+    m = [0.0] * len(mu) if m is None else m
+    share = dot(ones, u) / dot(u, u)
+    across = [k - share * v for k, v in zip(ones, u, strict=True)]
+    sin, cos = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+    q = [sin * a / reference.norm(across) + cos * v / reference.norm(u) for a, v in zip(across, u, strict=True)]
+    return [pi * a + (1 - pi) * b + z * v for a, b, v in zip(m, mu, q, strict=True)]
+
+
+def test_rop_is_the_crafted_gradient_of_its_source_as_an_update():
+    """An update is minus lr K times a gradient; so is what the attack sends, at every angle and strength."""
     honest = [normal(5, 6, seed, centre=0.4) for seed in range(2)]
     models = [normal(1, 6, 8)[0], normal(1, 6, 9)[0]]
-    for angle, z, pi, lamb in ((270.0, None, 1.0, 0.9), (90.0, 2.0, 0.3, 0.5), (180.0, 0.7, 1.0, 0.9)):
+    for angle, z, pi, lamb, eta in (
+        (270.0, None, 1.0, 0.9, 1.0),
+        (90.0, 2.0, 0.3, 0.5, 0.06),
+        (180.0, 0.7, 1.0, 0.9, 3.0),
+    ):
         attack = build("rop", angle=angle, z=z, pi=pi, lamb=lamb)
-        sent, _ = model_rounds(attack, models, honest, server_lr=0.5)
+        sent, _ = model_rounds(attack, models, honest, server_lr=0.5, local_lr=eta)
         for round in range(2):
-            mu = reference.mean(rows_of(honest[round]))
-            m = (
-                [0.0] * 6
-                if round == 0
-                else [(b - a) / 0.5 for a, b in zip(*map(torch.Tensor.tolist, models), strict=True)]
-            )
-            u = mu if round == 0 else [lamb * p + (1 - lamb) * q for p, q in zip(m, mu, strict=True)]
-            share = sum(u) / dot(u, u)
-            p = [1 - share * k for k in u]
-            sin, cos, length = math.sin(math.radians(angle)), math.cos(math.radians(angle)), z or supportive(7, 2)
-            expected = [
-                pi * a + (1 - pi) * b + length * (sin * q / reference.norm(p) + cos * r / reference.norm(u))
-                for a, b, q, r in zip(m, mu, p, u, strict=True)
-            ]
-            assert sent[round][1].tolist() == pytest.approx(expected, abs=1e-5)
+            mu = [-v / eta for v in reference.mean(rows_of(honest[round]))]
+            moved = [-(b - a) / 0.5 / eta for a, b in zip(*map(torch.Tensor.tolist, models), strict=True)]
+            b = rop(moved if round else None, mu, [1.0] * 6, angle, z or supportive(7, 2), pi, lamb)
+            assert sent[round][1].tolist() == pytest.approx([-eta * v for v in b], abs=1e-5)
 
 
-def test_hybrid_sparse_hits_the_salient_few_of_each_layer_and_keeps_its_mask():
-    attack = build("hybrid_sparse", share=0.2, strong=5.0, z=0.1)
+def test_rop_at_270_degrees_raises_all_parameters_as_its_source_does():
+    """Beside updates that all but cancel, what it sends is z times lr K along all-ones, upwards."""
+    honest = torch.tensor([[1e-3, -1e-3, 1e-3, -1e-3]]).expand(4, -1)
+    sent, _ = model_rounds(build("rop", angle=270), [torch.zeros(4)], [honest], local_lr=0.2)
+    assert sent[0][0].tolist() == pytest.approx([0.2 / 2] * 4, abs=1e-6)
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_hybrid_sparse_hits_all_biases_and_the_salient_weights_and_keeps_its_mask(by_layer):
+    """Weights of 24 and 8, of which the second are larger; biases of 6 and 2. A fifth of 32 are 7, of each by itself 5 and 2."""
+    attack = build("hybrid_sparse", share=0.2, strong=5.0, z=0.1, by_layer=by_layer)
     honest = [normal(5, 40, seed, centre=0.4) for seed in range(2)]
     models = [normal(1, 40, 8)[0], normal(1, 40, 9)[0]]
-    models[0][38:] = 0  # a layer that starts at zero, as biases do, has nothing salient
-    layers = (24, 8, 6, 2)
-    sent, _ = model_rounds(attack, models, honest)
+    models[0][30:38] *= 100
+    models[0][24:30] = 0  # as biases are at first, which have no saliency
+    sent, _ = model_rounds(attack, models, honest, layers=(24, 6, 8, 2), ranks=(2, 1, 4, 1))
     mu = reference.mean(rows_of(honest[0]))
-    saliency, masked, start = [abs(w * m) for w, m in zip(models[0].tolist(), mu, strict=True)], set(), 0
-    for size in layers:
-        ranked = sorted(range(start, start + size), key=lambda k: -saliency[k])
-        masked |= {k for k in ranked[: math.ceil(0.2 * size)] if saliency[k] > 0}
-        start += size
-    assert len(masked) == 5 + 2 + 2
+    saliency = [abs(w * m) for w, m in zip(models[0].tolist(), mu, strict=True)]
+    masked = {*range(24, 30), 38, 39}
+    for weights in [range(24), range(30, 38)] if by_layer else [[*range(24), *range(30, 38)]]:
+        masked |= set(sorted(weights, key=lambda k: -saliency[k])[: math.ceil(0.2 * len(weights))])
+    assert len(masked & {*range(24)}) == (5 if by_layer else 0) and len(masked) == 8 + 7
     for round in range(2):
         rows = rows_of(honest[round])
         weak, strong = reference.alie(rows, -0.1), reference.alie(rows, -5.0)
         expected = [strong[k] if k in masked else weak[k] for k in range(40)]
         assert sent[round][0].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_attack_knows_which_parameters_are_biases():
+    """Weights have two dimensions here, and biases one."""
+    told = []
+
+    class Curious(PoisonAttack):
+        name, needs = "curious", (Sight.NOTHING,)
+
+        def craft(self, view):
+            told.append(dict(zip(view.layers, view.ranks, strict=True)))
+            return torch.zeros(view.f, view.dim)
+
+    setup = set_up(
+        deal("mlp(hidden=(5,))", "iid", clients=4), Training(rounds=1), attack=Curious(), malicious=(2,), told=1
+    )
+    list(Server().run(setup))
+    assert told == [{64 * 5: 2, 5: 1, 5 * 10: 2, 10: 1}]
 
 
 def test_poisoned_fl_follows_the_loop_of_its_source():
@@ -694,7 +751,7 @@ def test_sign_guard_adaptive_reverses_all_that_the_signs_allow(seed):
     honest[honest.abs() < 0.1] = 0
     rows = rows_of(honest)
     mu = reference.mean(rows)
-    crafted = rows_of(fg.craft("sign_guard_adaptive", honest, f=2))[1]
+    crafted = rows_of(fg.craft("sign_guard_adaptive", honest, f=2, parts=1))[1]
     positive = int(median(sum(v > 0 for v in row) for row in rows))
     negative = min(int(median(sum(v < 0 for v in row) for row in rows)), 7 - positive)
     assert (sum(v > 0 for v in crafted), sum(v < 0 for v in crafted)) == (positive, negative)
@@ -711,16 +768,31 @@ def test_sign_guard_adaptive_reverses_all_that_the_signs_allow(seed):
     assert dot(crafted, mu) == pytest.approx(scale * least, rel=1e-4, abs=1e-5)
 
 
+def test_sign_guard_adaptive_looks_honest_in_every_run_of_coordinates():
+    """Ten runs of four: those whose honest values are all positive stay so, in the others signs are dealt out the other way."""
+    honest = normal(5, 40, 3, spread=0.3, centre=0.0)
+    honest[:, :12] = honest[:, :12].abs()
+    crafted = fg.craft("sign_guard_adaptive", honest, f=2, parts=10)[0]
+    for first in range(0, 40, 4):
+        run, rows = crafted[first : first + 4].tolist(), rows_of(honest[:, first : first + 4])
+        positive = int(median(sum(v > 0 for v in row) for row in rows))
+        assert sum(v > 0 for v in run) == positive
+        mu = reference.mean(rows)
+        assert {k for k in range(4) if run[k] > 0} == set(sorted(range(4), key=lambda k: mu[k])[:positive])
+    whole = fg.craft("sign_guard_adaptive", honest, f=2, parts=1)[0]
+    assert (whole[:12] < 0).any() and not (crafted[:12] < 0).any()
+
+
 def test_sybils_send_one_update_many_times():
     own = normal(4, 9)
-    crafted = build("sybil", scale=3.0).craft(view(normal(6, 9), f=4, own=own))
+    crafted = build("sybil", scale=3.0, decorrelated=False).craft(view(normal(6, 9), f=4, own=own))
     assert torch.allclose(crafted, 3 * own.mean(0).expand(4, -1))
     labels = build("sybil").poison(Examples(torch.zeros(3, 1), torch.tensor([0, 4, 9])), data_view()).y
     assert labels.tolist() == [9, 5, 0]
 
 
 def test_decorrelated_sybils_are_orthogonal_in_every_round_and_over_all_rounds_and_lose_nothing():
-    attack, state, total = build("sybil", decorrelated=True), {}, torch.zeros(5, 300)
+    attack, state, total = build("sybil"), {}, torch.zeros(5, 300)
     drift = normal(1, 300, 1)
     for round in range(1, 9):
         own = drift + normal(5, 300, round + 50, spread=0.3, centre=0.0)

@@ -722,6 +722,46 @@ def test_weak_dp_clips_averages_and_adds_noise():
     assert abs(float(torch.corrcoef(torch.stack([noise, again]))[0, 1])) < 0.04  # a fresh draw
 
 
+def test_weak_dp_is_by_default_what_others_compare_with_and_its_noise_is_the_models():
+    """Updates shortened to 5; noise of 0.025 in the new model, whatever the server's step."""
+    updates, step = normal(6, 20_000, seed=1), 0.2
+    rows = updates.double()
+    clipped = (rows * 5 / rows.norm(dim=1, keepdim=True)).mean(0)
+    noise = step * (play("weak_dp", updates, 1, server_lr=step).vector.double() - clipped)
+    assert float(noise.std()) == pytest.approx(0.025, rel=0.03)
+    loose = play("weak_dp(bound=None, noise=0)", updates, 1).vector
+    usual = rows.norm(dim=1).quantile(0.5)
+    assert torch.allclose(
+        loose.double(), (rows * (usual / rows.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "round", "bound"),
+    [
+        ("crfl(noise=0)", 1, 2.1),
+        ("crfl(noise=0)", 50, 7.0),
+        ("crfl(noise=0)", 500, 15.0),
+        ("crfl(noise=0, cap=None)", 500, 52.0),
+        ("crfl(noise=0, bound=4, growth=0.25, cap=100)", 500, 100.0),
+        ("crfl(noise=0, bound=2, growth=0)", 50, 2.0),
+    ],
+)
+def test_the_bound_of_crfl_grows_to_its_cap(text, round, bound):
+    """min(0.1 t + 2, 15), as in the source on MNIST."""
+    found = play(text, normal(5, 30, seed=1), 1, model=100 * normal(1, 30, seed=5)[0], round=round)
+    model = 100 * normal(1, 30, seed=5)[0]
+    assert length((model + found.vector).tolist()) == pytest.approx(bound, rel=1e-4)
+
+
+def test_crfl_may_spare_the_last_rounds_the_noise():
+    updates, model = normal(5, 30, seed=1), normal(1, 30, seed=5)[0]
+    quiet = play("crfl(noise=0)", updates, 1, model=model, round=9).vector
+    for last, noisy in ((10, True), (9, False), (4, False), (None, True)):
+        found = play(f"crfl(noise=0.3, last_round={last})", updates, 1, model=model, round=9).vector
+        assert (not torch.allclose(found, quiet, atol=1e-5)) == noisy
+
+
 def test_crfl_bounds_the_new_model():
     step, model = 0.4, 3 * normal(1, 6, seed=5)[0]
     for seed in range(6):
@@ -731,7 +771,7 @@ def test_crfl_bounds_the_new_model():
         shortened = [p * min(1.0, 3.5 / length(moved)) for p in moved]
         assert length(moved) > 3.5
         assert (model + step * found.vector).tolist() == pytest.approx(shortened, abs=1e-5)
-    near = play("crfl(bound=100, noise=0)", updates, 1, model=model, server_lr=step)
+    near = play("crfl(bound=100, cap=None, noise=0)", updates, 1, model=model, server_lr=step)
     assert near.vector.tolist() == pytest.approx(mean(rows_of(updates)), abs=1e-5)
 
 
@@ -763,6 +803,8 @@ def test_crfl_adds_noise_to_the_model_and_not_to_the_step():
         ("weak_dp(noise=-1)", "weak_dp: noise: expected at least 0; got -1"),
         ("crfl(bound=0)", "crfl: bound: expected more than 0; got 0"),
         ("crfl(growth=-1)", "crfl: growth: expected at least 0; got -1"),
+        ("crfl(bound=20)", "crfl: cap: expected at least bound = 20, or null for none; got 15"),
+        ("crfl(last_round=0)", "crfl: last_round: expected at least 1; got 0"),
         ("crfl(noise=-1)", "crfl: noise: expected at least 0; got -1"),
         ("adaptive_clipping(initial=0) >> mean", "adaptive_clipping: initial: expected more than 0; got 0"),
         ("adaptive_clipping(quantile=1.5) >> mean", "adaptive_clipping: quantile: expected a number in .0, 1."),

@@ -23,7 +23,9 @@ from fedguard.bench.running.trial import set_up
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Dataset, Examples
+from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import NotAllowed
+from fedguard.flower.observer import AppModel
 from fedguard.flower.seen import Seen
 from fedguard.flower.witness import Witness
 from fedguard.guard import Guard
@@ -248,3 +250,19 @@ def test_under_secure_aggregation_nothing_is_seen():
         NotAllowed, match="^observer: secure aggregation is at work, .* masked vectors in place of each"
     ):
         witness().send_and_receive([masked])
+
+
+def test_an_app_with_one_logit_is_observed_as_one_of_two_classes():
+    """Cross-entropy over its single output would be 0 whatever the nodes hold."""
+
+    def net():
+        torch.manual_seed(3)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 5), torch.nn.Linear(5, 1))
+
+    class Made(AppModel):
+        def network(self):
+            return net()
+
+    built, x = Made(target=UserFunction("app:net")).build((1, 8, 8), 2), torch.rand(3, 1, 8, 8)
+    assert torch.equal(built(x), torch.stack([torch.zeros(3), net()(x)[:, 0]], 1))
+    assert torch.equal(flatten(built), flatten(net()))

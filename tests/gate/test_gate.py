@@ -93,7 +93,8 @@ def test_small_drops_that_all_cells_share_are_a_regression():
     assert verdict.counts["pass"] == 10 and verdict.counts["regressed"] == 0
     assert verdict.broad[0].verdict == "regressed" and verdict.exit_code == 3
     assert verdict.broad[0].cells == 10 and verdict.broad[0].seeds == 3
-    assert verdict.headline.endswith("over the whole suite: final_accuracy")
+    assert verdict.headline == "REGRESSED: over the whole suite: final_accuracy; 10 pass"
+    assert verdict.broad[0].why.startswith("worse by 1.0 points on average over 10 cells, p ")
 
 
 def test_strict_takes_what_is_inconclusive_as_not_judged():
@@ -299,6 +300,18 @@ def test_another_environment_is_a_warning():
     assert verdict.exit_code == 0 and verdict.warnings == ("torch was 2.13.0, is 2.14.0.",)
 
 
+def test_a_plugin_whose_code_changed_is_named():
+    """Not FedGuard's own, whose change is what a gate is for."""
+    codes = (
+        {"fedguard": "a", "kept": "b", "edited": "c", "gone": "d"},
+        {"fedguard": "x", "kept": "b", "edited": "y", "new": "z"},
+    )
+    before, run = (snapshot(accuracies(x=[0.8] * 3)).model_copy(update={"code": code}) for code in codes)
+    verdict = judge(run, baseline(before), confirm=never)
+    names = [warning.removeprefix("the code of the plug-in ").split()[0] for warning in verdict.warnings]
+    assert verdict.exit_code == 0 and names == ["edited", "gone", "new"]
+
+
 def test_loosened_thresholds_are_a_warning_with_old_and_new():
     gates = ({"metrics": {"final_accuracy": {"margin": margin}}} for margin in (0.02, 0.5))
     before, run = (snapshot(accuracies(x=[0.8] * 3), gate=gate) for gate in gates)
@@ -395,6 +408,16 @@ def test_a_seed_that_is_ruined_is_said_and_may_be_forbidden(seed):
     strict = judged({"x": USUAL, **others}, {"x": after, **others}, gate={"single_seed": "fail"})
     assert strict.judgements[0].verdict == "regressed" and strict.exit_code == 3
     assert "gate.single_seed forbids it" in strict.judgements[0].why
+
+
+@pytest.mark.parametrize(("margin", "limit"), [(0.02, 0.10), (0.04, 0.20), (0.001, 0.10)])
+def test_a_seed_is_ruined_beyond_five_margins_and_of_a_small_margin_beyond_five_usual_ones(margin, limit):
+    """The usual margin of an accuracy is 2 points; a seed that loses just five of them is not ruined."""
+    for loss, lost in ((limit - 1e-6, False), (limit + 1e-6, True)):
+        after = [value - loss * (number == 1) + loss * (number == 0) for number, value in enumerate(USUAL)]
+        gate = {"metrics": {"final_accuracy": {"margin": margin}}}
+        found = one(judged({"x": USUAL}, {"x": after}, gate=gate))
+        assert (found.verdict, bool(found.lost_seed)) == ("pass", lost), (margin, loss)
 
 
 def test_the_whole_suite_is_inconclusive_where_one_seed_alone_moves_its_mean():

@@ -77,7 +77,11 @@ def plain(verdict: Verdict, width: int = 250) -> str:
 
 def test_the_terminal_shows_what_matters_and_counts_the_rest():
     text = plain(VERDICT)
-    assert text.splitlines()[0] == VERDICT.headline
+    assert text.splitlines()[:3] == [  # what all cells share comes first, whatever each shows by itself
+        VERDICT.headline,
+        "over the whole suite, final accuracy: regressed: worse by 1.0 points.",
+        "over the whole suite, backdoor success above that of a clean model: pass: fine.",
+    ]
     rows = [line for line in text.splitlines() if "points" in line and "d_" in line]
     assert [line.split()[0] for line in rows] == ["regressed", "missing", "inconclusive", "improved"]
     for said in (

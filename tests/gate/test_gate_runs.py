@@ -153,6 +153,10 @@ def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
     for one in worse:
         after = [row["final_accuracy"] for row in fresh.rows() if row["cell"] == one.cell]
         assert one.after == pytest.approx(sum(after) / 3)
+    assert (
+        "the code of the plug-in gated_rules changed since the baseline."
+        in gate(fg.open_run("tiny", place.store), place.file).warnings
+    )
     # Fresh seeds are trained anew each time: no digest of code knows all that a plug-in reads.
     listener = Counted()
     assert gate(fg.open_run("tiny", place.store), place.file, listener=listener).exit_code == 3
@@ -162,12 +166,12 @@ def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
 def test_a_run_made_by_other_code_is_never_a_pass(place, monkeypatch):
     place.write(factor=0.1)  # and the suite is not run again
     verdict = place.judge(code=4)
-    assert "3 cells were made by other code than is installed" in verdict.incompatible[0]
+    assert "3 cells were made by other code of gated_rules than is installed" in verdict.incompatible[0]
     assert "--no-cache" in verdict.incompatible[0]
     place.write()
     assert place.judge(code=0).incompatible == ()
     monkeypatch.setattr(code, "own_code", lambda: "another FedGuard")
-    assert "made by other code" in place.judge(code=4).incompatible[0]
+    assert "made by other code of fedguard than" in place.judge(code=4).incompatible[0]
     with pytest.raises(ConfigError, match="made by other code"):
         make_baseline(fg.open_run("tiny", place.store), "anyway")
 

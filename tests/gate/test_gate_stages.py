@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import NormalDist, stdev
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from fedguard.bench.gate.stages import above, confirmed, detectable, power, screened, shared
+from fedguard.metrics.stats import trimmed
 from fedguard.rng import Rng
 
-#: The upper 5 % and 1 % quantiles of Student's t, from printed tables.
-T_95_7, T_99_2 = 1.895, 6.965
+#: The upper 5/3 % and 1 % quantiles of Student's t.
+T_983_7, T_99_2 = 2.642, 6.965
 
 
 def test_the_first_stage_by_hand():
@@ -37,12 +39,27 @@ def test_the_second_stage_is_a_one_sided_t_test_with_holm():
     fresh = {name: list(0.03 + 0.02 * rng.standard_normal(8)) for name in "abcd"}
     found = confirmed(fresh, dict.fromkeys(fresh, 0.0), 0.05)
     statistic = {key: sum(v) / 8 / (stdev(v) / math.sqrt(8)) for key, v in fresh.items()}
-    plain = {key: _p_of_student(value, 7) for key, value in statistic.items()}
+    plain = {
+        key: 3 * min(_p_of_student(statistic[key], 7), *(_trimmed(value, cut)[1] for cut in (1, 2)))
+        for key, value in fresh.items()
+    }
     highest = 0.0
     for rank, key in enumerate(sorted(plain, key=plain.__getitem__)):
         highest = max(highest, min(1.0, (4 - rank) * plain[key]))
         assert found[key].p_value == pytest.approx(highest, rel=1e-6)
         assert found[key].verdict == ("regressed" if highest < 0.05 else "inconclusive")
+
+
+def _trimmed(drops: list[float], cut: int) -> tuple[float, float]:
+    """The test on eight drops, one or two cut off on each side: its mean and p, by hand."""
+    middle = sorted(drops)
+    for _ in range(cut):
+        middle.remove(max(middle))
+        middle.remove(min(middle))
+    winsorized = [min(middle)] * cut + middle + [max(middle)] * cut
+    assert len(middle) == 8 - 2 * cut and len(winsorized) == 8
+    mean = sum(middle) / len(middle)
+    return mean, _p_of_student(mean * len(middle) / 8 / (stdev(winsorized) / math.sqrt(8)), len(middle) - 2)
 
 
 def _p_of_student(statistic: float, freedom: int) -> float:
@@ -55,12 +72,64 @@ def _p_of_student(statistic: float, freedom: int) -> float:
 
 
 def test_the_second_stage_turns_at_the_printed_quantile():
-    """Eight drops with mean m and standard deviation s are significant at 5 % iff m / (s / sqrt(8)) > 1.895."""
+    """Eight drops with mean m and standard deviation s are significant at 5 %, of three tests, iff m / (s / sqrt(8)) > 2.642."""
     pattern = np.array([1, -1, 1, -1, 1, -1, 1, -1]) * math.sqrt(7 / 8)  # mean 0, standard deviation 1
     for factor, verdict in ((1.01, "regressed"), (0.99, "inconclusive")):
-        drops = list(pattern + factor * T_95_7 / math.sqrt(8))
+        drops = list(pattern + factor * T_983_7 / math.sqrt(8))
         assert confirmed({"x": drops}, {"x": 0.01}, 0.05)["x"].verdict == verdict
         assert confirmed({"x": drops}, {"x": 5.0}, 0.05)["x"].verdict == "pass"  # within the margin, significant or not
+
+
+def test_a_ruined_seed_does_not_hide_a_drop():
+    """Seven seeds lose ten points; the baseline's eighth had been ruined, so it gains forty."""
+    drops = [0.1, 0.11, 0.09, -0.4, 0.1, 0.12, 0.08, 0.1]
+    found = confirmed({"x": drops}, {"x": 0.02}, 0.05)["x"]
+    assert _p_of_student(sum(drops) / 8 / (stdev(drops) / math.sqrt(8)), 7) > 0.2, "a t-test sees nothing"
+    mean, p = _trimmed(drops, 1)
+    assert p < _trimmed(drops, 2)[1]
+    assert (found.verdict, found.cut, found.drop) == ("regressed", 1, pytest.approx(mean))
+    assert found.p_value == pytest.approx(3 * p, rel=1e-6)
+    two = confirmed({"x": [*drops[:-1], -0.5]}, {"x": 0.02}, 0.05)["x"]  # two ruined on one side
+    assert (two.verdict, two.cut) == ("regressed", 2)
+    assert screened([0.1, -0.4, 0.1], 0.02) is None, "the median of the suite's own seeds"
+    assert confirmed({"x": [0.1, -0.4, 0.1]}, {"x": 0.02}, 0.05)["x"].verdict == "pass"  # too few to cut any off
+    assert confirmed({"x": [0.0, 0.0, 0.5, 0.0, 0.6, 0.0, 0.0, 0.0]}, {"x": 0.02}, 0.05)["x"].verdict == "inconclusive"
+
+
+def test_where_one_seed_in_twenty_is_ruined_a_drop_of_ten_points_is_seen():
+    """Each training falls by 50 points in one of twenty cases, before or after; besides, noise of 2 points between both."""
+    rng = Rng(4).numpy()
+
+    def differences(runs, seeds, drop):
+        ruined = 0.5 * (rng.random((2, runs, seeds)) < 0.05)
+        return drop + 0.02 * rng.standard_normal((runs, seeds)) + ruined[1] - ruined[0]
+
+    def share(drop, runs):
+        first, second = differences(runs, 3, drop), differences(runs, 8, drop)
+        flagged = {key: second[key].tolist() for key in range(runs) if screened(first[key].tolist(), 0.02) is None}
+        others = {f"none {key}": [0.0, 0.03, -0.03, 0.0, 0.02, 0.02, -0.02, 0.0] for key in range(beside)}
+        tests = [
+            confirmed({0: one, **others}, dict.fromkeys([0, *others], 0.02), 0.05)[0].verdict
+            for one in flagged.values()
+        ]
+        return tests.count("regressed") / runs
+
+    beside = 0
+    assert share(0.10, 1000) > 0.95
+    assert share(0.05, 1000) > 0.85
+    assert share(0.0, 2000) < 0.01  # a single cell without a change
+    beside = 11  # as many others as are flagged of 60 where nothing changed
+    assert share(0.10, 1000) > 0.85
+
+
+def test_the_trimmed_test_keeps_its_level():
+    """Of eight differences without a shift, some 4.7 % are significant at 5 %; where some are ruined, no more."""
+    rng = Rng(6).numpy()
+    for ruined, cut in itertools.product((0.0, 0.05, 0.2), (1, 2)):
+        draws = rng.standard_normal((4000, 8))
+        draws += 25 * ((rng.random(draws.shape) < ruined).astype(float) - (rng.random(draws.shape) < ruined))
+        share = np.mean([trimmed(draw, cut)[1] < 0.05 for draw in draws.tolist()])
+        assert share < 0.056 and (share > 0.036 or ruined)
 
 
 def test_equal_drops_on_all_fresh_seeds_are_certain():
@@ -100,7 +169,7 @@ def test_power_is_what_drawn_drops_show():
         first = drop + spread * rng.standard_normal((40_000, 3))
         second = drop + spread * rng.standard_normal((40_000, 8))
         statistic = second.mean(1) / (second.std(1, ddof=1) / math.sqrt(8))
-        seen = (first.mean(1) > margin) & (second.mean(1) > margin) & (statistic > T_95_7)
+        seen = (first.mean(1) > margin) & (second.mean(1) > margin) & (statistic > T_983_7)
         assert power(drop, spread, margin, 0.05, 3, 8) == pytest.approx(seen.mean(), abs=0.01)
 
 

@@ -58,7 +58,7 @@ class Quadratics:
     def arrived(self, pushed: np.ndarray) -> np.ndarray:
         return pushed
 
-    def mixed(self, values, about, *, matrix=None, trackers_at=None):
+    def mixed(self, values, about, *, matrix=None, trackers_at=None, vectors=1):
         matrix = self.matrix if matrix is None else matrix
         self.exchanges += 1
         return torch.from_numpy(matrix) @ values
@@ -116,6 +116,18 @@ def dsgt(nodes, order, leak=0.0):
         u = u_next
 
 
+def dsgt_at_once(nodes, leak=0.0):
+    """As in Pu and Nedic: both vectors in one exchange, the tracker before its correction."""
+    x, y = list(nodes.start.numpy()), None
+    y = u = gradients(nodes, 0, x)
+    for turn in range(1, ROUNDS + 1):
+        w = nodes.topology.at(turn - 1)
+        x, y = mix(w, plus(x, y)), mix(w, [(1 - leak) * one for one in y])
+        yield x
+        u_next = gradients(nodes, turn, x)
+        y, u = plus(y, plus(u_next, u, leak - 1)), u_next
+
+
 def sgp(nodes):
     """Push-sum with its numerators, as in the paper; each node halves what it has among itself and those that hear it."""
     x, w = list(nodes.start.numpy()), np.ones(NODES)
@@ -156,10 +168,15 @@ def detag(nodes, order, times):
         u = u_next
 
 
-def defacto(nodes, times):
+def defacto(nodes, times, plain=False):
     w, x = nodes.topology.at(0), list(nodes.start.numpy())
     for phase in range(ROUNDS):
-        x = chebyshev(w, plus(x, mean_gradient(nodes, phase, x, times)), times)
+        x = plus(x, mean_gradient(nodes, phase, x, times))
+        if plain:
+            for _ in range(times):
+                x = mix(w, x)
+        else:
+            x = chebyshev(w, x, times)
         yield x
 
 
@@ -171,10 +188,13 @@ PAPERS: dict[str, Callable[[Quadratics], object]] = {
     "dsgt(order='combine_first')": lambda nodes: dsgt(nodes, "combine_first"),
     "dsgt(leak=0.2)": lambda nodes: dsgt(nodes, "adapt_first", 0.2),
     "dsgt(leak=0.2, order='combine_first')": lambda nodes: dsgt(nodes, "combine_first", 0.2),
+    "dsgt(order='at_once')": dsgt_at_once,
+    "dsgt(leak=0.2, order='at_once')": lambda nodes: dsgt_at_once(nodes, 0.2),
     "sgp": sgp,
     "detag(phase=3)": lambda nodes: detag(nodes, "adapt_first", 3),
     "detag(phase=3, order='combine_first')": lambda nodes: detag(nodes, "combine_first", 3),
     "defacto(phase=3)": lambda nodes: defacto(nodes, 3),
+    "defacto(phase=3, plain=True)": lambda nodes: defacto(nodes, 3, plain=True),
 }
 
 
@@ -189,6 +209,12 @@ def test_it_is_its_formula(spec, graph):
 def test_sgp_is_its_formula_over_links_of_one_direction(graph):
     theirs = np.array(list(sgp(Quadratics(graph))))
     assert np.abs(ours("sgp", Quadratics(graph)) - theirs).max() < EXACT * np.abs(theirs).max()
+
+
+def test_at_once_model_and_tracker_are_mixed_by_one_matrix():
+    theirs = np.array(list(dsgt_at_once(Quadratics("one_peer_exponential"))))
+    found = ours("dsgt(order='at_once')", Quadratics("one_peer_exponential"))
+    assert np.abs(found - theirs).max() < EXACT * np.abs(theirs).max()
 
 
 def server(nodes: Quadratics, times: int = 1) -> np.ndarray:
@@ -233,7 +259,7 @@ def test_what_is_added_to_the_trackers_once_stays_unless_they_leak(leak, left):
 
         pushed = False
 
-        def mixed(self, values, about, *, matrix=None, trackers_at=None):
+        def mixed(self, values, about, *, matrix=None, trackers_at=None, vectors=1):
             if trackers_at is not None:
                 self.trackers = values + (torch.eye(NODES)[:, :1].double() if not self.pushed else 0)
                 self.pushed, values = True, self.trackers

@@ -127,7 +127,7 @@ class Lossy(Quadratics):
         kept = np.where(lost, 0, w) + np.diag(np.where(lost, w, 0).sum(1))
         return torch.from_numpy(kept) @ values
 
-    def of_parcels(self, updates, parcel, *, models, matrix=None, queued=False):
+    def of_parcels(self, updates, parcel, *, models, matrix=None):
         return self.mixed(updates, updates, matrix=matrix)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -47,6 +48,17 @@ def test_the_sum_is_that_of_a_plain_loop():
     told = masks.report()
     assert told.sessions == 1 and told.anonymity == 3 and told.error < 1e-4 and told.clipped == 0
     assert told.bytes_up == 3 * 4 * dim + 6 * 32, "three vectors, and each the keys of two others"
+
+
+def test_the_anonymity_of_a_round_is_that_of_its_smallest_neighbourhood():
+    """Of four, two and three values; the order in which they are summed is no matter."""
+    for order in itertools.permutations(((0, (1, 2, 3, 4)), (5, (3, 4)), (2, (0, 1, 5)))):
+        masks, dim = sums()
+        for exchange, (node, senders) in enumerate(order):
+            masks.introduced(list(senders))
+            masks.total(node, exchange, vectors(senders, dim), dict.fromkeys(senders, 0.2), ())
+        told = masks.report()
+        assert (told.sessions, told.anonymity) == (3, 2)
 
 
 def message(masks, dim, sender, node=0, exchange=1, vector=None, senders=(1, 3, 4)):

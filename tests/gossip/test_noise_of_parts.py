@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedguard.architectures.gossip.nodes import Nodes
-from tests.systems.scenes import cell, models, off, scene
+from tests.systems.scenes import cell, models_of_common_noise, off, scene
 from tests.systems.test_privacy_in_time import trained
 
 NOISE = {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "sample_rate": 0.2}
@@ -20,8 +20,8 @@ PARTS: list[dict[str, Any]] = [{"name": "ako", "parts": 3}, {"name": "wide_area"
     "system", [{"name": "ako", "parts": 1}, {"name": "wide_area", "by_examples": False, "every": 1, "top": 1.0}]
 )
 def test_whole_updates_carry_the_noise_of_the_server(system):
-    """The same seeds, so the same noise: what proves an epsilon around a server proves it here."""
-    assert off(models(system, **PRIVATE), models(**PRIVATE)) < 1e-5
+    """With the same noise in both cells, which else have their own: what proves an epsilon around a server proves it here."""
+    assert off(models_of_common_noise(system, **PRIVATE), models_of_common_noise(**PRIVATE)) < 1e-5
 
 
 @pytest.mark.parametrize("system", PARTS, ids=lambda system: system["name"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fedguard as fg
+from fedguard.attacks.inference.membership.least_squares import known_noise
 from fedguard.bench.records.pictures import load
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.inference.targets import alike
@@ -18,7 +19,7 @@ from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
-from fedguard.contracts import Examples, InferenceAttack, Membership, Reconstruction, Sight
+from fedguard.contracts import ONE_VECTOR, Examples, InferenceAttack, Membership, Reconstruction, Sight
 from fedguard.errors import ContractError
 from fedguard.registry import installed
 from fedguard.rng import Rng
@@ -185,6 +186,7 @@ class Reads(InferenceAttack):
     """Returns whatever ``Reads.claims`` makes of its view."""
 
     name, goal = "reads", "reconstruction"
+    needs = ONE_VECTOR
     claims = staticmethod(lambda view: None)
 
     def infer(self, view):
@@ -230,6 +232,7 @@ class Tampers(InferenceAttack):
     """Sends zeros, and looks at what comes back."""
 
     name, goal, active = "tampers", "reconstruction", True
+    needs = ONE_VECTOR
 
     def tamper(self, view):
         assert len(view.models) == 1
@@ -287,6 +290,7 @@ def test_members_and_others_have_the_same_classes():
 def test_a_class_alone_tells_no_membership():
     class ByClass(InferenceAttack):
         name, goal, watches = "by_class", "membership", "training"
+        needs = ONE_VECTOR
 
         def infer(self, view):
             return Membership(-(view.candidates.y - 3.0).abs())
@@ -334,6 +338,33 @@ def test_shadow_models_are_as_noisy_as_the_federation(kind, per_round):
     for part in (whole, whole[torch.arange(700)]):
         (shadow,) = shadows([part], Rng(1))
         assert float((shadow - initial).std() / (model - initial).std()) == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.mark.parametrize(("kind", "momentum"), [*((kind, 0.0) for kind in NOISY), ("client", 0.5)])
+def test_an_attack_is_told_how_strong_the_noise_is_in_what_it_sees(kind, momentum):
+    """Noise so strong that it is all there is: the deviation of the coordinates of what is seen is what the view says."""
+    seen = []
+
+    class Looks(InferenceAttack):
+        name, goal, watches = "looks", "membership", "training"
+        needs = (Sight.EACH_UPDATE | Sight.MODEL, Sight.SUM | Sight.MODEL)
+
+        def infer(self, view):
+            shown = view.updates[:, view.victim] if kind in ("record", "levels") else view.aggregates
+            seen.append((known_noise(view) ** 0.5, view.noise, float(shown[0].std())))
+            return Membership(torch.zeros(len(view.candidates)))
+
+    one = cell(
+        training={"algorithm": "fedsgd", "rounds": 1, "batch_size": 8, "lr": 0.5, "worker_momentum": momentum},
+        protocol=NOISY[kind], observer={"victims": 1},
+    )  # fmt: skip
+    inferred(dataclasses.replace(one, inference=Looks()))
+    ((told, of_mean, shown),) = seen
+    if kind == "levels":  # 300 and 100 x 2, by client: their mean square; FedSGD sends gradients themselves
+        assert told == pytest.approx(((300**2 + 200**2) / 2) ** 0.5 / 8)
+    else:
+        assert told == pytest.approx(shown, rel=0.1)
+    assert (of_mean == 0) == (kind in ("record", "levels"))
 
 
 def test_the_examples_behind_a_final_model_are_those_of_all_clients():

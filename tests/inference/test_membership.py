@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import statistics
 
+import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedguard.attacks.inference.membership import signals
 from fedguard.attacks.inference.membership.fed_mia import FedMIA
 from fedguard.attacks.inference.membership.gradient_cosine import GradientCosine
+from fedguard.attacks.inference.membership.least_squares import LeastSquares, Normal, known_noise, most_likely, solved
 from fedguard.attacks.inference.membership.lira import LiRA
 from fedguard.attacks.inference.membership.loss_threshold import LossThreshold
 from fedguard.attacks.inference.membership.nasr_active import NasrActive
 from fedguard.attacks.inference.membership.nasr_passive import NasrPassive
 from fedguard.attacks.inference.membership.rmia import RMIA
 from fedguard.attacks.inference.membership.signals import halves, local_updates, shadow_sets
-from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
+from fedguard.contracts import DPSGD, Examples, InferenceView, LocalPlan, Sight
 from fedguard.errors import ConfigError, InputError, NotObservable
 from fedguard.inference import inference_view
 from fedguard.metrics.membership import auc
@@ -30,7 +33,7 @@ from fedguard.tasks.network import Network
 from tests.inference.scenes import SEES, Scene, digits, flat, gradient, mlp, trained
 
 ON_MODELS = (LossThreshold(), LiRA(), LiRA(online=False), LiRA(shadows=8), RMIA(), RMIA(online=False))
-ON_UPDATES = (GradientCosine(), FedMIA(), FedMIA(measure="loss"), NasrPassive(), NasrActive())
+ON_UPDATES = (GradientCosine(), LeastSquares(), FedMIA(), FedMIA(measure="loss"), NasrPassive(), NasrActive())
 
 
 def loaded(module: nn.Module, model: Tensor) -> nn.Module:
@@ -190,6 +193,107 @@ def test_the_cosine_score_is_the_mean_over_rounds(sees):
     shown = updates[:, 2] if sees is SEES else updates.mean(1)
     rounds = [by_hand(module, model, update, candidates) for model, update in zip(models[:-1], shown, strict=True)]
     assert scores.tolist() == pytest.approx([sum(values) / 3 for values in zip(*rounds, strict=True)], abs=1e-5)
+
+
+def rows_by_hand(module: nn.Module, model: Tensor, candidates: Examples) -> Tensor:
+    """float64 ``[N, d]``: minus the gradient of each candidate, one by one."""
+    each = [-gradient(loaded(module, model), candidates[row]) for row in torch.arange(len(candidates)).split(1)]
+    return torch.stack(each).double()
+
+
+@pytest.mark.parametrize("sees", [SEES, Sight.SUM | Sight.MODEL])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_least_squares_is_ridge_regression_on_the_candidates_gradients(steps, sees):
+    """Of each round by itself, as ``argmin |u - G^T a|^2 + rho |a|^2`` by a QR of the augmented rows; then the sum of rounds.
+
+    Of five steps the gradients are those at ``model + 2/5 update``, the mean of where the steps were taken.
+    """
+    module, models, updates = a_training()
+    updates, candidates = 0.05 * updates, digits(7)
+    plan = LocalPlan(lr=0.1, steps=steps, batch_size=3)
+    view = watched(module, models, updates, candidates, victim=2, sees=sees, plan=plan)
+    scores = LeastSquares(ridge=0.3).infer(view).scores
+    shown = updates[:, 2] if sees is SEES else updates.mean(1)
+    expected = torch.zeros(7, dtype=torch.float64)
+    for model, update in zip(models[:-1], shown, strict=True):
+        rows = rows_by_hand(module, model + (0.4 * update if steps == 5 else 0), candidates)
+        rho = 0.3 * float(rows.square().sum(1).mean())
+        stacked = torch.cat([rows.T, math.sqrt(rho) * torch.eye(7, dtype=torch.float64)])
+        expected += torch.linalg.lstsq(stacked, torch.cat([update.double(), torch.zeros(7)])).solution
+    assert scores.tolist() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-6)
+
+
+def test_rounds_of_one_step_on_all_examples_are_one_regression():
+    """There each round weighs the same examples alike: the rows of all rounds stand side by side."""
+    module, models, updates = a_training()
+    candidates = digits(6)
+    scores = LeastSquares(ridge=0.1).infer(watched(module, models, updates, candidates, victim=1)).scores
+    rows = torch.cat([rows_by_hand(module, model, candidates) for model in models[:-1]], dim=1)
+    rho = 0.1 * float(rows.square().sum(1).mean())
+    expected = torch.linalg.solve(
+        rows @ rows.T + rho * torch.eye(6, dtype=torch.float64), rows @ updates[:, 1].double().flatten()
+    )
+    assert scores.tolist() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("least", [0.0, 4.0])
+def test_the_ridge_is_the_one_under_which_the_update_is_most_likely(least):
+    """Held beside the density of a normal vector with the whole covariance ``sigma^2 (I + G^T G / rho)`` written out."""
+    draw = torch.Generator().manual_seed(4)
+    rows = torch.randn(5, 30, generator=draw, dtype=torch.float64) * torch.tensor([9.0, 5, 2, 1, 0.1])[:, None]
+    update = rows.T @ torch.tensor([1.0, 0, 0.5, 0, 1.0]).double() + 0.7 * torch.randn(30, generator=draw).double()
+    gram = rows @ rows.T
+    values, vectors = torch.linalg.eigh(gram)
+    rho = most_likely(values, vectors.T @ (rows @ update), float(update @ update), 30, least)
+
+    def likelihood(ratio: float) -> float:
+        shape = np.eye(30) + (rows.T @ rows).numpy() / ratio
+        variance = max(float(update.numpy() @ np.linalg.solve(shape, update.numpy())) / 30, least)
+        return float(multivariate_normal(np.zeros(30), variance * shape).logpdf(update.numpy()))
+
+    best = max(likelihood(rho * factor) for factor in np.logspace(-3, 3, 61))
+    assert likelihood(rho) > best - 0.05
+    assert likelihood(10 * rho) < best - 0.1 and likelihood(rho / 10) < best - 0.1
+    equations = Normal(gram, rows @ update, float(update @ update), 30)
+    expected = torch.linalg.solve(gram + rho * torch.eye(5, dtype=torch.float64), rows @ update)
+    assert torch.allclose(solved(equations, least), expected, rtol=1e-8)
+
+
+def test_known_noise_is_that_of_dp_sgd_and_of_the_mean():
+    """Three steps of lr z C / B each, over two clients with levels of their own, and what a server adds."""
+    module, (model,) = random_models(1)
+    plan = LocalPlan(lr=0.5, steps=3, batch_size=8, private=DPSGD(sample_rate=0.2, levels=((2.0, 1.5), (1.0, 4.0))))
+    view = watched(module, model[None], torch.zeros(1, 2, len(model)), digits(2), plan=plan, counts=(40, 40), noise=0.3)
+    draws = np.random.default_rng(0)
+    mean = np.zeros(200_000)
+    for clip, noise in ((2.0, 1.5), (1.0, 4.0)):
+        for _ in range(3):
+            mean += 0.5 * draws.normal(0, clip * noise, len(mean)) / 8 / 2
+    mean += draws.normal(0, 0.3, len(mean))
+    assert known_noise(view) == pytest.approx(float(mean.var()), rel=0.02)
+
+
+def test_least_squares_clips_the_rows_as_dp_sgd_does():
+    module, models, updates = a_training(rounds=1)
+    candidates = digits(6)
+    plan = LocalPlan(lr=0.5, steps=1, batch_size=8, private=DPSGD(sample_rate=0.2, levels=((0.5, 0.0),)))
+    scores = LeastSquares(ridge=0.1).infer(watched(module, models, updates, candidates, plan=plan)).scores
+    rows = rows_by_hand(module, models[0], candidates)
+    assert (rows.norm(dim=1) > 0.5).any()
+    rows = rows * (0.5 / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+    rho = 0.1 * float(rows.square().sum(1).mean())
+    expected = torch.linalg.solve(
+        rows @ rows.T + rho * torch.eye(6, dtype=torch.float64), rows @ updates[0, 0].double()
+    )
+    assert scores.tolist() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-6)
+
+
+def test_least_squares_in_blocks_is_that_of_all_at_once(monkeypatch):
+    module, models, updates = a_training()
+    view = watched(module, models, updates, digits(11), plan=LocalPlan(lr=0.1, epochs=1, batch_size=3))
+    whole = LeastSquares().infer(view).scores
+    monkeypatch.setattr(signals, "BLOCK_FLOATS", 3 * models.shape[1])
+    assert torch.allclose(LeastSquares().infer(view).scores, whole, rtol=1e-6)
 
 
 @pytest.mark.parametrize("measure", ["cosine", "loss"])
@@ -355,6 +459,34 @@ def test_an_update_of_noise_tells_nothing(attack):
     assert low <= 0.5 <= high
 
 
+def test_least_squares_reads_a_sum_of_clients_that_a_cosine_does_not():
+    """Seven clients of 30 examples and a network that explains no single one: all in the sum are asked about at once."""
+    examples, module = digits(320, seed=3), mlp(64, 24, 10, seed=2)
+    parts = tuple(examples[torch.arange(30 * i, 30 * (i + 1))] for i in range(7))
+    candidates, truth = shuffled(examples[torch.arange(210)], examples[torch.arange(210, 320)])
+    plan = LocalPlan(lr=0.1, epochs=1, batch_size=10)
+    scene = Scene(module, parts, plan=plan, sees=Sight.SUM | Sight.MODEL)
+    view = scene.view(candidates=candidates)
+    found = {
+        str(attack): auc(attack.infer(view).scores, truth)["value"] for attack in (GradientCosine(), LeastSquares())
+    }
+    assert found["gradient_cosine"] < 0.6 and found["least_squares"] > 0.75
+    alone = Scene(module, parts[:1], plan=plan).view(candidates=candidates)
+    own = torch.zeros_like(truth)
+    order = torch.randperm(320, generator=torch.Generator().manual_seed(0))
+    own[order < 30] = True
+    assert auc(LeastSquares().infer(alone).scores, own)["value"] > 0.97
+
+
+def test_a_sum_of_full_gradients_tells_every_member():
+    """One step on all examples: the sum is exactly linear in who is in it, and as many parameters as candidates solve it."""
+    examples, module = digits(150, seed=6), mlp(64, 16, 10, seed=2)
+    parts = tuple(examples[torch.arange(20 * i, 20 * (i + 1))] for i in range(5))
+    candidates, truth = shuffled(examples[torch.arange(100)], examples[torch.arange(100, 150)])
+    view = Scene(module, parts, sees=Sight.SUM | Sight.MODEL).view(candidates=candidates)
+    assert auc(LeastSquares().infer(view).scores, truth)["value"] > 0.99
+
+
 @pytest.mark.parametrize("attack", [GradientCosine(), NasrPassive(), NasrActive()], ids=str)
 def test_a_sum_hides_more_than_it_shows(attack):
     alone = small_clients(attack, clients=20)["value"]
@@ -382,7 +514,7 @@ def test_the_cosine_sees_what_clients_do_before_they_send():
     assert float(adaptive) == pytest.approx(1.0, abs=1e-5) and float(naive) < 0.9
 
 
-@pytest.mark.parametrize("attack", [LossThreshold(), GradientCosine(), FedMIA(), NasrActive()], ids=str)
+@pytest.mark.parametrize("attack", [LossThreshold(), GradientCosine(), LeastSquares(), FedMIA(), NasrActive()], ids=str)
 def test_the_order_of_the_candidates_means_nothing(attack):
     module, models, updates = a_training()
     candidates = digits(12)

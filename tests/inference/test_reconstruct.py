@@ -9,16 +9,21 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import (
+    ONE_VECTOR,
     InferenceAttack,
     Labels,
     LocalPlan,
     Membership,
+    Model,
     Reconstruction,
     Sight,
 )
-from fedguard.errors import ContractError, InputError, NotAllowed, PreconditionError, UnknownName
+from fedguard.errors import ConfigError, ContractError, InputError, NotAllowed, PreconditionError, UnknownName
 from fedguard.reconstruction import reconstruct, score_reconstruction
+from fedguard.rng import Rng
+from fedguard.tasks.network import Network
 from tests.inference.scenes import digits, flat, mlp, trained
 
 SHAPE = (1, 8, 8)
@@ -29,6 +34,7 @@ class FirstLayer(InferenceAttack):
     """x = dW_i / db_i for the unit with the largest bias gradient."""
 
     name = "first_layer"
+    needs = ONE_VECTOR
     goal = "reconstruction"
 
     def infer(self, view):
@@ -44,6 +50,7 @@ class LastBias(InferenceAttack):
     """The class with the smallest gradient of the last bias."""
 
     name = "last_bias"
+    needs = ONE_VECTOR
     goal = "labels"
 
     def infer(self, view):
@@ -54,6 +61,7 @@ class Recorder(InferenceAttack):
     """Keeps its view, and claims nothing."""
 
     name, goal = "recorder", "reconstruction"
+    needs = ONE_VECTOR
 
     def __init__(self, claim=None):
         self.claim = claim
@@ -189,6 +197,89 @@ GRADIENT = gradients(MODEL, digits(2))
 TWO_LABELS = torch.tensor([1, 2])
 
 
+def one_logit(*, bias: bool = True) -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.Sigmoid(), nn.Linear(24, 1, bias=bias))
+
+
+def binary(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    loss = nn.functional.binary_cross_entropy_with_logits(network(x)[:, 0], y.float())
+    return torch.autograd.grad(loss, list(network.parameters()))
+
+
+@pytest.mark.parametrize("y", [0, 1])
+def test_a_network_with_one_logit_is_inverted_by_binary_cross_entropy(y):
+    """Cross-entropy over its single output would be 0 whatever goes in; here the input comes back, with its label."""
+    network, x, labels = one_logit(), digits(1, seed=7).x, torch.tensor([y])
+    sent = binary(network, x, labels)
+    for attack in (
+        "dlg(iterations=100)",
+        "idlg(iterations=100)",
+        "inverting_gradients(iterations=100, restarts=1)",
+        "analytic",
+    ):
+        claim = reconstruct(attack, network, sent, shape=SHAPE)
+        assert score_reconstruction(claim, x)["psnr"]["mean"] > 30, attack
+        assert claim.y is None or claim.y.tolist() == [y]
+    told = reconstruct("inverting_gradients(iterations=100, restarts=1)", network, sent, shape=SHAPE, labels=1 - labels)
+    assert score_reconstruction(told, x)["psnr"]["mean"] < 30  # told the wrong label, it fits the wrong loss
+    for attack in ("labels_idlg", "labels_negative_bias", "labels_yin", "labels_llg", "labels_bias_corrected"):
+        assert reconstruct(attack, network, sent, shape=SHAPE).y.tolist() == [y], attack
+
+
+def test_the_labels_of_a_batch_with_one_logit_are_counted():
+    """Three ones and four zeros: the mean of p - y is -dL/db, and p is about what the untrained network says of anything."""
+    network, x, labels = one_logit(), digits(7, seed=2).x, torch.tensor([1, 0, 0, 1, 0, 1, 0])
+    sent = binary(network, x, labels)
+    found = reconstruct("labels_bias_corrected", network, sent, shape=SHAPE, batch_size=7)
+    assert sorted(found.y.tolist()) == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_the_view_of_one_logit_is_that_of_two():
+    """``dL/dlogits`` of 0 and z, by autograd of the cross-entropy over both, is the rows that the last layer is read by."""
+    network, x, labels, attack = one_logit(), digits(5, seed=4).x, torch.tensor([1, 0, 1, 1, 0]), Recorder()
+    sent = binary(network, x, labels)
+    for classes in (None, 1, 2):
+        reconstruct(attack, network, sent, shape=SHAPE, batch_size=5, labels=labels, classes=classes)
+        assert attack.view.classes == 2
+    view = attack.view
+    logits = view.predict(view.model, x).requires_grad_()
+    assert torch.allclose(logits, torch.stack([torch.zeros(5), network(x)[:, 0]], 1))
+    (slopes,) = torch.autograd.grad(cross_entropy(logits, labels), logits)
+    last = last_dense(view)
+    assert torch.allclose(last.bias(view.gradient), slopes.sum(0), atol=1e-6)
+    assert torch.allclose(last.weight(view.gradient), slopes.T @ network[:3](x), atol=1e-6)
+
+
+def test_a_model_of_a_suite_with_one_logit_is_refused_with_the_reason():
+    class Single(Model):
+        name, source = "single", "a test"
+
+        def build(self, shape, classes):
+            return one_logit()
+
+    with pytest.raises(
+        ConfigError, match=r"expected logits of shape \[2, 2\].*got \[2, 1\].*each has a logit of its own"
+    ):
+        Network(Single(), SHAPE, 2, Rng(0))
+
+
+@pytest.mark.parametrize(
+    ("attack", "said"),
+    [
+        ("r_gap", "this network has one, which stands for two classes"),
+        ("spear", "this network has one, which stands for two classes"),
+    ],
+)
+def test_what_asks_for_a_logit_of_each_class_says_so(attack, said):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 70), nn.ReLU(), nn.Linear(70, 1))
+    x, labels = digits(1).x, torch.tensor([1])
+    with pytest.raises(PreconditionError, match=said):
+        reconstruct(attack, network, binary(network, x, labels), shape=SHAPE)
+    with pytest.raises(InputError, match=r"expected logits of shape \[2, 3\].*got \[2, 1\]"):
+        reconstruct("dlg", network, binary(network, x, labels), shape=SHAPE, classes=3)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -268,7 +359,7 @@ def test_an_unknown_name_is_told():
     [
         ((torch.zeros(2, *SHAPE), torch.zeros(3, dtype=torch.int64)), "truth_y: expected a tensor of one row for each"),
         ((torch.zeros(0, *SHAPE), None), "truth_x: expected"),
-        (([[1.0]], None), "truth_x: expected a tensor of one row for each example, and at least one; got list"),
+        (([[1.0]], None), "truth_x: expected a tensor of one row for each example, and at least one; got"),
     ],
 )
 def test_a_truth_that_is_none_is_refused(truth, said):

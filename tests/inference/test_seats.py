@@ -14,7 +14,7 @@ from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
-from fedguard.contracts import InferenceAttack, Observer, Reconstruction, Sight
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, Observer, Reconstruction, Sight
 from fedguard.registry import installed
 from fedguard.rng import Rng
 
@@ -105,6 +105,7 @@ class Reads(InferenceAttack):
     """Keeps its view."""
 
     name, goal = "reads", "reconstruction"
+    needs = ONE_VECTOR
     views: list[Any] = []  # noqa: RUF012
 
     def infer(self, view):

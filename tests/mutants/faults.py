@@ -26,9 +26,12 @@ def _row(name: str, file: str, before: str, after: str, *near: str) -> Fault:
     return Fault(name, (Edit(file, before, after),), near)
 
 
+ONE_RECORD = ("tests/privacy/test_one_record.py",)
+BY_EXAMPLE = ("tests/privacy/test_by_example.py",)
 RULES = ("tests/test_rules.py",)
 CENTRAL = ("tests/privacy/test_central.py",)
 EPSILON = ("tests/privacy/test_gaussian.py", "tests/privacy/test_accounting.py")
+RANKING = ("tests/test_ranking.py", "tests/test_answer.py")
 STAGES = ("tests/gate/test_gate_stages.py", "tests/gate/test_gate.py")
 ENCODING = ("tests/secagg/test_encoding.py",)
 AGENDA = ("tests/simulated/test_agenda.py",)
@@ -55,6 +58,9 @@ BAD_INPUT = ("tests/systems/test_bad_input_in_time.py",)
 BUDGETS = ("tests/systems/test_most_trainings.py",)
 TARGET = ("tests/test_to_target.py",)
 TO_TARGET = ("tests/gate/test_gate_to_target.py",)
+ALIKE = ("tests/test_failing_alike.py",)
+SAME_SEED = ("tests/test_same_seed_same_record.py",)
+ANSWERS = ("tests/reinforcement/test_answers_of_environments.py",)
 RETELLING = ("tests/reinforcement/test_retelling.py",)
 CONTRIBUTIONS = ("tests/test_contribution_command.py",)
 RAY_SEATS = ("tests/test_ray_seats.py",)
@@ -76,10 +82,15 @@ DLION = ("tests/gossip/test_dlion.py",)
 NODES_LIE = ("tests/gossip/test_lies_of_nodes.py",)
 LOST = ("tests/gossip/test_lost_messages.py",)
 FILES = ("tests/gossip/test_graph_file.py",)
+SINGLE_DEVICES = ("tests/systems/test_settings_in_time.py",)
+LOPSIDED = ("tests/systems/test_lopsided.py",)
 AKO = ("tests/gossip/test_ako.py",)
 SITES = ("tests/gossip/test_wide_area.py",)
 GRAPHS = ("tests/gossip/test_topology.py",)
 CLAIMS = ("tests/catalogue/test_claims_and_times.py",)
+HANDED_IN = ("tests/test_claims.py",)
+ARRAYS = ("tests/test_arrays_handed_in.py",)
+ARGUMENTS = ("tests/test_arguments_of_python.py",)
 COLLECTIVES = ("tests/systems/test_collectives.py",)
 ALL_REDUCE = ("tests/systems/test_all_reduce.py",)
 PARTIAL = ("tests/systems/test_partial_sum.py",)
@@ -87,8 +98,19 @@ FATE = ("tests/systems/test_fate.py",)
 CHECKED = ("tests/systems/test_btard.py",)
 SPLIT = ("tests/systems/test_split_brain.py",)
 SOLVED = ("tests/privacy/test_determined.py",)
+INVERSIONS = ("tests/inference/test_inversion.py",)
+MEMBERS = ("tests/inference/test_membership.py",)
 SEATS = ("tests/gossip/test_listening.py", "tests/inference/test_seats.py")
+BY_HAND = ("tests/test_figures_by_hand.py",)
+DRAW_APART = ("tests/systems/test_rules_draw_apart.py",)
+RUNNING = ("tests/test_running.py",)
 HOODS = ("tests/gossip/test_masks_in_neighbourhoods.py",)
+UPDATE_ATTACKS = ("tests/catalogue/test_update_attacks.py",)
+ENSEMBLE = ("tests/test_worst_case.py",)
+AS_PUBLISHED = ("tests/catalogue/test_coordinate_and_layer_rules.py",)
+NOISE_OF_CELLS = ("tests/privacy/test_noise_of_cells.py",)
+KEPT_EPSILON = ("tests/privacy/test_epsilon_is_kept.py",)
+SECRET_NOISE = ("tests/privacy/test_secret_noise.py",)
 
 FAULTS = (
     # --- rules
@@ -114,6 +136,13 @@ FAULTS = (
         *RULES,
     ),
     _row(
+        "krum with one neighbour too few",
+        "defenses/aggregators/krum.py",
+        "neighbours = max(gram.n - f - 2, 1)",
+        "neighbours = max(gram.n - f - 3, 1)",
+        *RULES,
+    ),
+    _row(
         "nearest neighbours that leave one honest row out",
         "defenses/mixing/nnm.py",
         "gram.n - context.f)",
@@ -133,6 +162,126 @@ FAULTS = (
         ".nan_to_num(nan=0.0).clamp(min=0)",
         ".nan_to_num(nan=0.0).abs()",
         *RULES,
+    ),
+    # --- rules as their papers have them
+    _row(
+        "flame by the directions of updates, whatever their length",
+        "defenses/aggregators/flame.py",
+        "distances = _between_models(gram) if",
+        "distances = cosine_distances(gram.products()) if",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "shares of signs of which the zeros count for nothing",
+        "defenses/aggregators/sign_guard.py",
+        "return shares / most",
+        "return shares",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "an election by those who were thinned out",
+        "defenses/aggregators/fedseca.py",
+        'voting = rows if self.vote == "raw" else thinned',
+        "voting = rows",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "a halving that starts where no paper starts it",
+        "attacks/poisoning/fang.py",
+        "first = near.sqrt().sum(1).min()",
+        "first = near.sum(1).min()",
+        *UPDATE_ATTACKS,
+    ),
+    _row(
+        "a backdoor that is planted before its trigger works",
+        "attacks/backdoor/iba.py",
+        "found.double().mean() >= self.warmup",
+        "found.double().mean() >= 0",
+        "tests/catalogue/test_backdoors.py",
+    ),
+    _row(
+        "a mask of the busiest parameters",
+        "attacks/backdoor/iba.py",
+        "busy <= busy.kthvalue(",
+        "busy >= busy.kthvalue(",
+        "tests/catalogue/test_backdoors.py",
+    ),
+    _row(
+        "a bound on a trigger that does not fall",
+        "attacks/backdoor/iba.py",
+        "(1 - self.decay) ** round",
+        "(1 - self.decay)",
+        "tests/catalogue/test_backdoors.py",
+    ),
+    _row(
+        "biases that are left out of a sparse mask",
+        "attacks/poisoning/hybrid_sparse.py",
+        "mask[places] |= rank == 1",
+        "mask[places] |= rank == 0",
+        *UPDATE_ATTACKS,
+    ),
+    _row(
+        "a sparse mask layer by layer",
+        "attacks/poisoning/hybrid_sparse.py",
+        "if self.by_layer or not weights else",
+        "if True else",
+        *UPDATE_ATTACKS,
+    ),
+    _row(
+        "a hardened model that weighs as much as the other",
+        "attacks/backdoor/a3fl.py",
+        "balance: NonNegativeFloat = 0.01",
+        "balance: NonNegativeFloat = 1.0",
+        "tests/catalogue/test_backdoors.py",
+    ),
+    _row(
+        "pairs of colluders that make a cluster",
+        "defenses/aggregators/deepsight.py",
+        "cluster: Annotated[int, Ge(2)] = 3",
+        "cluster: Annotated[int, Ge(2)] = 2",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "updates of one kind that are in no cluster",
+        "defenses/aggregators/deepsight.py",
+        ", single=self.one)",
+        ")",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "a gap of means that is one of logarithms",
+        "defenses/aggregators/clusters.py",
+        "spread[1:].exp().mean().log() if of_mean",
+        "spread[1:].mean() if of_mean",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "predictions while the model still jumps",
+        "defenses/aggregators/fl_detector.py",
+        " or context.round <= self.wait",
+        "",
+        *AS_PUBLISHED,
+    ),
+    _row(
+        "a bound on the model that grows for ever",
+        "defenses/aggregators/crfl.py",
+        "math.inf if self.cap is None else self.cap",
+        "math.inf",
+        "tests/catalogue/test_weight_rules.py",
+    ),
+    _row(
+        "weak noise that the server's step makes weaker",
+        "defenses/aggregators/weak_dp.py",
+        "1 / context.server_lr",
+        "1.0",
+        "tests/catalogue/test_weight_rules.py",
+    ),
+    _row(
+        "signs of the first coordinates only",
+        "defenses/aggregators/sign_guard.py",
+        "start = int(torch.randint(d - count + 1, (), generator=context.rng.torch()))",
+        "start = 0",
+        *AS_PUBLISHED,
     ),
     # --- rules, buffers and claims that live in time
     _row(
@@ -166,8 +315,8 @@ FAULTS = (
     _row(
         "one group for the updates of all models",
         "defenses/aggregators/asyncfilter.py",
-        "models = context.round - 1 - context.staleness",
-        "models = 0 * context.staleness",
+        "models = context.versions",
+        "models = 0 * context.versions",
         *IN_TIME,
     ),
     _row(
@@ -296,6 +445,134 @@ FAULTS = (
         "cut.topk(max(f - 1, 0)).values.sum()",
         *CLAIMS,
     ),
+    # --- attacks as their papers have them, their members and constants
+    _row(
+        "a worst case without its longest inner product",
+        "attacks/worst_case.py",
+        "2, 5, 10, 20, 64)),",
+        "2, 5, 10, 20)),",
+        *ENSEMBLE,
+    ),
+    _row(
+        "a worst case without what is tailored to the rule",
+        "attacks/worst_case.py",
+        'for name in ("min_max", "min_sum", "agr_tailored") for',
+        'for name in ("min_max", "min_sum") for',
+        *ENSEMBLE,
+    ),
+    _row(
+        "a worst case whose sybils all look alike",
+        "attacks/worst_case.py",
+        '    "sybil(decorrelated=True)",\n',
+        "",
+        *ENSEMBLE,
+    ),
+    _row(
+        "a tailored attack that is content with half of its share",
+        "attacks/poisoning/agr_tailored.py",
+        "share >= vote * (1 - 1e-6)",
+        "share >= vote / 2",
+        *UPDATE_ATTACKS,
+    ),
+    _row(
+        "starts in one corner of the cube",
+        "attacks/evasion/pgd.py",
+        "radius * (2 * drawn - 1)",
+        "radius * drawn",
+        "tests/test_evasion.py",
+    ),
+    _row(
+        "starts that are one place for all inputs",
+        "attacks/evasion/pgd.py",
+        "drawn = torch.rand(x.shape,",
+        "drawn = torch.rand(x.shape[1:],",
+        "tests/test_evasion.py",
+    ),
+    _row(
+        "a relocated perturbation the wrong way up",
+        "attacks/poisoning/rop.py",
+        "along - math.sin(angle) * across",
+        "along + math.sin(angle) * across",
+        *UPDATE_ATTACKS,
+    ),
+    _row(
+        "a perturbation in the units of updates",
+        "attacks/poisoning/rop.py",
+        "z * view.local_lr * turned",
+        "z * turned",
+        *UPDATE_ATTACKS,
+    ),
+    _row(
+        "a local training whose steps are not counted",
+        "fedguard/contracts/tasks.py",
+        "self.lr * (self.steps or",
+        "self.lr * (1 or",
+        "tests/test_attacks.py",
+    ),
+    _row(
+        "sybils that are told apart by nobody but themselves",
+        "attacks/poisoning/sybil.py",
+        "decorrelated: bool = True",
+        "decorrelated: bool = False",
+        *UPDATE_ATTACKS,
+    ),
+    # --- what users hand in
+    _row(
+        "a claim of infinity is weighed by",
+        "fedguard/contracts/claims.py",
+        "return 0 <= claim <= MOST",
+        "return claim >= 0",
+        *HANDED_IN,
+    ),
+    _row(
+        "a claim of 0 becomes one of 1",
+        "fedguard/contracts/claims.py",
+        "return claim * (said(attack, whole) / whole)",
+        "return float(said(attack, whole))",
+        *HANDED_IN,
+    ),
+    _row(
+        "who claims no number still lowers nobody's f",
+        "fedguard/guard.py",
+        "told = max(0, min(self.told - lost, len(rows) - 1))",
+        "told = max(0, min(self.told - len(unusable_rows(updates)), len(rows) - 1))",
+        *HANDED_IN,
+    ),
+    _row(
+        "what a mask covers is read",
+        "fedguard/reading.py",
+        "isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value)",
+        "False",
+        *ARRAYS,
+    ),
+    _row(
+        "float16 handed back without a look",
+        "fedguard/states.py",
+        "if not bool(kept.isfinite().all()):",
+        "if bool(kept.isnan().any()):",
+        *ARRAYS,
+    ),
+    _row(
+        "True is a whole number",
+        "fedguard/arguments.py",
+        "return not isinstance(value, bool) and isinstance(value, numbers.Integral)",
+        "return isinstance(value, numbers.Integral)",
+        *ARGUMENTS,
+    ),
+    _row(
+        "a range of values that ends below its start",
+        "fedguard/arguments.py",
+        "if not read[0] < read[1]:",
+        "if read[0] == read[1]:",
+        *ARGUMENTS,
+    ),
+    _row(
+        "a seed that no record can hold",
+        "fedguard/config/sections.py",
+        "Field(strict=True, ge=0, le=MOST_SEED)",
+        "Field(strict=True, ge=0)",
+        *ARGUMENTS,
+    ),
     # --- attacks
     _row(
         "a little too little: one supporter more than it takes",
@@ -407,6 +684,97 @@ FAULTS = (
         "tests/privacy/audit/test_planted_faults.py",
     ),
     _row(
+        "settings tuned by hand beside an epsilon that nobody mentions",
+        "fedguard/bench/flags/run_flags.py",
+        '    if tried["settings"] < 2:',
+        '    if tried["settings"] < 20:',
+        "tests/test_flags.py",
+    ),
+    _row(
+        "networks whose examples see each other train by DP-SGD",
+        "fedguard/tasks/engines/by_example.py",
+        "        self._alone()\n        self._again()\n        for rows in batches:",
+        "        self._alone()\n        self._again()\n        for rows in ():",
+        *BY_EXAMPLE,
+    ),
+    _row(
+        "a network is tried for DP-SGD near its start alone",
+        "fedguard/tasks/engines/by_example.py",
+        "            if setting == 1:\n                parameter.add_(noise / fan**0.5)\n            elif setting == 2:",
+        "            if setting == 3:",
+        *BY_EXAMPLE,
+    ),
+    _row(
+        "a network is tried for DP-SGD in small batches alone",
+        "fedguard/tasks/engines/by_example.py",
+        "        for size in sizes:\n            rows",
+        "        for size in ():\n            rows",
+        *BY_EXAMPLE,
+    ),
+    _row(
+        "gradients of DP-SGD that Opacus finds in part",
+        "fedguard/tasks/engines/by_example.py",
+        "                if self._differ(found, each[taken], taken, SMALL * self._size[taken]):",
+        "                if not bool(found.isfinite().all()):",
+        *BY_EXAMPLE,
+    ),
+    _row(
+        "check does not hold networks to what DP-SGD needs",
+        "fedguard/bench/running/rehearsal.py",
+        "        if (private := setup.local_plan.private) is not None:",
+        "        if (private := None) is not None:",
+        *BY_EXAMPLE,
+    ),
+    _row(
+        "an audit of DP-SGD that allows an example two clips and more",
+        "fedguard/privacy/audit/watching.py",
+        "p_value=float(furthest <= 1 + 1e-3),",
+        "p_value=float(furthest <= 1e3),",
+        "tests/privacy/audit/test_plants.py",
+    ),
+    _row(
+        "copies at several clients that nobody counts",
+        "fedguard/tasks/data/copies.py",
+        "        holders.update(own.keys())",
+        "        holders.update(list(own)[:1])",
+        "tests/privacy/test_preparation.py",
+    ),
+    _row(
+        "image_folder counts its classes and calls them given",
+        "fedguard/tasks/data/image_folder.py",
+        '        if self.classes is None:\n            return Preparation("records"',
+        '        if self.folder is None:\n            return Preparation("records"',
+        *ONE_RECORD,
+    ),
+    _row(
+        "kinds of a table's columns that its private rows decide",
+        "fedguard/tasks/data/table.py",
+        "dtype=str if as_text else None",
+        "dtype=None",
+        *ONE_RECORD,
+    ),
+    _row(
+        "a record that decides which others are for testing",
+        "fedguard/tasks/data/assembly.py",
+        "if known and share < 1 else",
+        "if known and share > 1 else",
+        *ONE_RECORD,
+    ),
+    _row(
+        "arrays of a function that are declared public have their classes counted",
+        "fedguard/tasks/data/function.py",
+        "share=self.test, value_range=self.value_range, classes=self.classes",
+        "share=self.test, value_range=self.value_range, classes=None",
+        *ONE_RECORD,
+    ),
+    _row(
+        "a character that stands in one window more than is said",
+        "fedguard/tasks/data/text.py",
+        "-(-(window + 1) // stride)",
+        "-(-(window + 1) // stride) - 1",
+        *ONE_RECORD,
+    ),
+    _row(
         "a replaced unit that counts as one removed",
         "fedguard/privacy/gaussian.py",
         'distance = 2 if relation == "replace" else 1',
@@ -433,6 +801,92 @@ FAULTS = (
         "total += event.count * event.rdp(orders)",
         "total = event.count * event.rdp(orders)",
         *EPSILON,
+    ),
+    # --- the answer of a run
+    _row(
+        "a winner by the means, whatever the pairs say",
+        "fedguard/metrics/ranking.py",
+        "return self.first, *(one.name for one in self.behind if not one.apart)",
+        "return (self.first,)",
+        *RANKING,
+    ),
+    _row(
+        "a leading group by p-values that are not adjusted",
+        "fedguard/metrics/ranking.py",
+        "adjusted = dict(zip(known, holm(list(known.values())), strict=True))",
+        "adjusted = known",
+        *RANKING,
+    ),
+    _row(
+        "a first by the least mean",
+        "fedguard/metrics/ranking.py",
+        "key=lambda name: -means[name]",
+        "key=lambda name: means[name]",
+        *RANKING,
+    ),
+    _row(
+        "seeds that are planned for a power of a half",
+        "fedguard/metrics/ranking.py",
+        "POWER = 0.8",
+        "POWER = 0.5",
+        *RANKING,
+    ),
+    _row(
+        "refused attacks among the worst of so many",
+        "fedguard/bench/results/answer.py",
+        'return f"under the worst of {one.measured} attacks{beside}"',
+        'return f"under the worst of {one.measured + one.refused} attacks{beside}"',
+        *RANKING,
+    ),
+    _row(
+        "an answer of a training that learned nothing",
+        "fedguard/bench/results/answer.py",
+        "    if why_none:\n",
+        "    if why_none and not able:\n",
+        *RANKING,
+    ),
+    _row(
+        "equal differences that were rounded differently are far from chance",
+        "fedguard/metrics/stats.py",
+        "ROUNDING = 1e-9",
+        "ROUNDING = 0.0",
+        *RANKING,
+    ),
+    _row(
+        "an answer where the mean without attack is at chance for all one knows",
+        "fedguard/bench/flags/answer.py",
+        "for judge in (clean_at_chance, *",
+        "for judge in (nothing_hurts, *",
+        *RANKING,
+    ),
+    _row(
+        "a tuning that ranks settings none of which is above chance",
+        "fedguard/bench/tuning/outcome.py",
+        "if chance is not None and all(low is not None and low <= chance for low in lows):",
+        "if chance is not None and not lows:",
+        "tests/test_tune.py",
+    ),
+    _row(
+        "a comparison that counts a cell for each position that shares it",
+        "fedguard/bench/results/compare.py",
+        "{one.cells if any(one.cells) else tuple(one.swept.items()): one for one in of_it}",
+        "{tuple(one.swept.items()): one for one in of_it}",
+        "tests/test_compare.py",
+    ),
+    _row(
+        "a comparison that calls more better whatever the figure",
+        "fedguard/bench/results/comparison.py",
+        'return "better" if (self.paired.mean > 0) == FIGURES[self.figure].more_is_better else "worse"',
+        'return "better" if self.paired.mean > 0 else "worse"',
+        "tests/test_compare.py",
+    ),
+    _row(
+        "intervals of the cells at one level, whatever Holm leaves them",
+        "fedguard/metrics/stats.py",
+        "levels[index] = level / (len(order) - min(rank, stopped))",
+        "levels[index] = level",
+        "tests/test_compare.py",
+        *RANKING,
     ),
     # --- the gate
     _row(
@@ -463,6 +917,269 @@ FAULTS = (
         'if self.incompatible or "missing" in found or',
         "if self.incompatible or",
         *STAGES,
+    ),
+    # --- figures that nobody else adds up again, and laws at their boundaries
+    _row(
+        "a standard error of Shapley values that is half of it",
+        "fedguard/metrics/shapley.py",
+        "(one / max(permutations - 1, 1)) ** 0.5 for",
+        "(one / max(permutations - 1, 1)) ** 0.5 / 2 for",
+        "tests/test_contribution.py",
+    ),
+    _row(
+        "the anonymity of the largest neighbourhood",
+        "fedguard/architectures/gossip/masked.py",
+        "min(self._least or len(weighted), len(weighted))",
+        "max(self._least, len(weighted))",
+        *HOODS,
+    ),
+    _row(
+        "a precision among the malicious",
+        "fedguard/metrics/filtering.py",
+        '"precision": caught / removed if removed',
+        '"precision": caught / malicious if removed',
+        *BY_HAND,
+    ),
+    _row(
+        "a recall among the excluded",
+        "fedguard/metrics/filtering.py",
+        '"recall": caught / malicious if malicious',
+        '"recall": caught / removed if removed',
+        *BY_HAND,
+    ),
+    _row(
+        "outvoted by as many as the rule was told",
+        "fedguard/metrics/trajectory.py",
+        "for row in report.behind) > report.told",
+        "for row in report.behind) >= report.told",
+        *BY_HAND,
+    ),
+    _row(
+        "a gradient is lengthened to its clip",
+        "fedguard/architectures/local/actors.py",
+        ".clamp(min=self.clip))",
+        ")",
+        *BY_HAND,
+    ),
+    _row(
+        "a seed is ruined by three margins",
+        "fedguard/bench/gate/lone.py",
+        "MARGINS_OF_ONE = 5.0",
+        "MARGINS_OF_ONE = 3.0",
+        *STAGES,
+    ),
+    _row(
+        "of a small margin a seed is ruined by five of them",
+        "fedguard/bench/gate/lone.py",
+        "MARGINS_OF_ONE * max(one.margin or 0.0, usual_margin(one.figure))",
+        "MARGINS_OF_ONE * (one.margin or usual_margin(one.figure))",
+        *STAGES,
+    ),
+    _row(
+        "what ends with the burn-in is remembered",
+        "fedguard/architectures/local/recurrent_dqn.py",
+        "given.seen[learned], starts[learned], memory)",
+        "given.seen[learned], torch.cat([starts[:1], starts[learned][1:]]), memory)",
+        *RECURRENT,
+    ),
+    _row(
+        "rules at all nodes draw alike",
+        "fedguard/architectures/gossip/rules.py",
+        'setup.rng.child("rule", exchange, "node", node)',
+        'setup.rng.child("rule", exchange, "node")',
+        *DRAW_APART,
+    ),
+    _row(
+        "rules of all ranges draw alike",
+        "fedguard/architectures/systems/parameter_server.py",
+        'setup.rng.child("rule", round, index)',
+        'setup.rng.child("rule", round)',
+        *DRAW_APART,
+    ),
+    _row(
+        "a rule draws alike in all rounds",
+        "fedguard/architectures/rule_context.py",
+        'setup.rng.child("rule", round)',
+        'setup.rng.child("rule")',
+        *DRAW_APART,
+    ),
+    # --- the gate where single seeds are ruined
+    _row(
+        "no trimmed test beside the other",
+        "fedguard/bench/gate/stages.py",
+        "range(1, min(seeds // 4, (seeds - 3) // 2) + 1)",
+        "range(0)",
+        *STAGES,
+    ),
+    _row(
+        "a trimmed test whose degrees of freedom leave nothing of its power where many are flagged",
+        "fedguard/bench/gate/stages.py",
+        "range(1, min(seeds // 4, (seeds - 3) // 2) + 1)",
+        "range(seeds // 4, min(seeds // 4, (seeds - 3) // 2) + 1)",
+        *STAGES,
+    ),
+    _row(
+        "two tests at the level of one",
+        "fedguard/bench/gate/stages.py",
+        "min(1.0, len(found) * p_value)",
+        "p_value",
+        *STAGES,
+    ),
+    _row(
+        "a trimmed test with the degrees of freedom of its source",
+        "fedguard/metrics/stats.py",
+        "stdtr(len(middle) - 2,",
+        "stdtr(len(middle) - 1,",
+        *STAGES,
+    ),
+    _row(
+        "a trimmed test that is divided by the spread of what is kept",
+        "fedguard/metrics/stats.py",
+        "winsorized = [middle[0]] * cut + middle + [middle[-1]] * cut",
+        "winsorized = [*middle]",
+        *STAGES,
+    ),
+    _row(
+        "screening by the mean alone",
+        "fedguard/bench/gate/stages.py",
+        "if above(mean(drops), margin) or above(median(drops), margin):",
+        "if above(mean(drops), margin):",
+        *STAGES,
+    ),
+    _row(
+        "rules that need nothing since they say nothing",
+        "fedguard/contracts/rules.py",
+        "    needs: ClassVar[Needs] = Undeclared(",
+        "    needs: ClassVar[Needs] = (Sight.NOTHING,)\n    unsaid = Undeclared(",
+        "tests/test_registry.py",
+    ),
+    _row(
+        "attacks that need nothing since they say nothing",
+        "fedguard/contracts/attacks.py",
+        "    needs: ClassVar[Needs] = Undeclared(",
+        "    needs: ClassVar[Needs] = (Sight.OWN_DATA,)\n    unsaid = Undeclared(",
+        "tests/test_registry.py",
+    ),
+    _row(
+        "noise of plug-ins that counts rounds where speeds decide",
+        "fedguard/config/composed.py",
+        "cell.noise.unit and not cell.noise.in_time:",
+        "cell.noise.unit and False:",
+        "tests/test_documented_modules.py",
+    ),
+    _row(
+        "late updates whose weights documented noise leaves out",
+        "tests/plugins/steady_noise.py",
+        "rng: Rng, weights: Tensor | None = None",
+        "rng: Rng",
+        "tests/test_documented_modules.py",
+    ),
+    _row(
+        "global generators that start where the last trial left them",
+        "fedguard/bench/running/trial.py",
+        'Rng(seed).child("global")',
+        "Rng.secret()",
+        *SAME_SEED,
+    ),
+    _row(
+        "lists in modules of plug-ins that nobody looks into",
+        "fedguard/bench/running/procedures/composed.py",
+        "*kept(held, held_by(cell))",
+        "*kept(held, held)",
+        *SAME_SEED,
+    ),
+    _row(
+        "a run that goes on where all trials fail alike",
+        "fedguard/bench/running/alike.py",
+        'self._watches = record["status"] == "failed"',
+        "self._watches = False",
+        *ALIKE,
+    ),
+    _row(
+        "a run that stops where one cell fails with each seed",
+        "fedguard/bench/running/alike.py",
+        "return sorted(waiting, key=lambda trial: trial[0] in failed)",
+        "return waiting",
+        *ALIKE,
+    ),
+    _row(
+        "plug-ins whose code changed are not named",
+        "fedguard/bench/gate/comparable.py",
+        'modules = (run.code.keys() | baseline.code.keys()) - {"fedguard"}',
+        "modules = run.code.keys() - baseline.code.keys()",
+        *STAGES,
+    ),
+    # --- runs
+    _row(
+        "what a killed process left stays",
+        "fedguard/bench/running/runner.py",
+        "self.folder.remove_leftovers()",
+        "pass",
+        *RUNNING,
+    ),
+    _row(
+        "what a living process writes is taken for left behind",
+        "fedguard/bench/records/store.py",
+        "if held or not _is_written_elsewhere(temporary):",
+        "if True:",
+        *RUNNING,
+    ),
+    _row(
+        "a failed control that nobody counts",
+        "fedguard/bench/results/run.py",
+        'if cell in controls and record["status"] == "failed"',
+        "if False",
+        *RUNNING,
+    ),
+    _row(
+        "a run of another suite is written over",
+        "fedguard/bench/running/manifest.py",
+        "return _cells(manifest).isdisjoint(cell.id for cell in plan.cells)",
+        "return False",
+        *RUNNING,
+    ),
+    _row(
+        "two suites without names are one",
+        "fedguard/bench/running/manifest.py",
+        "same = named and source is None",
+        "same = source is None",
+        *RUNNING,
+    ),
+    _row(
+        "the cost of a part of the examples is taken for that of all",
+        "fedguard/bench/running/estimate.py",
+        "return _Measured(_extrapolate(found, 1.0), max(found), at_least=False)",
+        "return _Measured(found[max(found)], max(found), at_least=False)",
+        "tests/test_estimate.py",
+    ),
+    _row(
+        "measuring goes on beyond its budget",
+        "fedguard/bench/running/estimate.py",
+        "if left <= 0 or (",
+        "if False and (",
+        "tests/test_estimate.py",
+    ),
+    # --- flags
+    _row(
+        "a curve that rises to its end is past its best",
+        "fedguard/metrics/flags.py",
+        'end = rising(evaluated(result)) if "curve" in result else None',
+        "end = None",
+        "tests/test_flags.py",
+    ),
+    _row(
+        "noise that rises",
+        "fedguard/metrics/trend.py",
+        "if k > 2 and residuals > 0:",
+        "if False:",
+        "tests/test_flags.py",
+    ),
+    _row(
+        "lint lists one cell of each flag",
+        "fedguard/bench/flags/lint.py",
+        "for one in found.flags()[number, flag]:",
+        "for one in found.flags()[number, flag][:1]:",
+        "tests/test_lint.py",
     ),
     # --- simulated time
     _row(
@@ -801,8 +1518,8 @@ FAULTS = (
     _row(
         "an update that is older than it is",
         "fedguard/architectures/systems/event_run.py",
-        "age = release.version - one.version",
-        "age = release.version - one.version + 1",
+        "age = self._age(one, release)",
+        "age = self._age(one, release) + 1",
         *ASYNCHRONOUS,
     ),
     _row(
@@ -857,7 +1574,7 @@ FAULTS = (
     _row(
         "noise for one update of a client in a buffer, which may hold several",
         "fedguard/architectures/systems/event_server.py",
-        "in_one=int(min(barrier.count, ahead))",
+        "in_one=1 if barrier.once else int(min(barrier.count, ahead))",
         "in_one=1",
         *BUDGETS,
     ),
@@ -878,8 +1595,8 @@ FAULTS = (
     _row(
         "a range without its last coordinate",
         "fedguard/architectures/systems/parameter_server.py",
-        "part = slice(int(keys[0]), int(keys[-1]) + 1)",
-        "part = slice(int(keys[0]), max(int(keys[-1]), 1))",
+        "vector[keys] = found.vector",
+        "vector[keys[:-1]] = found.vector[:-1]",
         *EQUAL,
     ),
     _row(
@@ -1180,8 +1897,8 @@ FAULTS = (
     _row(
         "trackers that add each update whole",
         "fedguard/architectures/gossip/dsgt.py",
-        "u - kept * before",
-        "u",
+        "y, change = kept * y, u - kept * before",
+        "y, change = kept * y, u",
         *GOSSIP,
     ),
     _row(
@@ -1271,8 +1988,8 @@ FAULTS = (
     _row(
         "Ako that forgets what it has not sent",
         "fedguard/architectures/gossip/ako.py",
-        "unsent, on_the_way = unsent - sent",
-        "unsent, on_the_way = torch.zeros_like(unsent)",
+        "unsent = unsent - sent",
+        "unsent = torch.zeros_like(unsent)",
         *AKO,
     ),
     _row(
@@ -1425,8 +2142,29 @@ FAULTS = (
     _row(
         "blocks that count before they come",
         "fedguard/architectures/gossip/ako.py",
-        "queue[0].arrived <= nodes.traffic.earliest",
-        "queue[0].arrived >= 0",
+        "self.awaited & (self._arrivals <= clocks[:, None])",
+        "self.awaited.copy()",
+        *AKO,
+    ),
+    _row(
+        "blocks that count by the clock of their sender",
+        "fedguard/architectures/gossip/ako.py",
+        "self._arrivals <= clocks[:, None]",
+        "self._arrivals <= clocks",
+        *AKO,
+    ),
+    _row(
+        "blocks that count for all when they have come to the slowest",
+        "fedguard/architectures/gossip/ako.py",
+        "self._arrivals <= clocks[:, None]",
+        "self._arrivals.max() <= clocks.min()",
+        *AKO,
+    ),
+    _row(
+        "a rule that judges the blocks of a step as they come",
+        "fedguard/architectures/gossip/ako.py",
+        "if not singly:",
+        "if False:",
         *AKO,
     ),
     _row(
@@ -1453,7 +2191,7 @@ FAULTS = (
     _row(
         "malicious nodes that are seated anywhere",
         "fedguard/simulated/topology.py",
-        'if places == "drawn" or not malicious or not topology.heard.any():  # without links one place is like another',
+        'if not malicious or without_links or (seats is None and places == "drawn"):',
         "if True:",
         *GRAPHS,
     ),
@@ -1710,6 +2448,20 @@ FAULTS = (
         *CONFORM,
     ),
     _row(
+        "states that are kept under a key that everybody can derive",
+        "fedguard/secagg/keys.py",
+        "KEPT).derive(self._key.private_bytes_raw())",
+        "KEPT).derive(self.public)",
+        *KEPT,
+    ),
+    _row(
+        "states that are kept under one key for all",
+        "fedguard/secagg/client.py",
+        "            return seal(self._identity.keeping_key(), kept.pack(), self._bound, self._entropy)",
+        "            return seal(type(self._identity)(bytes).keeping_key(), kept.pack(), self._bound, self._entropy)",
+        *KEPT,
+    ),
+    _row(
         "a client that is kept with its keys after its input was masked",
         "fedguard/secagg/client.py",
         "own = () if self._vector is _spent else (",
@@ -1813,6 +2565,83 @@ FAULTS = (
         "_DEPENDENT, _OFF = 1e-10, 1e-6",
         "_DEPENDENT, _OFF = 1e-10, 2.0",
         *SEATS,
+    ),
+    _row(
+        "rounds of other batches that are one regression",
+        "attacks/inference/membership/least_squares.py",
+        "if plan.steps == 1 and plan.batch_size is None and plan.private is None:",
+        "if True:",
+        *MEMBERS,
+    ),
+    _row(
+        "one logit that is taken for a class of its own",
+        "fedguard/reconstruction.py",
+        "    if classes == 1:\n",
+        "    if False:\n",
+        "tests/inference/test_reconstruct.py",
+    ),
+    _row(
+        "two logits of one, the wrong way round",
+        "fedguard/contracts/inference.py",
+        "return torch.cat([torch.zeros_like(z), z], dim=1)",
+        "return torch.cat([z, torch.zeros_like(z)], dim=1)",
+        "tests/inference/test_reconstruct.py",
+    ),
+    _row(
+        "an inversion that keeps what L-BFGS makes, nearer or not",
+        "attacks/inference/inversion/matching.py",
+        "kept = Best(best.z.clone(), best.match.clone())",
+        "kept = Best.of(best.z)",
+        *INVERSIONS,
+    ),
+    _row(
+        "an L-BFGS whose first steps are as short as the distance",
+        "attacks/inference/inversion/matching.py",
+        "return distance / unit, distance",
+        "return distance, distance",
+        *INVERSIONS,
+    ),
+    _row(
+        "a ridge that knows of no noise",
+        "attacks/inference/membership/least_squares.py",
+        ".clamp(min=max(noise, torch.finfo(torch.float64).tiny))",
+        ".clamp(min=torch.finfo(torch.float64).tiny)",
+        *MEMBERS,
+    ),
+    _row(
+        "several steps that are all taken at the model sent",
+        "attacks/inference/membership/least_squares.py",
+        "return model + (view.steps - 1) / (2 * view.steps) * update",
+        "return model",
+        *MEMBERS,
+    ),
+    _row(
+        "rows that are not clipped as the client clips them",
+        "attacks/inference/membership/least_squares.py",
+        "short = block if clip is None else",
+        "short = block if True else",
+        *MEMBERS,
+    ),
+    _row(
+        "noise of a mean that its reader is not told of",
+        "fedguard/bench/running/inference/curious.py",
+        "return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)",
+        "return 0.0",
+        "tests/inference/test_in_suites.py",
+    ),
+    _row(
+        "a membership that is held beside another defense's regression",
+        "fedguard/bench/flags/run_flags.py",
+        "(one.setting, one.defense) == (cell[0].setting, cell[0].defense)",
+        "True",
+        "tests/test_flags.py",
+    ),
+    _row(
+        "a membership without a regression beside it that raises nothing",
+        "fedguard/bench/flags/run_flags.py",
+        "    if not cell or linear:\n",
+        "    if True:\n",
+        "tests/test_flags.py",
     ),
     _row(
         "a node that looks and hears all links",
@@ -1922,8 +2751,8 @@ FAULTS = (
     _row(
         "an actor that sees the new start for the end of its episode",
         "fedguard/tasks/playing.py",
-        "world.observed(step.state),\n                    chances",
-        "world.observed(world.restarted(step.state, over, rng)),\n                    chances",
+        "observed(world, step.state, copies),\n                    chances",
+        "observed(world, world.restarted(step.state, over, rng), copies),\n                    chances",
         *ACTORS,
     ),
     _row(
@@ -2026,7 +2855,7 @@ FAULTS = (
     ),
     _row(
         "an app that is timed as a training of FedGuard's own",
-        "fedguard/bench/running/check.py",
+        "fedguard/bench/running/estimate.py",
         "cell.id not in refused and procedure(cell).here",
         "cell.id not in refused",
         *APPS,
@@ -2089,9 +2918,9 @@ FAULTS = (
     ),
     _row(
         "a scale of rewards in the identity of cells that have none",
-        "fedguard/architectures/local/actors.py",
-        "if self.later.get(key, ...) != value}",
-        "}",
+        "fedguard/contracts/algorithm.py",
+        "for key, value in values.items() if self.later.get(key, ...) != value",
+        "for key, value in values.items()",
         *SUITES_OF_ACTORS,
     ),
     _row(
@@ -2578,6 +3407,76 @@ FAULTS = (
         *DREAMS,
     ),
     _row(
+        "environments that may say what they like in a step",
+        "fedguard/tasks/environments/answers.py",
+        "if not isinstance(answer, (tuple, list)) or len(answer) != 5:",
+        "if not isinstance(answer, (tuple, list)) or len(answer) < 4:",
+        *ANSWERS,
+    ),
+    _row(
+        "rewards of NaN that no one looks at",
+        "fedguard/tasks/environments/answers.py",
+        "if not math.isfinite(value := float(found)):",
+        "if math.isinf(value := float(found)):",
+        *ANSWERS,
+    ),
+    _row(
+        "a length of bits that counts as a number of choices",
+        "fedguard/tasks/environments/answers.py",
+        "if _natural(n) and not shape and low is None",
+        "if _natural(n) and low is None",
+        *ANSWERS,
+    ),
+    _row(
+        "observations changed by a part of what is allowed",
+        "fedguard/metrics/evasion.py",
+        "return seen + width * (changed - place)",
+        "return seen + 0.5 * width * (changed - place)",
+        "tests/reinforcement/test_evasion_of_actors.py",
+    ),
+    _row(
+        "an interval of returns that goes beyond them",
+        "fedguard/metrics/stats.py",
+        "if len(own) == len(values):",
+        "if False:",
+        "tests/reinforcement/test_bounds_of_returns.py",
+    ),
+    _row(
+        "a normalised return between the bounds of one that is not",
+        "fedguard/metrics/returns.py",
+        "    if share:\n",
+        "    if False:\n",
+        "tests/reinforcement/test_bounds_of_returns.py",
+    ),
+    _row(
+        "a drop of returns between those of a return",
+        "fedguard/metrics/returns.py",
+        "(worst - best, best - worst) if change else (worst, best)",
+        "(worst, best)",
+        "tests/reinforcement/test_bounds_of_returns.py",
+    ),
+    _row(
+        "an actor that tells of the opposite action, which it took",
+        "fedguard/tasks/playing.py",
+        "                    actions[number],\n",
+        "                    self._taken(clients[number], actions[number]),\n",
+        "tests/reinforcement/test_action_flip.py",
+    ),
+    _row(
+        "a parameter that is null is at its default in the worker",
+        "fedguard/config/algorithms.py",
+        "(value is not None or type(None) in get_args(cls.types()[key]))",
+        "value is not None",
+        "tests/test_config.py",
+    ),
+    _row(
+        "environments that are stepped on after their end",
+        "fedguard/tasks/playing.py",
+        "if over.any() else step.state\n        if world.bounds",
+        "if False else step.state\n        if world.bounds",
+        *ANSWERS,
+    ),
+    _row(
         "an evaluation without memory",
         "fedguard/tasks/playing.py",
         "actions, self.memory = self.after(seen, self.memory)",
@@ -2620,6 +3519,20 @@ FAULTS = (
         "tests/catalogue/test_weight_rules.py",
     ),
     _row(
+        "updates that age where the model stands still",
+        "fedguard/architectures/systems/event_run.py",
+        "moved = setup.protocol.private or not torch.equal(self._model, model)",
+        "moved = True",
+        "tests/systems/test_rules_in_time.py",
+    ),
+    _row(
+        "ages under noise that nobody planned with",
+        "fedguard/architectures/systems/event_run.py",
+        "moved = setup.protocol.private or not",
+        "moved = not",
+        "tests/systems/test_rules_in_time.py",
+    ),
+    _row(
         "workers that never start are started for ever",
         "fedguard/bench/running/engines/ray.py",
         "if losses == LOSSES:",
@@ -2632,5 +3545,280 @@ FAULTS = (
         'if store == Path("runs") else',
         "if True else",
         "tests/test_cli.py",
+    ),
+    # --- what equal settings hide, and laws of time
+    _row(
+        "a push that counts for one of all, whoever is at work",
+        "fedguard/architectures/systems/parameter_server.py",
+        "1 / clients.expected",
+        "1 / clients.total",
+        *LOPSIDED,
+    ),
+    _row(
+        "push-sum that keeps nothing, whatever it is told",
+        "fedguard/architectures/gossip/sgp.py",
+        "_shares(nodes.matrix, self.weight)",
+        "_shares(nodes.matrix, 1.0)",
+        *LOPSIDED,
+    ),
+    _row(
+        "links shared by those who send and hear, the wrong way round",
+        "fedguard/architectures/gossip/traffic.py",
+        "sends, hears, began = heard.sum(0), heard.sum(1),",
+        "sends, hears, began = heard.sum(1), heard.sum(0),",
+        *LOPSIDED,
+    ),
+    _row(
+        "trainings of a phase that are all on one batch",
+        "fedguard/architectures/gossip/nodes.py",
+        "self._trainings += 1",
+        "self._trainings = self._round",
+        *LOPSIDED,
+    ),
+    _row(
+        "devices whose examples stay with them, however often they leave",
+        "fedguard/simulated/fractions.py",
+        "return stays * self._share(",
+        "return self._share(",
+        *LOPSIDED,
+    ),
+    _row(
+        "a message that takes the slower of two links",
+        "fedguard/simulated/world.py",
+        "return latency + up * sends + down * hears",
+        "return latency + max(up * sends, down * hears)",
+        *LOPSIDED,
+    ),
+    _row(
+        "examples that take the slower of two links",
+        "fedguard/simulated/world.py",
+        "self._up[source] + self._down[device] - 2 * latency",
+        "max(self._up[source], self._down[device]) - latency",
+        *LOPSIDED,
+    ),
+    _row(
+        "room on the narrower of two links",
+        "fedguard/simulated/world.py",
+        "whole = (self._up[source] - latency) * sends + (self._down[device] - latency) * hears",
+        "whole = max((self._up[source] - latency) * sends, (self._down[device] - latency) * hears)",
+        *LOPSIDED,
+    ),
+    _row(
+        "an update held for the next buffer that never comes into one",
+        "fedguard/simulated/course.py",
+        "held, self._held = self._held, []",
+        "held, self._held = [], []",
+        *LOPSIDED,
+    ),
+    _row(
+        "DeFacto that hurries whatever it is told",
+        "fedguard/architectures/gossip/detag.py",
+        "c = 0.0 if plain else (1 - root) / (1 + root)",
+        "c = (1 - root) / (1 + root)",
+        "tests/gossip/test_gossip_formulae.py",
+    ),
+    _row(
+        "trackers that go along and wait once more",
+        "fedguard/architectures/gossip/nodes.py",
+        "        if vectors:\n            self.traffic.send(",
+        "        if True:\n            self.traffic.send(",
+        *LOPSIDED,
+    ),
+    _row(
+        "blocks in the order of the parameters, whatever is drawn",
+        "fedguard/architectures/gossip/parcels.py",
+        "if order is None else order[start:stop]",
+        "if True else order[start:stop]",
+        *AKO,
+    ),
+    _row(
+        "ranges in the order of the parameters, whatever is drawn",
+        "fedguard/architectures/systems/parameter_server.py",
+        "if self.shuffled:",
+        "if False:",
+        *LOPSIDED,
+    ),
+    _row(
+        "classes that are dealt in order and drawn all the same",
+        "fedguard/tasks/partitions/label_sorted.py",
+        "np.arange(count) if self.in_order else draw.permutation(count)",
+        "draw.permutation(count)",
+        *LOPSIDED,
+    ),
+    _row(
+        "paces that nobody keeps",
+        "fedguard/simulated/world.py",
+        "compute *= np.array(speeds.paces)",
+        "pass",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "slow devices that are others",
+        "fedguard/simulated/world.py",
+        "compute[list(speeds.slow.devices)] *= speeds.slow.factor",
+        "compute[[device - 1 for device in speeds.slow.devices]] *= speeds.slow.factor",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "a window that quick devices could meet and is refused",
+        "fedguard/simulated/world.py",
+        "paces = [pace * ours * factor for",
+        "paces = [pace * factor for",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "malicious devices that stay and are lost all the same",
+        "fedguard/simulated/world.py",
+        "lost = loss > 0 and device not in self._steady and",
+        "lost = loss > 0 and",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "dropouts among those who never drop out",
+        "fedguard/architectures/wire.py",
+        "silent -= setup.malicious",
+        "pass",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "clients that are in a buffer as often as they like",
+        "fedguard/architectures/systems/event_run.py",
+        "once=barrier.once or setup.protocol.masked",
+        "once=setup.protocol.masked",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "malicious nodes that stand anywhere",
+        "fedguard/architectures/gossip/gossip.py",
+        "self.at if malicious else None",
+        "None",
+        *SINGLE_DEVICES,
+    ),
+    _row(
+        "debts of links that are forgotten",
+        "fedguard/architectures/gossip/dlion.py",
+        "self._owed[link] = whole - carried",
+        "self._owed[link] = 0 * whole",
+        *DLION,
+    ),
+    _row(
+        "updates that count by their batches, whatever is said",
+        "fedguard/architectures/gossip/dlion.py",
+        "if self.weighted else np.ones(len(x))",
+        "if True else np.ones(len(x))",
+        *DLION,
+    ),
+    _row(
+        "variates where nobody waits",
+        "fedguard/architectures/systems/parameter_server.py",
+        'return self.consistency == "sequential"',
+        "return True",
+        *EQUAL,
+    ),
+    # --- noise and its seed
+    _row(
+        "cells of one seed that share all their noise",
+        "fedguard/bench/running/trial.py",
+        'Rng(seed).child("cell", cell.id),',
+        "Rng(seed),",
+        *NOISE_OF_CELLS,
+    ),
+    _row(
+        "a trusted server whose noise is that of other cells",
+        "fedguard/architectures/server.py",
+        'setup.noise_rng.child("privacy", round)',
+        'setup.rng.child("privacy", round)',
+        *NOISE_OF_CELLS,
+    ),
+    _row(
+        "sums in simulated time whose noise is that of other cells",
+        "fedguard/architectures/systems/event_run.py",
+        'setup.noise_rng.child("privacy", number)',
+        'setup.rng.child("privacy", number)',
+        *NOISE_OF_CELLS,
+    ),
+    _row(
+        "DP-SGD whose noise is that of other cells",
+        "fedguard/contracts/tasks.py",
+        "(stream if self.noise is None else self.noise.child(*stream.path))",
+        "stream",
+        *NOISE_OF_CELLS,
+    ),
+    _row(
+        "shares of noise that are those of other cells",
+        "fedguard/architectures/masking/inputs.py",
+        "own = rng if noise is None or noise_rng is None else noise_rng",
+        "own = rng",
+        *NOISE_OF_CELLS,
+    ),
+    _row(
+        "client transforms whose noise is that of other cells",
+        "fedguard/architectures/clients.py",
+        'rng=setup.noise_rng.child("round", round, name, stage, client)',
+        'rng=setup.rng.child("round", round, name, stage, client)',
+        *NOISE_OF_CELLS,
+    ),
+    _row(
+        "secret noise that is drawn from the seed",
+        "fedguard/bench/running/trial.py",
+        "noise=Rng.secret() if secret_noise else",
+        "noise=",
+        *SECRET_NOISE,
+    ),
+    _row(
+        "secret noise with batches from the seed",
+        "fedguard/contracts/tasks.py",
+        "if self.noise is None or self.private is None or not self.secret:",
+        "if True:",
+        *SECRET_NOISE,
+    ),
+    _row(
+        "secret noise for clients whom the seed draws",
+        "fedguard/contracts/architectures.py",
+        'hidden = self.secret and self.protocol.privacy.unit == "client"',
+        "hidden = False",
+        *SECRET_NOISE,
+    ),
+    _row(
+        "a run with secret noise that goes on with seeds",
+        "fedguard/bench/running/execute.py",
+        "if not secret_noise and not fresh and begun_secretly(folder):",
+        "if False:",
+        *SECRET_NOISE,
+    ),
+    _row(
+        "stored noise of a seed that passes for secret",
+        "fedguard/bench/running/schedule.py",
+        'if self.secret_noise and record["threat_card"].get("noise_from") == "seed":',
+        "if False:",
+        *SECRET_NOISE,
+    ),
+    _row(
+        "the truth of used examples by a seed that did not draw them",
+        "fedguard/tasks/classification.py",
+        'draw = plan.batch_stream(rng.child("client", client)).numpy()',
+        'draw = rng.child("client", client).numpy()',
+        *SECRET_NOISE,
+    ),
+    _row(
+        "noise for as many trainings as were planned, whatever is lost",
+        "fedguard/bench/running/trial.py",
+        "return replace(setup, meeting=cell.architecture.settled(setup))",
+        "return setup",
+        *KEPT_EPSILON,
+    ),
+    _row(
+        "trainings whose update was lost that are not reckoned with",
+        "fedguard/privacy/kinds/record.py",
+        "if meeting is None else meeting.trainings",
+        "if meeting is None else meeting.most",
+        *KEPT_EPSILON,
+    ),
+    _row(
+        "shares of noise charged for the turns of others",
+        "fedguard/privacy/kinds/distributed.py",
+        'if federation.clients.scheme == "cyclic":',
+        "if False:",
+        *KEPT_EPSILON,
     ),
 )

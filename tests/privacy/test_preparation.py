@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedguard.bench.running.card import threat_card
+from fedguard.bench.running.check import _copies
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_in_words
 from fedguard.bench.running.trial import run_trial
@@ -23,6 +24,7 @@ from fedguard.registry import installed
 from fedguard.rng import Rng
 from fedguard.tasks import DATA
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.data import forget
 from tests.privacy.test_gaussian import exact_gaussian
 
 CLIENTS, EACH = 10, 400
@@ -278,6 +280,35 @@ def test_card_check_and_record_say_what_prepares_the_examples():
         "origin": "records",
         "what": "scale, range, categories and classes",
     }
+
+
+def test_check_and_epsilon_say_what_stands_at_several_clients(tmp_path):
+    """One record three times, twice at one client; another at two clients; a third one differs in its label alone."""
+    x, y = np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2
+    x[[5, 9, 14]], y[[5, 9, 14]] = x[5], y[5]
+    x[[2, 16]], y[[2, 16]] = -0.0, 1
+    x[7] = x[3]
+    y[3], y[7] = 0, 1
+    owner = np.arange(20) // 5  # 5 and 9 are of client 1, 14 of client 2; 2 of client 0, 16 of client 3
+    file = write(tmp_path / "a.npz", x, y, owner)
+    config = {"data": {"name": "npz", "file": file, "value_range": [0, 1], "classes": 2}, "partition": "natural"}
+
+    def said(privacy):
+        settings = {"task": config, "clients": {"total": 4}, "training": {"rounds": 1, "batch_size": 4}}
+        one = cell(None, {"delta": 1e-2, "noise_multiplier": 2.0, **privacy}, **settings)
+        record, _ = run_trial(one, 0, {})
+        told = [line for line in record["result"]["privacy"]["assumptions"] if "stand there more than once" in line]
+        return _copies(one), told
+
+    (checked,), (told,) = said({"kind": "record", "sample_rate": 0.5})
+    assert "of 20 train examples 5 stand there more than once, and of one there are 3" in told
+    assert checked == told[0].upper() + told[1:] + "."
+    checked, (told,) = said({"kind": "client"})
+    assert "5 stand there more than once, and one is at 2 clients" in told and checked == []
+    x[:], y[:] = np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2
+    write(tmp_path / "a.npz", x, y, owner)
+    forget()
+    assert said({"kind": "record", "sample_rate": 0.5}) == ([], [])
 
 
 # --- tuning -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fedguard.architectures.local.double_dqn import DoubleDQN
 from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
 from fedguard.architectures.local.replay import Replay, Transitions, importance, probabilities, stratified, transitions
 from fedguard.bench.running.trial import run_trial
-from fedguard.contracts import PoisonAttack, Rollout
+from fedguard.contracts import PoisonAttack, Rollout, Sight
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
 from tests.reinforcement.acting import cell, playing, scene
@@ -294,6 +294,7 @@ class Negative(PoisonAttack):
     """Claims less than nothing."""
 
     name = "negative"
+    needs = (Sight.OWN_DATA,)
 
     def priorities(self, told: Tensor) -> Tensor:
         return told - 1e9
@@ -303,6 +304,7 @@ class Stranger(PoisonAttack):
     """Sends what it does not have."""
 
     name = "stranger"
+    needs = (Sight.OWN_DATA,)
 
     def sends(self, order: Tensor) -> Tensor:
         return order + 1

@@ -271,6 +271,20 @@ def test_the_first_steps_are_unrolled_and_not_learned_from() -> None:
     assert not torch.allclose(one.errors(task, model, target, replace(some, seen=seen)), errors, atol=1e-3)
 
 
+def test_an_episode_that_ends_with_the_burn_in_is_forgotten_before_the_first_step_that_is_learned_from() -> None:
+    """Its last step lies before what is learned from, and the memory that comes of it does not."""
+    task, one = task_of(memory=3), RecurrentDQN(burn_in=4, n=3)
+    model, target, some = loud(task, 1), loud(task, 2), given(task, 8, 3)
+    terminated, truncated = torch.zeros_like(some.terminated), torch.zeros_like(some.truncated)
+    terminated[0, 3], truncated[1, 3] = True, True  # of the third, no episode ends
+    ended = replace(some, terminated=terminated, truncated=truncated)
+    found = one.errors(task, model, target, ended)
+    wanted = loop_of_errors(task, one, model.double(), target.double(), ended)
+    assert found.flatten().tolist() == pytest.approx([float(e.detach()) for row in wanted for e in row], abs=2e-4)
+    through = one.errors(task, model, target, replace(ended, terminated=truncated & False, truncated=truncated & False))
+    assert ((found - through).abs().amax(1) > 1e-3).tolist() == [True, True, False]
+
+
 def part(rollout: Rollout, first: int, last: int) -> Rollout:
     return Rollout(*(one[first:last] for one in rollout.parts))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import stat
 import threading
@@ -13,6 +15,7 @@ import pytest
 from fedguard.flower.keeping import turn
 from fedguard.secagg import keys
 from fedguard.secagg.codec import Phase, Unreadable, read_header
+from fedguard.secagg.entropy import expanded
 from fedguard.secagg.errors import AlreadyAnswered, MalformedMessage, ProtocolError
 from fedguard.secagg.kept import BETWEEN, Kept, seal, unseal
 from fedguard.secagg.keys import Identity
@@ -151,6 +154,30 @@ def test_seals_differ_and_open_with_their_key_alone():
     for spoilt in ((Identity().keeping_key(), one, b"bound"), (key, one, b"else")):
         with pytest.raises(Unreadable):
             unseal(*spoilt)
+
+
+def hkdf(secret, label):
+    """RFC 5869 with SHA-256, no salt, one block."""
+    extracted = hmac.digest(bytes(32), secret, "sha256")
+    return hmac.digest(extracted, label + b"\x01", "sha256")
+
+
+def test_the_key_of_the_seal_comes_from_the_identitys_secret_and_from_nothing_that_others_know():
+    """By its formula, of a known secret; and what a client keeps opens under that, and under nothing made of what is public."""
+    label, drawn = b"FedGuard/secagg/v2/kept", expanded(b"round")
+    _, secret = drawn(keys.SECRET_BYTES), drawn(keys.SECRET_BYTES)  # of clients 0 and 1
+    one, sealed = begun()
+    owner, bound = one.identities[1], one.clients[1]._bound
+    assert Identity(lambda _: secret).public == owner.public and owner.keeping_key() == hkdf(secret, label)
+    assert unseal(hkdf(secret, label), sealed, bound)
+    public = [owner.public, bound, label, bytes(32), b"", *(identity.public for identity in one.identities)]
+    known = [*public, *(first + second for first in public for second in public)]
+    made = [
+        key for fact in known for key in (fact, hkdf(fact, label), hkdf(label, fact), hashlib.sha256(fact).digest())
+    ]
+    for key in {key for key in made if len(key) == 32}:
+        with pytest.raises(Unreadable):
+            unseal(key, sealed, bound)
 
 
 def test_turns_are_taken_one_after_the_other_and_what_was_written_is_there(tmp_path):

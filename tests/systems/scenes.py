@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -59,7 +60,16 @@ def reports(architecture: Any = "server", seed: int = 0, **changes: Any) -> Iter
 
 def models(architecture: Any = "server", seed: int = 0, **changes: Any) -> Tensor:
     """float32 ``[rounds + 1, d]``: the model before the first round and after each."""
-    made, setup = scene(architecture, seed, **changes)
+    return _trained(*scene(architecture, seed, **changes))
+
+
+def models_of_common_noise(architecture: Any = "server", **changes: Any) -> Tensor:
+    """As `models`, with noise for privacy that other cells of the seed have as well, which else is each cell's own."""
+    made, setup = scene(architecture, **changes)
+    return _trained(made, dataclasses.replace(setup, noise=setup.rng))
+
+
+def _trained(made: Cell, setup: Setup) -> Tensor:
     start = setup.task.initial_model(setup.rng.child("model"))
     return torch.stack([start, *(report.model.clone() for report in made.architecture.run(setup))])
 

@@ -11,7 +11,7 @@ import torch
 
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from tests.systems.scenes import cell, models, off
+from tests.systems.scenes import cell, models, off, scene
 
 #: What a system equals where it is given all of a round.
 EXACT = (
@@ -192,3 +192,54 @@ def test_what_is_switched_off_is_no_part_of_a_cell():
     assert cell("google").canonical["architecture"] == {"name": "google", "over": 1.3, "window": 120.0, "least": 0.8}
     assert cell("google").id == cell({"name": "google", "selection": None}).id != cell("google(selection=9)").id
     assert cell("mapreduce").canonical["architecture"] == {"name": "mapreduce", "combiners": 5}
+
+
+# What is carried from one round to the next.
+
+STEPS = {"local_steps": 3, "batch_size": 16}
+CARRYING = {
+    "plain": {},
+    "half of them": {"clients": {"per_round": 3}},
+    "unlike clients": {"task": {"partition": {"kind": "dirichlet", "alpha": 0.3}}},
+    "dropout": {"protocol": {"dropout": {"rate": 0.3}}},
+    "under attack": {"defense": "trimmed_mean", "attack": "sign_flip", "clients": {"malicious": 1}},
+}
+
+
+@pytest.mark.parametrize("settings", CARRYING)
+@pytest.mark.parametrize("algorithm", ["scaffold", "fednova", "feddyn"])
+@pytest.mark.parametrize("system", ["parameter_server(ranges=3)", "google(over=1.0, least=0.5)"])
+def test_algorithms_that_carry_more_than_updates_are_those_of_the_server(system, algorithm, settings):
+    assert same(system, training={"algorithm": algorithm, **STEPS}, **CARRYING[settings])
+
+
+def test_layers_that_stay_with_clients_are_those_of_the_server():
+    personal = {"training": {"algorithm": "fedper", **STEPS}, "task": {"model": "mlp"}}
+    assert same("parameter_server", **personal) and same("google(over=1.0, least=0.5)", **personal)
+
+
+def test_what_the_late_would_carry_on_does_not_count():
+    """SCAFFOLD as a loop over those whose updates have arrived: nobody else's variate moves, nor the server's for them."""
+    lr, steps = 0.1, STEPS["local_steps"]
+    network = {"compute": {"seconds": 0.01, "jitter": 0.5}}
+    training = {"algorithm": "scaffold", **STEPS, "lr": lr, "rounds": 5}
+    made, setup = scene("google(over=1.5, least=0.5, window=100)", network=network, training=training, clients={"total": 8, "per_round": 4})  # fmt: skip
+    model = setup.task.initial_model(setup.rng.child("model"))
+    server_variate, own = torch.zeros(setup.task.dim), torch.zeros(8, setup.task.dim)
+    for one in made.architecture.run(setup):
+        arrived = sorted(one.clients)
+        assert len(arrived) == 4 and one.moment.late
+        rows = torch.empty(4, setup.task.dim)
+        plan = replace(setup.local_plan, corrections={client: server_variate - own[client] for client in arrived})
+        setup.task.local_updates(model, arrived, plan, setup.rng.child("round", one.round), rows)
+        moved = [own[client] - server_variate - row / (steps * lr) for client, row in zip(arrived, rows, strict=True)]
+        change = sum(new - own[client] for client, new in zip(arrived, moved, strict=True)) / 8
+        model, server_variate = model + rows.mean(0), server_variate + change
+        own[arrived] = torch.stack(moved)
+        assert torch.allclose(one.model, model, atol=1e-5)
+
+
+@pytest.mark.parametrize("system", ["parameter_server(consistency='eventual')", "fedbuff", "mapreduce", "basgd"])
+def test_where_rounds_are_not_those_of_the_server_they_are_refused(system):
+    (reason,) = cell(system, training={"algorithm": "scaffold", **STEPS}).verdict.reasons
+    assert "carries more than updates from one round to the next" in reason

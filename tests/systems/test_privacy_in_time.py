@@ -53,6 +53,7 @@ def course(made, setup):
 
 def trained(system, seed=0, **changes):
     made, setup = scene(system, seed, **changes)
+    setup = dataclasses.replace(setup, noise=setup.rng)  # one for all cells, so that two of them can be compared
     reports = list(made.architecture.run(setup))
     return made, setup, reports, privacy_spent(made, setup, reports)
 
@@ -224,7 +225,8 @@ def test_shared_noise_in_buffers_counts_the_sums_that_hold_a_client():
     share = made.noise._share(made.architecture.sessions(setup.federation), setup.task.dim)
     assert found["contributors"] == 4 == found["expected_contributors"]
     assert found["epsilon"] == share.spent([4] * most).value > exact(math.sqrt(most) / Z) - 1e-9
-    assert found["ledger"]["releases"]["most"] == most and found["assumptions"][-2].startswith("who sends when")
+    assert found["ledger"]["releases"]["most"] == most
+    assert any(text.startswith("who sends when") for text in found["assumptions"])
 
 
 # Over-selection, and the first K of N: who is quick is in each round, whatever the share of a round.

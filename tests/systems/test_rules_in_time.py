@@ -30,6 +30,7 @@ def played(text: str, releases: list[list[dict[str, Any]]], f: int = 1, n: int =
             model=torch.zeros(D),
             clients=tuple(row["client"] for row in rows),
             staleness=torch.tensor([row["staleness"] for row in rows]),
+            versions=torch.tensor([number - 1 - row["staleness"] for row in rows]),
             arrived=torch.tensor([row["at"] for row in rows], dtype=torch.float64),
             scale=torch.tensor([row["scale"] for row in rows], dtype=torch.float64),
             starts=torch.tensor([row["start"] for row in rows]).float(),
@@ -198,6 +199,7 @@ def remembered(rule, number, rows, state):
     context = RuleContext(
         "test", SEES, f=1, round=number, rng=Rng(0), state=state, layers=(D,), shape=(1,), server_lr=1.0,
         staleness=torch.tensor([one["staleness"] for one in rows]),
+        versions=torch.tensor([number - 1 - one["staleness"] for one in rows]),
         scale=torch.tensor([one["scale"] for one in rows], dtype=torch.float64),
     )  # fmt: skip
     sent = torch.tensor([[one["scale"] * value for value in one["update"]] for one in rows])
@@ -326,6 +328,90 @@ def final(defense: str, attack: str, seed: int, system: str = "parameter_server(
     training, evaluation = {"rounds": 25, "batch_size": 200, "lr": 0.5}, {"every": 25}
     *_, last = reports(system, seed, defense=defense, attack=attack, training=training, evaluation=evaluation, **CROWD)
     return last.evaluation.accuracy
+
+
+#: Two of ten answer ten times as fast, and nobody attacks.
+QUICK_TWO: dict[str, Any] = {
+    "network": {
+        "compute": {"seconds": 0.001, "slow": {"share": 0.8, "factor": 10, "lasting": True}},
+        "link": {"latency": 0.001},
+    },
+    "clients": {"total": 10, "malicious": 2},
+    "training": {"rounds": 30, "local_steps": 1, "batch_size": 64, "lr": 0.2},
+}
+
+
+def kardam_trained(made, setup, alpha: float, versions: bool = False) -> tuple[list[torch.Tensor], list[list[int]]]:
+    """Damaskinos et al. around a server, one update after the other: it is as old as many updates have passed since.
+
+    Args:
+        versions: whether what is rejected counts, too.
+    """
+    n, f, moved = setup.participation.total, setup.told, [0]
+    models = [setup.task.initial_model(setup.rng.child("model"))]
+    last, coefficients, passed, ages = {}, {}, [], []
+    for release in islice(course(made, setup), n * setup.training.rounds):
+        (one,) = release.arrivals
+        start, out = models[one.version], torch.empty(1, setup.task.dim)
+        setup.task.local_updates(start, [one.device], setup.local_plan, setup.rng.child("round", one.turn), out)
+        update, smooth, client = out[0].double(), True, one.device
+        if client in last:
+            changed, way = (float((a - b).norm()) for a, b in zip((update, start.double()), last[client], strict=True))
+            if way > 0:
+                coefficients[client] = changed / way
+            if client in coefficients:
+                ranked = sorted(coefficients.values())
+                smooth = coefficients[client] <= ranked[math.ceil((n - f) / n * len(ranked)) - 1]
+        last[client] = (update, start.double())
+        passes = smooth and client not in passed[-2 * f :]
+        age = release.version - one.version if versions else moved[release.version] - moved[one.version]
+        ages.append(age)
+        moved.append(moved[-1] + passes)
+        if passes:
+            passed.append(client)
+        weight = math.exp(-alpha * age) * passes / n
+        models.append((models[-1].double() + weight * update).float() if passes else models[-1])
+    return models, ages
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_what_kardam_rejects_makes_nobody_older(alpha):
+    """The two quick ones may not pass one after the other, so seven in ten are rejected, and honest updates are that much younger."""
+    made, setup = scene("parameter_server(consistency='eventual')", 1, defense=f"kardam(alpha={alpha})", **QUICK_TWO)
+    found = list(made.architecture.run(setup))
+    theirs, ages = kardam_trained(made, setup, alpha)
+    way = (theirs[-1] - theirs[0]).norm()
+    assert (found[-1].model - theirs[-1]).norm() < 1e-4 * way
+    assert [age for one in found for age in one.moment.staleness] == ages
+    wrong, older = kardam_trained(made, setup, alpha, versions=True)
+    assert sum(older) > 3 * sum(ages) and (wrong[-1] - theirs[-1]).norm() > 0.1 * way
+
+
+def test_only_an_aggregate_that_moves_the_model_makes_updates_older():
+    """Whatever the rule is: Zeno++ that takes nothing leaves all updates fresh, for FedAsync's weights too."""
+    system = "fedasync(alpha=0.5)"
+    made, setup = scene(system, 1, defense="zeno_plus_plus(rho=1e6)", network=UNEVEN, server={"root_data": 50})
+    found = list(made.architecture.run(setup))
+    assert all(torch.equal(one.model, found[0].model) for one in found)
+    assert {age for one in found for age in one.moment.staleness} == {0}
+    _, plain = scene(system, 1, network=UNEVEN)
+    assert max(age for one in made.architecture.run(plain) for age in one.moment.staleness) > 3
+
+
+def test_where_noise_is_added_ages_are_those_that_it_was_planned_with():
+    """Each aggregate counts, since an epsilon is promised before anybody trains."""
+    noisy = {
+        "protocol": {
+            "privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "sample_rate": 0.2}
+        }
+    }
+    system, training = "fedbuff(buffer=2)", {"local_steps": 1, "batch_size": 16}
+    made, setup = scene(
+        system, 1, defense="kardam", network=UNEVEN, training=training, clients={"total": 6, "malicious": 1}, **noisy
+    )
+    told = [age for one in made.architecture.run(setup) for age in one.moment.staleness]
+    planned = [age for one in islice(course(made, setup), len(told)) for age in one.staleness()]
+    assert told == planned[: len(told)]
 
 
 @pytest.mark.slow

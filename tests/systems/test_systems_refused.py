@@ -60,7 +60,7 @@ REFUSED = [
     *((system, {**LEVELS, "defense": "inverse_variance"}, "weighs the updates of an aggregate against each other", "Use fedbuff, or mean.") for system in ("fedasync", EVENTUAL, BOUNDED)),
     *(
         (system, {"training": {"algorithm": name, **STEPS}}, f"{name} carries more than updates", "Use fedavg, fedsgd or fedprox")
-        for system, name in itertools.product((*ALONE, *TOGETHER), ("scaffold", "feddyn", "fednova", "fedper"))
+        for system, name in itertools.product((*ALONE, *(one for one in TOGETHER if one not in ("parameter_server", "google"))), ("scaffold", "feddyn", "fednova", "fedper"))
     ),
     *((system, TURNS, "who trains next follows from who is done", "Leave out clients.sampling: cyclic") for system in ALONE),
     *((system, LATER, "who trains next follows from who is done", "and clients.schedule.") for system in ALONE),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.attacks.inference.layers import first_dense, inputs, rows
-from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 Nonlinearity = Literal["tanh", "square", "cube"]
 
@@ -42,6 +42,7 @@ class CocktailParty(InferenceAttack):
     name = "cocktail_party"
     source = "Kariyappa et al., Cocktail Party Attack: Breaking Aggregation-Based Privacy in FL, ICML 2023"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     starts: PositiveInt = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.layers import first_dense, inputs, readings, rows
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Reconstruction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,7 @@ class LinearLeak(InferenceAttack):
     name = "analytic"
     source = "Phong et al., Privacy-Preserving Deep Learning via Additively Homomorphic Encryption, IEEE TIFS 2018"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     def check(self, view: InferenceView) -> None:
         first_dense(view)

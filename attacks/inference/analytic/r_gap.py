@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.attacks.inference.layers import Layer, calls, chain, inputs, last_dense, layer
-from fedguard.contracts import InferenceAttack, InferenceView, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
 
 #: A ReLU's output up to this share of the largest is taken for 0.
@@ -37,6 +37,7 @@ class RGAP(InferenceAttack):
     name = "r_gap"
     source = "Zhu & Blaschko, R-GAP: Recursive Gradient Attack on Privacy, ICLR 2021"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     def check(self, view: InferenceView) -> None:
         if view.count != 1:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedguard.attacks.inference.layers import first_relu, inputs
-from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 from fedguard.errors import PreconditionError
 
 #: Sets of rows that are tried at once, and the share of the largest singular value below which one is rounding.
@@ -35,6 +35,7 @@ class Spear(InferenceAttack):
     name = "spear"
     source = "Dimitrov et al., SPEAR: Exact Gradient Inversion of Batches in Federated Learning, NeurIPS 2024"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     samples: PositiveInt = 200_000
 

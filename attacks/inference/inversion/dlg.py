@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedguard.attacks.inference.inversion.descent import lbfgs
 from fedguard.attacks.inference.inversion.matching import claim, dummies, matching, one_gradient, squared
-from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class DLG(InferenceAttack):
     name = "dlg"
     source = "Zhu et al., Deep Leakage from Gradients, NeurIPS 2019"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     iterations: PositiveInt = 300
     restarts: PositiveInt = 4

@@ -15,14 +15,17 @@ from fedguard.attacks.inference.inversion.matching import (
     known_labels,
     matching,
     one_gradient,
+    polished,
     squared,
     total_variation,
 )
 from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import (
+    ONE_VECTOR,
     InferenceAttack,
     InferenceView,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Reconstruction,
@@ -46,18 +49,21 @@ class GradInversion(InferenceAttack):
         group: weight of the distance to the restarts' mean.
         lr: step size of Adam, in units of the inputs.
         iterations: steps of Adam.
+        polish: steps of L-BFGS after them, without priors, see `polished`; 0 for the paper's form.
         restarts: starting points; the one that ends with the nearest gradient is claimed.
     """
 
     name = "grad_inversion"
     source = "Yin et al., See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     tv: NonNegativeFloat = 1e-3
     l2: NonNegativeFloat = 1e-4
     group: NonNegativeFloat = 1e-2
     lr: PositiveFloat = 0.1
     iterations: PositiveInt = 1000
+    polish: NonNegativeInt = 300
     restarts: PositiveInt = 4
 
     def check(self, view: InferenceView) -> None:
@@ -68,14 +74,17 @@ class GradInversion(InferenceAttack):
         match = matching(view, one_gradient(view), squared)
         length = view.gradient.square().sum().clamp(min=1e-30)
 
+        def matched(x: Tensor) -> Tensor:
+            return match(x, as_targets(view, labels, len(x))) / length
+
         def objective(x: Tensor) -> tuple[Tensor, Tensor]:
-            distance = match(x, as_targets(view, labels, len(x))) / length
+            distance = matched(x)
             energy, apart = (part.square().flatten(1).mean(1) for part in (x, x - x.mean(0)))
             return distance + self.tv * total_variation(x) + self.l2 * energy + self.group * apart, distance
 
         start = dummies(view, self.restarts)
         best = adam(objective, start, iterations=self.iterations, lr=self.lr, box=view.value_range)
-        return claim(view, best.winner, labels)
+        return claim(view, polished(view, best, matched, self.polish).winner, labels)
 
 
 def batch_labels(view: InferenceView) -> Tensor:

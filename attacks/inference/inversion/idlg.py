@@ -17,7 +17,7 @@ from fedguard.attacks.inference.inversion.matching import (
     one_gradient,
     squared,
 )
-from fedguard.contracts import InferenceAttack, InferenceView, PositiveInt, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class IDLG(InferenceAttack):
     name = "idlg"
     source = "Zhao et al., iDLG: Improved Deep Leakage from Gradients, 2020"
     goal = "reconstruction"
+    needs = ONE_VECTOR
 
     iterations: PositiveInt = 300
     restarts: PositiveInt = 4

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from fedguard.attacks.inference.inversion.descent import Best, lbfgs
 from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
@@ -51,6 +52,30 @@ def matching(view: InferenceView, update: Update, distance: Distance) -> Callabl
         return distance(dummy / scale, observed / scale)
 
     return match
+
+
+def polished(view: InferenceView, best: Best, matched: Callable[[Tensor], Tensor], iterations: int) -> Best:
+    """Where Adam ended, taken on by L-BFGS without priors: of each restart whichever matches better is kept.
+
+    min over x of ``matched(x) / m``, m what Adam's iterate came to: in units of their own, since L-BFGS of step size 1 takes
+    first steps as long as the gradient, which near the truth are far too short. Priors bring Adam near the truth, and keep it
+    from there. Inputs are clamped to the value range.
+
+    Args:
+        best: ``[R, B, *shape]``.
+        matched: ``x [R, B, *shape] -> [R]``: the distance without priors.
+        iterations: of L-BFGS.
+    """
+    unit = best.match.clamp(min=torch.finfo(best.match.dtype).tiny)
+
+    def objective(z: Tensor) -> tuple[Tensor, Tensor]:
+        distance = matched(z.view(best.z.shape).clamp(*view.value_range))
+        return distance / unit, distance
+
+    found = lbfgs(objective, best.z.flatten(1), iterations=iterations)
+    kept = Best(best.z.clone(), best.match.clone())
+    kept.see(found.z.view(best.z.shape).clamp(*view.value_range), found.match)
+    return kept
 
 
 def squared(dummy: Tensor, observed: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import weight_gradient
 from fedguard.attacks.inference.layers import last_dense
-from fedguard.contracts import InferenceAttack, InferenceView, Labels
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Labels
 from fedguard.errors import PreconditionError
 
 
@@ -21,6 +21,7 @@ class IDLGLabels(InferenceAttack):
     name = "labels_idlg"
     source = "Zhao et al., iDLG: Improved Deep Leakage from Gradients, 2020"
     goal = "labels"
+    needs = ONE_VECTOR
 
     def check(self, view: InferenceView) -> None:
         last = last_dense(view)

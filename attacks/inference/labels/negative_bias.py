@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import bias_gradient, needs_bias, repeated
-from fedguard.contracts import InferenceAttack, InferenceView, Labels
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class NegativeBias(InferenceAttack):
     name = "labels_negative_bias"
     source = "Wainakh et al., User-Level Label Leakage from Gradients in Federated Learning, PoPETs 2022"
     goal = "labels"
+    needs = ONE_VECTOR
 
     def check(self, view: InferenceView) -> None:
         needs_bias(view)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedguard.attacks.inference.labels.last_layer import repeated, weight_gradient
 from fedguard.attacks.inference.layers import last_dense
-from fedguard.contracts import InferenceAttack, InferenceView, Labels
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,7 @@ class YinLabels(InferenceAttack):
     name = "labels_yin"
     source = "Yin et al., See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021"
     goal = "labels"
+    needs = ONE_VECTOR
 
     def check(self, view: InferenceView) -> None:
         last_dense(view)

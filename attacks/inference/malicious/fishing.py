@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedguard.attacks.inference.layers import Layer, first_dense, last_dense, readings, rows
-from fedguard.contracts import InferenceAttack, InferenceView, NonNegativeInt, PositiveFloat, Reconstruction
+from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, NonNegativeInt, PositiveFloat, Reconstruction
 from fedguard.errors import PreconditionError, require
 
 
@@ -31,6 +31,7 @@ class Fishing(InferenceAttack):
     name = "fishing"
     source = "Wen et al., Fishing for User Data in Large-Batch Federated Learning via Gradient Magnification, ICML 2022"
     goal = "reconstruction"
+    needs = ONE_VECTOR
     active = True
 
     target: NonNegativeInt | None = None

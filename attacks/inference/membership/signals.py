@@ -53,15 +53,18 @@ def confidences(view: InferenceView, models: Tensor) -> Tensor:
     return torch.stack([z[right] - z.masked_fill(right, -torch.inf).logsumexp(1) for z in logits])
 
 
-def gradients(view: InferenceView, model: Tensor) -> Iterator[Tensor]:
-    """float32 ``[block, d]``: the gradient of each candidate's own loss at ``model`` (``[d]``), block after block."""
+def gradients(view: InferenceView, model: Tensor, first: int = 0) -> Iterator[Tensor]:
+    """float32 ``[block, d]``: the gradient of each candidate's own loss at ``model`` (``[d]``), block after block.
+
+    Those from number ``first`` on.
+    """
     examples = asked(view)
 
     def loss(parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(view.predict(parameters, x[None]), y[None])
 
     each = vmap(grad(loss), in_dims=(None, 0, 0))
-    for rows in torch.split(torch.arange(len(examples)), max(1, BLOCK_FLOATS // len(model))):
+    for rows in torch.split(torch.arange(first, len(examples)), max(1, BLOCK_FLOATS // len(model))):
         yield each(model, examples.x[rows], examples.y[rows])
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from annotated_types import Interval
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
-from fedguard.architectures.gossip.parcels import Parcel, block
+from fedguard.architectures.gossip.parcels import block
+from fedguard.architectures.gossip.place import Matrix, Posted
 from fedguard.contracts import Combination
 from fedguard.simulated.topology import GraphName, Topology
 
@@ -31,13 +32,18 @@ class Ako(Gossip):
 
     The rule of the cell judges blocks: in its own model a worker puts what the rule made of a block in the place of its own
     updates. Where workers do not ``wait`` for each other, as in the source, each goes on at its own speed, and its blocks queue
-    up before its link: one counts with all others in the first step that all workers begin after the last of its messages
-    has arrived, and until then a worker has its own update alone, over n. A queue grows by what a block takes to be sent
-    less what a step takes to be computed, which p has to be large enough for.
+    up before its link. With the mean the block of worker j counts at worker i, over n, in the first step that i begins, by its
+    own clock, after the block has come to it; any other rule judges the blocks of a step at i once all of them have. Steps
+    have numbers: of a worker that is ahead nobody counts a block of a later step than those that it has done itself. A queue
+    grows by what a block takes to be sent less what a step takes to be computed, which p has to be large enough for.
+
+    Blocks follow the order of the parameters, so what a block holds depends on the network: in ``softmax`` a class or two,
+    which then wait for their turn together. ``shuffled`` cuts them in an order that is drawn for each training.
 
     Args:
         parts: p.
         wait: whether workers wait for each other in each step.
+        shuffled: as above.
     """
 
     name = "ako"
@@ -46,6 +52,9 @@ class Ako(Gossip):
     graph: GraphName = "complete"
     parts: Annotated[int, Interval(ge=1, le=1000)] = 4
     wait: bool = True
+    shuffled: bool = False
+
+    later: ClassVar = {"shuffled": False}
 
     def spec(self) -> dict[str, Any]:
         return {key: value for key, value in super().spec().items() if key != "wait" or not value}
@@ -60,26 +69,54 @@ class Ako(Gossip):
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         n, dim = nodes.start.shape
         settled, unsent, parts = nodes.start.clone(), torch.zeros_like(nodes.start), self.parts
-        on_the_way, queue = torch.zeros_like(unsent), deque[_Block]()
-        x, blocks, t = settled, [block(dim, parts, number) for number in range(parts)], 0
+        on_the_way, under_way = torch.zeros_like(unsent), list[_Block]()
+        order = nodes.permutation() if self.shuffled else None
+        x, blocks, t = settled, [block(dim, parts, number, order) for number in range(parts)], 0
         while True:
             unsent = unsent + nodes.updates(x)
             parcel, updates = blocks[t % parts], min(t + 1, parts)
             sent = parcel.packed(unsent)
-            unsent, on_the_way = unsent - sent, on_the_way + sent
-            queue.append(_Block(sent, updates, parcel, 0.0 if self.wait else nodes.traffic.queued(parcel)))
-            while queue and (self.wait or queue[0].arrived <= nodes.traffic.earliest):
-                one = queue.popleft()
-                made = nodes.of_parcels(one.sent / one.updates, one.parcel, models=x, queued=not self.wait)
-                settled, on_the_way = settled + one.updates * made, on_the_way - one.sent
+            unsent = unsent - sent
+            if self.wait:
+                settled = settled + updates * nodes.of_parcels(sent / updates, parcel, models=x)
+            else:
+                on_the_way = on_the_way + sent
+                posted = nodes.posted(sent / updates, parcel, models=x)
+                under_way.append(_Block(sent, updates, posted, nodes.traffic.queued(parcel)))
+                for one in under_way:
+                    came = one.come(nodes.traffic.clocks, singly=nodes.adds_up)
+                    if came.any():
+                        settled = settled + one.updates * nodes.opened(one.posted, came, models=x)
+                        on_the_way = on_the_way - torch.from_numpy(came.diagonal().copy())[:, None] * one.sent
+                under_way = [one for one in under_way if one.awaited.any()]
             x, t = settled + (unsent + on_the_way) / n, t + 1
             yield x
 
 
-class _Block(NamedTuple):
-    """A block on its way: what all workers sent of it, the number of updates in that, and when the last of it arrives."""
+class _Block:
+    """A block on its way from each worker to each.
 
-    sent: Tensor
-    updates: int
-    parcel: Parcel
-    arrived: float
+    Attributes:
+        sent: float32 ``[n, d]``: what each worker sent of its updates.
+        updates: the number of updates in that.
+        posted: as `Nodes` know it.
+        awaited: bool ``[n, n]``: whether the block of worker j (column) does not count at worker i (row) yet.
+    """
+
+    def __init__(self, sent: Tensor, updates: int, posted: Posted, arrivals: Matrix) -> None:
+        self.sent, self.updates, self.posted = sent, updates, posted
+        self._arrivals = arrivals
+        self.awaited = np.ones(arrivals.shape, bool)
+
+    def come(self, clocks: NDArray[np.float64], singly: bool) -> NDArray[np.bool_]:
+        """bool ``[n, n]``: what has come to each worker by its own clock, and did not count yet.
+
+        Args:
+            clocks: float64 ``[n]``: when each begins its next step, in simulated seconds.
+            singly: whether each block counts by itself; else none before all of them have come.
+        """
+        came: NDArray[np.bool_] = self.awaited & (self._arrivals <= clocks[:, None])
+        if not singly:
+            came &= came.all(1, keepdims=True)
+        self.awaited &= ~came
+        return came

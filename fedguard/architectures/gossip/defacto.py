@@ -1,10 +1,10 @@
-"""DeFacto: many local gradients, then many exchanges (Lu and De Sa, ICML 2021)."""
+"""DeFacto: many local gradients, then many exchanges (after Lu and De Sa, ICML 2021)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 from torch import Tensor
@@ -16,21 +16,26 @@ from fedguard.architectures.gossip.nodes import Nodes
 
 @dataclass(frozen=True, kw_only=True)
 class DeFacto(Gossip):
-    """A phase is R trainings from one model, then R exchanges of accelerated gossip.
+    """A phase is R trainings from one model, then R exchanges.
 
-    $x <- A_R(x + (u_1 + ... + u_R) / R)$ with $A_R$ as in `detag`. So the nodes come nearly to agree after each step, at the
+    $x <- A_R(x + (u_1 + ... + u_R) / R)$ with $A_R$ as in `detag`, accelerated gossip; or as in the source, which has
+    plain exchanges here, $x <- W^R(x + (u_1 + ... + u_R) / R)$. So the nodes come nearly to agree after each step, at the
     price of few steps. A round is a phase.
 
     Args:
         phase: R.
+        plain: whether exchanges are not accelerated.
     """
 
     whole = True
     name = "defacto"
-    source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
+    source = "after Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"
     stands_loss = True
 
+    later: ClassVar = {"plain": False}
+
     phase: Annotated[int, Interval(ge=1, le=1000)] = 4
+    plain: bool = False
 
     def trainings(self) -> int:
         return self.phase
@@ -39,5 +44,5 @@ class DeFacto(Gossip):
         x = nodes.start
         while True:
             u = mean_update(nodes, x, self.phase)
-            x = accelerated(nodes, x + u, self.phase, about=x)
+            x = accelerated(nodes, x + u, self.phase, about=x, plain=self.plain)
             yield x

@@ -64,15 +64,16 @@ def mean_update(nodes: Nodes, models: Tensor, times: int) -> Tensor:
 
 
 def accelerated(
-    nodes: Nodes, values: Tensor, times: int, *, about: Tensor, trackers_at: Tensor | None = None
+    nodes: Nodes, values: Tensor, times: int, *, about: Tensor, trackers_at: Tensor | None = None, plain: bool = False
 ) -> Tensor:
     """$A_R$ of the values, float32 ``[n, d]``.
 
     Args:
         about, trackers_at: as in `Nodes.mixed`, in each of the exchanges.
+        plain: whether c = 0, which leaves $W^R$.
     """
     root = sqrt(max(0.0, 1 - nodes.topology.second**2))
-    c = (1 - root) / (1 + root)
+    c = 0.0 if plain else (1 - root) / (1 + root)
     before = values
     for _ in range(times):
         values, before = (1 + c) * nodes.mixed(values, about, trackers_at=trackers_at) - c * before, values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -30,12 +30,13 @@ class DLion(Gossip):
 
     - *Work by capability.* Of G examples in a step, n times the batch size at first, node j takes $b_j = G c_j / sum_k c_k$,
       $c_j$ those that it trains on in a second, as it says; so all are done at once. Its update counts by what it says that
-      it took: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$.
+      it took: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$; or, not ``weighted``, as one of n, whatever its batch.
     - *A total that grows.* After t rounds $G_t = min(G_0 (1 + a)^t, m D)$, and never below $G_0$; D are all examples, as
       nodes say. Step sizes follow it by one of three rules: $eta_t = eta (G_t / G_0)^r$ with r = 0 (``constant``), 1
       (``linear``) or 1/2 (``sqrt``).
     - *Messages by bandwidth.* $P_ij$ keeps the largest N % of the coordinates by their absolute values, as many as go from j
-      to i while a step is computed, 1 % or more; $P_ii$ keeps all. What is not sent is lost for the others.
+      to i while a step is computed, 1 % or more; $P_ii$ keeps all. What is not sent is lost for the others; with ``feedback``
+      it goes along with the next, $c_ij = P_ij(e_ij + u_j)$ is sent and $e_ij <- e_ij + u_j - c_ij$ stays for that link.
     - *Direct knowledge transfer.* After each k-th round nodes tell the losses of their models on their own examples, and the
       node with the least sends its model $x_b$ to all: $x_i <- x_i - lambda (x_i - x_b)$. It brings the models together again.
 
@@ -49,6 +50,8 @@ class DLion(Gossip):
 
     Args:
         by_capability: whether batches follow capability; else each takes as much.
+        weighted: whether updates count by their batches; else they count alike.
+        feedback: whether what a link had no room for is sent later.
         growth: a, by what the total grows in a round.
         most: m, the largest share of all examples in a step.
         rate: the rule by which step sizes follow the total.
@@ -70,6 +73,10 @@ class DLion(Gossip):
     transfer: NonNegativeInt = 10
     step: Share = 0.75
     checked: bool = False
+    weighted: bool = True
+    feedback: bool = False
+
+    later: ClassVar = {"weighted": True, "feedback": False}
 
     @property
     def stands_loss(self) -> bool:  # type: ignore[override]
@@ -111,14 +118,17 @@ class DLion(Gossip):
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         x, round, first = nodes.start, 0, float(len(nodes.start) * nodes.batch_size)
-        total = first
+        total, owed = first, _Owed(nodes) if self.feedback else None
         while True:
             batches = self._batches(nodes, total)
-            counts = nodes.said.examples(batches)
+            counts = nodes.said.examples(batches) if self.weighted else np.ones(len(x))
             start, round = x, round + 1
             u = nodes.updates(x, batches, (total / first) ** _RATES[self.rate])
             weights = np.tile(counts / counts.sum(), (len(x), 1))
-            x = x + nodes.by_links(u, self._links(nodes, batches), models=x, matrix=nodes.arrived(weights))
+            links = self._links(nodes, batches)
+            if owed is not None:
+                links = owed.sent(u, links)
+            x = x + nodes.by_links(u, links, models=x, matrix=nodes.arrived(weights))
             if self.transfer and round % self.transfer == 0:
                 x = self._transferred(nodes, x, start)
             yield x
@@ -154,6 +164,26 @@ class DLion(Gossip):
             return merged
         better = torch.from_numpy(nodes.said.own_losses(merged) < nodes.said.own_losses(x))
         return torch.where(better[:, None], merged, x)
+
+
+class _Owed:
+    """What each link had no room for: e of the links from honest nodes. A liar owes nobody anything."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes, self._owed = nodes, dict[tuple[int, int], Tensor]()
+
+    def sent(self, updates: Tensor, links: Links) -> Links:
+        """The same links, which carry of each update, float32 ``[n, d]``, what there is room for with what was owed."""
+        made: dict[tuple[int, int], Parcel] = {}
+        for source in set(range(len(updates))) - self._nodes.said.acting:
+            for node in set(range(len(updates))) - {source}:
+                link, parcel = (source, node), links(source, node)
+                assert parcel is not None
+                whole = self._owed.get(link, 0) + updates[source][None]
+                carried = parcel.packed(whole)
+                self._owed[link] = whole - carried
+                made[link] = Parcel(parcel.kind, parcel.size, carried.expand_as)
+        return lambda source, node: made[source, node] if (source, node) in made else links(source, node)
 
 
 def _coordinates(room: float, dim: int) -> int:

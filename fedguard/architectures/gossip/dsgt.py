@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Annotated, Literal
 
 import torch
@@ -20,13 +21,14 @@ class GradientTracking(Gossip):
 
     $x_{t+1} = W(x_t + y_t)$, $y_{t+1} = W(y_t + u_{t+1} - u_t)$ with $y_0 = u_0$, adapt first; combine first it is
     $W x_t + y_t$ and $W y_t + u_{t+1} - u_t$. The mean of all trackers is that of all updates at any time. Two vectors
-    to each neighbour in a round; the tracker is measured from 0, as updates are.
+    to each neighbour in a round, one after the other; the tracker is measured from 0, as updates are. ``at_once`` both go in
+    one message, by one W, $x_{t+1} = W(x_t + y_t)$ and $y_{t+1} = W y_t + u_{t+1} - u_t$, as the source has it.
 
     A ``leak`` b lets trackers forget: $y_{t+1} = W((1 - b) y_t + u_{t+1} - (1 - b) u_t)$. Their mean is still that of the
     updates; but what somebody adds to it once is down to $(1 - b)^t$ after t rounds, where it stayed for ever.
 
     Args:
-        order: whether a node moves before it mixes, or after it.
+        order: whether a node moves before it mixes, or after it; or model and tracker are exchanged ``at_once``.
         leak: b, the share of a tracker that is forgotten in a round.
     """
 
@@ -35,10 +37,24 @@ class GradientTracking(Gossip):
     name = "dsgt"
     source = "Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, Mathematical Programming 2021"
 
-    order: Literal["adapt_first", "combine_first"] = "adapt_first"
+    order: Literal["adapt_first", "combine_first", "at_once"] = "adapt_first"
     leak: Annotated[float, Ge(0), Lt(1)] = 0.0
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
+        return self._at_once(nodes) if self.order == "at_once" else self._in_turn(nodes)
+
+    def _at_once(self, nodes: Nodes) -> Iterator[Tensor]:
+        x, origin, kept = nodes.start, torch.zeros_like(nodes.start), 1 - self.leak
+        y = u = nodes.updates(x)
+        for round in count():
+            at, matrix = x, nodes.topology.at(round)
+            x = nodes.mixed(at + y, about=at, matrix=matrix, vectors=2)
+            y = nodes.mixed(kept * y, about=origin, trackers_at=at, matrix=matrix, vectors=0)
+            yield x
+            before, u = u, nodes.updates(x)
+            y = y + u - kept * before
+
+    def _in_turn(self, nodes: Nodes) -> Iterator[Tensor]:
         x, origin = nodes.start, torch.zeros_like(nodes.start)
         y = u = nodes.updates(x)
         adapt_first, kept = self.order == "adapt_first", 1 - self.leak

@@ -62,6 +62,8 @@ class Gossip(Architecture):
         weight: k of $W_k = k W + (1 - k) I$.
         places: where malicious nodes stand: ``drawn``, ``in_order`` of the clients' numbers, ``clustered``, at the
             places of ``highest_degree``, or at a ``cut`` that parts the others.
+        at: the places of the malicious nodes one by one, instead: as many as there are, by their numbers in the graph from
+            0, such as the middle of a star, 0. Honest nodes stand at drawn places.
         broadcast: whether all neighbours of a node hear the same, as by radio.
         masks: bits of a coordinate, with its sign, where those whom a node hears add masks in pairs that cancel in their sum by
             its weights, modulo $2^32$; None for no masks.
@@ -83,6 +85,7 @@ class Gossip(Architecture):
     file: str | None = None
     weight: Share = 1.0
     places: Places = "drawn"
+    at: tuple[NonNegativeInt, ...] | None = None
     broadcast: bool = False
     masks: Annotated[int, Ge(2), Le(24)] | None = None
     clip: PositiveFloat | None = None
@@ -143,6 +146,7 @@ class Gossip(Architecture):
             return
         yield from self._of_graph(graph, cell)
         yield from self._of_masks(graph, cell.pipeline)
+        yield from self._of_places(cell.attackers, clients.total)
         for size in graph.sizes[1:] if not self.masks else ():
             try:
                 cell.pipeline.check(size, told_among(size, cell.told, clients.total))
@@ -175,6 +179,23 @@ class Gossip(Architecture):
                 f"{cell.adversary.name} tells each neighbour something else, and where broadcast is set all hear the same. "
                 "Leave out broadcast."
             )
+
+    def _of_places(self, attackers: int, nodes: int) -> Iterator[str]:
+        """Why the malicious nodes cannot stand where they are told to."""
+        if self.at is None or not attackers:
+            return
+        if len(set(self.at)) != attackers:
+            yield (
+                f"{self.name}: at: expected a place for each of the {attackers} malicious nodes; got {len(set(self.at))} "
+                "different ones. Set as many as clients.malicious, or leave out at."
+            )
+        elif max(self.at) >= nodes:
+            yield (
+                f"{self.name}: at: expected numbers from 0 to {nodes - 1}, of {nodes} nodes; got {max(self.at)}. Count from "
+                "0, or raise clients.total."
+            )
+        if self.places != "drawn":
+            yield f"{self.name}: at says where malicious nodes stand, and so does places. Leave out one of the two."
 
     def _of_protocol(self, cell: Combination) -> Iterator[str]:
         """Why it does not go with masks, noise, or a network that loses something."""
@@ -313,7 +334,8 @@ class Gossip(Architecture):
 
     def seats(self, setup: Setup) -> Topology:
         malicious = setup.malicious if setup.attack else frozenset()
-        return seated(self.topology(setup.participation.total), malicious, self.places, setup.rng.child("places"))
+        graph, rng = self.topology(setup.participation.total), setup.rng.child("places")
+        return seated(graph, malicious, self.places, rng, self.at if malicious else None)
 
 
 def _by_sum(pipeline: Pipeline) -> bool:

@@ -70,7 +70,13 @@ class Symbols:
         return self._fresh(self._round - 1)
 
     def mixed(
-        self, values: Tensor, about: Tensor, *, matrix: Matrix | None = None, trackers_at: Tensor | None = None
+        self,
+        values: Tensor,
+        about: Tensor,
+        *,
+        matrix: Matrix | None = None,
+        trackers_at: Tensor | None = None,
+        vectors: int = 1,
     ) -> Tensor:
         """As of `Nodes`; what a rule makes that is no sum is a new unknown."""
         matrix = self.matrix if matrix is None else matrix

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.architectures.by_node import by_node
@@ -15,7 +16,7 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.gossip.listening import Ear
 from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.parcels import Links, Parcel
-from fedguard.architectures.gossip.place import EVERYBODY, Key, Matrix, Place
+from fedguard.architectures.gossip.place import EVERYBODY, Key, Matrix, Place, Posted
 from fedguard.architectures.gossip.rules import Rules
 from fedguard.architectures.gossip.said import Said
 from fedguard.architectures.gossip.traffic import Traffic
@@ -80,6 +81,16 @@ class Nodes:
         """float64 ``[n, n]``: what each node gives to each value in the next exchange."""
         return self.topology.at(self._exchanges)
 
+    def permutation(self) -> Tensor:
+        """int64 ``[d]``: an order of the coordinates, drawn for this training."""
+        return torch.from_numpy(self._setup.rng.child("coordinates").numpy().permutation(self.start.shape[1]))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the rule is a sum by the graph's weights, of which each part may come by itself."""
+        pipeline = self._setup.pipeline
+        return not pipeline.mixings and pipeline.rule.by_graph
+
     @property
     def batch_size(self) -> int:
         """Examples per step of a node that takes as many as all others."""
@@ -114,7 +125,13 @@ class Nodes:
         return rows
 
     def mixed(
-        self, values: Tensor, about: Tensor, *, matrix: Matrix | None = None, trackers_at: Tensor | None = None
+        self,
+        values: Tensor,
+        about: Tensor,
+        *,
+        matrix: Matrix | None = None,
+        trackers_at: Tensor | None = None,
+        vectors: int = 1,
     ) -> Tensor:
         """What each node makes of its own value and those that it hears, by the rule of the cell.
 
@@ -127,10 +144,10 @@ class Nodes:
             matrix: float64 ``[n, n]``, instead of that of the graph.
             trackers_at: float32 ``[n, d]``: the nodes' models, where trackers of the mean update are sent and no models. Lies
                 and rules remember these by themselves.
+            vectors: how many of that length a message holds; 0 where they went along with those of the exchange before.
         """
-        return self._exchanged(
-            values, about, about if trackers_at is None else trackers_at, matrix, trackers_at is not None
-        )
+        at = about if trackers_at is None else trackers_at
+        return self._exchanged(values, about, at, matrix, trackers_at is not None, vectors=vectors)
 
     def of_parcels(
         self,
@@ -139,7 +156,6 @@ class Nodes:
         *,
         models: Tensor,
         matrix: Matrix | None = None,
-        queued: bool = False,
     ) -> Tensor:
         """What each node makes of a parcel of its own update and those that it hears, by the rule of the cell.
 
@@ -149,10 +165,74 @@ class Nodes:
             updates: float32 ``[n, d]``, packed already.
             models: float32 ``[n, d]``: those that the nodes now have.
             matrix: as in `mixed`.
-            queued: whether it was sent before, by `Traffic.queued`.
         """
-        zeros = torch.zeros_like(updates)
-        return self._exchanged(updates, zeros, models, matrix, False, parcel, sent=queued)
+        return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, parcel)
+
+    def posted(self, updates: Tensor, parcel: Parcel, *, models: Tensor) -> Posted:
+        """A parcel of each node's update, sent now by `Traffic.queued` and heard later; arguments as of `of_parcels`."""
+        self._exchanges += 1
+        zeros, matrix, acting = torch.zeros_like(updates), self.matrix, self._acting
+        told = self._said_to_all(updates, zeros, models, False, parcel) if self._broadcast and acting else {}
+        lies: dict[int, dict[int, Tensor]] = {}
+        for node in sorted(set(range(self._n)) - acting) if acting else ():
+            wire = self._heard(Place(node, matrix[node], zeros[node], models[node], False, parcel), updates, told)
+            rows = zip(wire.clients, wire.updates, strict=True)
+            lies[node] = {one: row.clone() for one, row in rows if one in wire.malicious}
+            if self.adds_up:
+                self._rules.outvoted += len(lies[node]) > self._setup.told_among(len(wire.clients))
+        return Posted(self._exchanges, updates, parcel, matrix, acting, lies)
+
+    def opened(self, posted: Posted, came: NDArray[np.bool_], *, models: Tensor) -> Tensor:
+        """float32 ``[n, d]``: what each node makes of those parcels that have come to it just now; 0 where none has.
+
+        Where the rule `adds_up` it is their sum by the graph's weights, $sum_j W_ij x_j$ over these j alone; what is not usable
+        or never sent has the node's own value in its place. Else all have come, and it is $R(x_j)$.
+
+        Args:
+            came: bool ``[n, n]``: whether that of node j (column) has come to node i (row).
+            models: float32 ``[n, d]``: those that the nodes now have.
+        """
+        made, values = torch.zeros_like(posted.values), posted.values
+        with self._setup.stopwatch.stage("aggregation"):
+            summed = self.adds_up and not unusable_rows(values)
+            if summed:
+                made = self._sums(posted.weights * came, values)
+            for node in np.flatnonzero(came.any(1)).tolist():
+                if node in self._alone:
+                    made[node] = values[node] * float(came[node, node])
+                elif not self.adds_up:
+                    wire = self._of_posted(posted, node, came[node])
+                    place = Place(node, posted.weights[node], made[node], models[node], False, posted.parcel)
+                    made[node] = self._rules.aggregated(place, wire, posted.exchange)
+                elif not summed or posted.lies.get(node):
+                    made[node] = self._added(posted, node, came[node])
+        return made
+
+    def _of_posted(self, posted: Posted, node: int, came: NDArray[np.bool_]) -> Wire:
+        """Those parcels that have come to a node, as far as they were sent."""
+        lies = posted.lies.get(node, {})
+        liars = posted.acting if node in posted.lies else frozenset()
+        heard = np.flatnonzero(came).tolist()
+        honest, lying = tuple(one for one in heard if one not in liars), tuple(one for one in heard if one in lies)
+        rows = posted.values.new_empty(len(honest) + len(lying), posted.values.shape[1])
+        sides = Sides.drawn(self._setup.rng.child("order", posted.exchange, node), rows, honest, lying)
+        sides.honest_rows.copy_(posted.values[list(honest)])
+        for row, one in zip(sides.malicious_rows, lying, strict=True):
+            row.copy_(lies[one])
+        return Wire(rows, sides.order, frozenset(lying))
+
+    def _added(self, posted: Posted, node: int, came: NDArray[np.bool_]) -> Tensor:
+        """float32 ``[d]``: the sum by the graph's weights of those parcels that have come to a node."""
+        wire = self._of_posted(posted, node, came)
+        bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
+        self._rules.not_finite.update(bad)
+        own = posted.values[node]
+        if unusable_rows(own[None]):
+            return torch.zeros_like(own)
+        wire = wire.without(bad)
+        weights, kept = posted.weights[node], list(wire.clients)
+        missing = float(weights[came].sum() - weights[kept].sum())
+        return self._sums(weights[kept], wire.updates) + missing * own
 
     def by_links(self, updates: Tensor, parcels: Links, *, models: Tensor, matrix: Matrix) -> Tensor:
         """As `of_parcels`, with a parcel for each link; a node has its own update whole.
@@ -177,13 +257,13 @@ class Nodes:
         trackers: bool,
         parcel: Parcel | None = None,
         links: Links | None = None,
-        sent: bool = False,
+        vectors: int = 1,
     ) -> Tensor:
         if matrix is None:
             matrix = self.traffic.kept(self.matrix, self._exchanges)
         self._exchanges += 1
-        if not sent:
-            self.traffic.send(matrix, parcel if links is None else links)
+        if vectors:
+            self.traffic.send(matrix, parcel if links is None else links, vectors)
         values = self.delivered(values, about, at, matrix, trackers, parcel)
         if self._ear is not None and self._masks is None:
             self._ear.hear(values, matrix)
@@ -210,8 +290,7 @@ class Nodes:
 
     def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
-        pipeline = self._setup.pipeline
-        if self._masks is not None or pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values):
+        if self._masks is not None or not self.adds_up or unusable_rows(values):
             return []
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]

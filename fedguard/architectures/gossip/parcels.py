@@ -34,15 +34,20 @@ class Parcel:
 Links = Callable[[int, int], Parcel | None]
 
 
-def block(dim: int, parts: int, number: int) -> Parcel:
-    """One of so many blocks of coordinates, as equal as can be; the first ones are longer by one."""
+def block(dim: int, parts: int, number: int, order: Tensor | None = None) -> Parcel:
+    """One of so many blocks of coordinates, as equal as can be; the first ones are longer by one.
+
+    Args:
+        order: int64 ``[d]``: in which they are cut; that of the parameters if None.
+    """
     least, longer = divmod(dim, parts)
     start = number * least + min(number, longer)
     stop = start + least + (number < longer)
 
     def packed(rows: Tensor) -> Tensor:
         kept = torch.zeros_like(rows)
-        kept[:, start:stop] = rows[:, start:stop]
+        part = slice(start, stop) if order is None else order[start:stop]
+        kept[:, part] = rows[:, part]
         return kept
 
     return Parcel(number, VALUE * (stop - start), packed)

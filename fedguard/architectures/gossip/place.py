@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,3 +61,24 @@ class Place:
         own = list(clients).index(self.node)
         found[own] = 1 - (found.sum() - found[own])
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Posted:
+    """Parcels of all nodes to all, as they were sent: lies in them are made then, and nobody has heard them yet.
+
+    Attributes:
+        exchange: its number, from 1.
+        values: float32 ``[n, d]``: what each honest node sent.
+        parcel: which part of updates it is.
+        weights: float64 ``[n, n]``: what each node gives to each value.
+        acting: the nodes that lie in it.
+        lies: float32 ``[d]`` by honest node and liar; nothing of one that is silent.
+    """
+
+    exchange: int
+    values: Tensor
+    parcel: Parcel
+    weights: Matrix
+    acting: frozenset[int]
+    lies: Mapping[int, Mapping[int, Tensor]]

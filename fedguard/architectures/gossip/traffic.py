@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedguard.architectures.gossip.parcels import Links, Parcel
 from fedguard.architectures.gossip.place import Matrix
@@ -72,11 +73,12 @@ class Traffic:
         own: Matrix = arrived + np.diag(np.where(self._lost, matrix, 0.0).sum(1))
         return own
 
-    def send(self, matrix: Matrix, sent: Parcel | Links | None) -> None:
+    def send(self, matrix: Matrix, sent: Parcel | Links | None, vectors: int = 1) -> None:
         """Each node waits for its neighbours, and no other.
 
         Args:
-            sent: what a message holds, by its link if that counts; a whole vector if None.
+            sent: what a message holds, by its link if that counts; whole vectors if None.
+            vectors: how many of these.
         """
         heard = ((matrix != 0) | self._lost) & ~np.eye(self._n, dtype=bool)
         self._lost = np.zeros_like(self._lost)
@@ -84,7 +86,7 @@ class Traffic:
         for node in range(self._n):
             for source in np.flatnonzero(heard[node]):
                 parcel = sent(int(source), node) if callable(sent) else sent
-                size = self.world.size if parcel is None else parcel.size
+                size = vectors * self.world.size if parcel is None else parcel.size
                 seconds = self.world.between(int(source), node, int(sends[source]), int(hears[node]), size)
                 self._bytes[source, node] += size
                 self._of_messages.add(size)
@@ -92,28 +94,24 @@ class Traffic:
         self.messages += int(heard.sum())
 
     @property
-    def earliest(self) -> float:
-        """When the first of the nodes is done with what it has begun, in simulated seconds."""
-        return min(self._clocks)
+    def clocks(self) -> NDArray[np.float64]:
+        """float64 ``[n]``: when each node is done with what it has begun, in simulated seconds."""
+        return np.array(self._clocks)
 
-    def queued(self, parcel: Parcel) -> float:
-        """When the last message of such a parcel, of each node to all, has arrived, if each link sends one after the other.
+    def queued(self, parcel: Parcel) -> Matrix:
+        """float64 ``[n, n]``: when such a parcel of node j (column) comes to node i (row), its own at once.
 
-        No node waits for it.
+        Each node sends it to all as soon as it has computed and its link has sent what it sent before. No node waits for it.
         """
-        others, last = range(self._n), 0.0
-        latency = self.world.network.link.latency
-        for source in others:
-            sends = [
-                self.world.between(source, node, self._n - 1, self._n - 1, parcel.size)
-                for node in others
-                if node != source
-            ]
+        latency, arrivals = self.world.network.link.latency, np.full((self._n, self._n), -np.inf)
+        for source in range(self._n):
+            others = [node for node in range(self._n) if node != source]
             began = max(self._free[source], self._clocks[source])
-            self._free[source] = began + max(sends, default=latency) - latency
-            last = max(last, self._free[source] + latency)
+            for node in others:
+                arrivals[node, source] = began + self.world.between(source, node, self._n - 1, self._n - 1, parcel.size)
+            self._free[source] = float(max(arrivals[others, source], default=began + latency)) - latency
         self.messages += self._n * (self._n - 1)
-        return last
+        return arrivals
 
     def moment(self, arrived: int, acting: frozenset[int]) -> Moment:
         """When the last node is done with the round, and what was spent up to then.

@@ -51,12 +51,7 @@ class Actors(FederatedAlgorithm):
     clip: PositiveFloat | None = None
     reward_scale: PositiveFloat = 1.0
 
-    #: Parameters of later versions, with the values that stand for what was before: these are not spelled out.
     later: ClassVar[dict[str, Any]] = {"reward_scale": 1.0}
-
-    def spec(self) -> dict[str, Any]:
-        """As for any algorithm, without what is as it was before there was a parameter for it."""
-        return {key: value for key, value in super().spec().items() if self.later.get(key, ...) != value}
 
     def check(self, training: Training) -> None:
         require(

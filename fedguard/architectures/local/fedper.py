@@ -21,7 +21,7 @@ from fedguard.contracts import (
     Task,
 )
 from fedguard.errors import ConfigError, require
-from fedguard.rng import Streams
+from fedguard.rng import Rng, Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +88,10 @@ class _Running(RunningAlgorithm):
     def train(
         self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
     ) -> None:
-        for client, row in zip(clients, rows, strict=True):
+        streams = [rng] * len(clients) if isinstance(rng, Rng) else rng
+        for client, one, row in zip(clients, streams, rows, strict=True):
             start = self._of(client, model)
-            task.local_updates(start, [client], plan, rng, row[None])
+            task.local_updates(start, [client], plan, one, row[None])
             self._new[client] = start[-self._size :] + row[-self._size :]
         self.trim(rows)
 

@@ -23,16 +23,25 @@ class Inputs:
     Args:
         noise: what an honest client adds; None for none.
         weights: of all clients.
-        rng: of rounding, rotation and noise.
+        rng: of rounding and rotation.
         name: of the session, which has rounding and noise of its own; the rotation is the round's.
+        noise_rng: of the noise, and of the rounding before it, which must be as secret; None for ``rng``.
     """
 
     def __init__(
-        self, sent: Sent, encoding: Encoding, noise: SumNoise | None, weights: Sequence[int], rng: Rng, name: str
+        self,
+        sent: Sent,
+        encoding: Encoding,
+        noise: SumNoise | None,
+        weights: Sequence[int],
+        rng: Rng,
+        name: str,
+        noise_rng: Rng | None = None,
     ) -> None:
         self._wire, self._encoding, self._noise, self._weights = sent.wire, encoding, noise, weights
         self._row = {client: row for row, client in enumerate(sent.wire.clients)}
-        self._rng = rng.child("rounding", sent.round, name)
+        own = rng if noise is None or noise_rng is None else noise_rng
+        self._rng = own.child("rounding", sent.round, name)
         self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))
 
     def encoded(self, client: int) -> RingVector:

@@ -50,8 +50,8 @@ class Session:
 class Sessions:
     """Runs sessions among some of the clients of a round.
 
-    Keys and masks come from the operating system. What changes results, the rounding, the signs of the rotation and the
-    noise, comes from the trial's seed, so that a trial repeats to the last bit.
+    Keys and masks come from the operating system. What changes results, the rounding and the signs of the rotation, comes
+    from the trial's seed, and the noise from a stream that is the cell's own, so that a trial repeats to the last bit.
 
     Raises:
         ConfigError: a sum of so many clients could wrap around the ring, the noise does not fit its grid, or too few clients
@@ -82,7 +82,15 @@ class Sessions:
         """
         if len(clients) < self._size.fewest:
             return Session(aborted=f"{name}: {len(clients)} clients came, and it takes at least {self._size.fewest}")
-        inputs = Inputs(sent, self._encoding, self._noise, self._weights, self._setup.rng.child("masking"), name)
+        inputs = Inputs(
+            sent,
+            self._encoding,
+            self._noise,
+            self._weights,
+            self._setup.rng.child("masking"),
+            name,
+            self._setup.noise_rng.child("masking"),
+        )
         observer = self._setup.observer
         watched = observer is not None and observer.watches(sent.round)
         seen: dict[int, Tensor] = {}

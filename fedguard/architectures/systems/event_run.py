@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from fedguard.architectures.systems.trainings import Trainings
 from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
-from fedguard.contracts import MaskedRound, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
+from fedguard.contracts import MaskedRound, Meeting, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
 from fedguard.errors import FedGuardError, PreconditionError, StalledError
 from fedguard.simulated.course import Arrival, Course, Release
 from fedguard.simulated.world import World
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 def course_of(system: EventServer, setup: Setup, world: World, kind: Callable[..., Course] = Course) -> Course:
     """Who trains when, in this world."""
-    barrier = replace(system.barrier(setup.participation), once=setup.protocol.masked)
+    barrier = system.barrier(setup.participation)
+    barrier = replace(barrier, once=barrier.once or setup.protocol.masked)
     chosen = partial(system.chosen, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
@@ -55,6 +57,23 @@ def by_rounds(
             held += len(release.arrivals)
             last = fresh or held >= setup.participation.expected
             yield release, round, last
+
+
+def counted(system: EventServer, setup: Setup, plan: Meeting, world: World) -> Meeting:
+    """The meeting with as many updates and trainings of a client as there are in the course; no fewer than planned.
+
+    Raises:
+        StalledError: the training does not come to its end.
+    """
+    updates, ended = Counter[int](), Counter[int]()
+    in_one = plan.in_one
+    for release, _, _ in by_rounds(system, setup, world):
+        each = Counter(one.device for one in release.arrivals)
+        in_one = max(in_one, *each.values(), 1)
+        updates += each
+        ended.update(span.client for span in release.spans)
+    most = max(plan.most or 0, *updates.values(), 1)
+    return replace(plan, most=most, in_one=in_one, ended=max(most, *ended.values(), 1))
 
 
 def check_course(system: EventServer, setup: Setup, world: World) -> None:
@@ -97,6 +116,8 @@ class EventRun:
         self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
         self._trainings = Trainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
+        self._version = 0  # how often the model has moved
+        self._moves = {0: 0}  # by the number of aggregates: how often the model had moved by then
         self._armed = self._unarmed = False
         self._states: tuple[State, ...] = ()
         self._barrier = system.barrier(setup.participation)
@@ -170,6 +191,10 @@ class EventRun:
             with setup.stopwatch.stage("model"):
                 vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.participation)
                 self._model = self._server.moved(model, vector)
+        # Noise moves it, and what it is planned with are ages that are known before anything is trained.
+        moved = setup.protocol.private or not torch.equal(self._model, model)
+        self._version += moved
+        self._moves[release.version + 1] = self._version
         found = self._report(release, round, sent, received, result, due)
         if watch:
             seen = watch.watched(received, result, self._model)
@@ -183,7 +208,7 @@ class EventRun:
         if self._private is None or self._noise is None:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
         setup, system = self._setup, self._system
-        rng = setup.rng.child("privacy", number)
+        rng = setup.noise_rng.child("privacy", number)
         weights = torch.tensor([push.scale for push in received.truth.pushes])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
@@ -201,7 +226,7 @@ class EventRun:
             return found.moment
         weights: dict[int, float] = {}
         for one in release.arrivals:
-            weight = self._system.weight(release.version - one.version) if self._private else 1.0
+            weight = self._system.weight(self._age(one, release)) if self._private else 1.0
             weights[one.device] = weights.get(one.device, 0.0) + weight
         return replace(found.moment, weighed=(weights,))
 
@@ -252,10 +277,14 @@ class EventRun:
         ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
         return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
 
+    def _age(self, one: Arrival, release: Release) -> int:
+        """How often the model moved between the pull and this aggregate: one that leaves it where it is makes nobody older."""
+        return self._moves[release.version] - self._moves[one.version]
+
     def _push(self, one: Arrival, release: Release) -> Push:
-        age = release.version - one.version
+        age = self._age(one, release)
         start, claimed = self._trainings.start((one.device, one.turn)), one.job.claimed if one.job else 1.0
-        return Push(age, one.at, self._system.weight(age), start, claimed)
+        return Push(age, one.at, self._system.weight(age), start, claimed, self._moves[one.version])
 
     def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
@@ -274,7 +303,7 @@ class EventRun:
         """Let the malicious clients craft their rows."""
         states = self._system.known(self._states)
         known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
-        known = partial(KnownToColluders, known_setup, self._model, number, states)
+        known = partial(KnownToColluders, known_setup, self._model, number, states, version=self._version)
         if sides.honest:
             self._clients.malicious.craft(self._model, number, sides, known, measure=due)
             self._replay(sides, number)
@@ -320,7 +349,7 @@ class EventRun:
             moment=moment(
                 self._world,
                 release.at,
-                release.staleness(),
+                tuple(self._age(one, release) for one in release.arrivals),
                 late=tuple(device for device, _ in release.late),
                 lost=tuple(device for device, _ in release.lost),
                 outvoted=int(rows > received.told),

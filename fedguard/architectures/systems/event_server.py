@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun, check_course, course_of
+from fedguard.architectures.systems.event_run import EventRun, check_course, counted, course_of
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
@@ -56,15 +56,39 @@ class EventServer(Architecture):
         """How updates meet in so many rounds.
 
         Where all start together a client is in a round once. Under bounded delay the slowest of n clients comes to one push a
-        round at most, for there are n a round in all, and nobody does more than tau + 1 more. Else nothing bounds it but
-        ``most_trainings``. One who does not start with the others may come into an aggregate of several more than once.
+        round at most, for there are n a round in all, and nobody does more than tau + 1 more. That is, where all arrive: else
+        the course says how many there are. With other barriers nothing bounds it but ``most_trainings``. One who does not start
+        with the others may come into an aggregate of several more than once.
         """
         barrier = self.barrier(clients)
         if barrier.fresh:
             return Meeting(updates=self.updates(clients), most=clients.participations(rounds))
-        ahead = min(rounds + barrier.ahead + 1, inf if clients.most_trainings is None else clients.most_trainings)
+        budget = inf if clients.most_trainings is None else clients.most_trainings
+        ahead = min(rounds + barrier.ahead + 1, budget)
         most = int(ahead) if ahead < inf else None
-        return Meeting(updates=self.updates(clients), most=most, in_one=int(min(barrier.count, ahead)))
+        return Meeting(
+            updates=self.updates(clients),
+            most=most,
+            in_one=1 if barrier.once else int(min(barrier.count, ahead)),
+            if_all_arrive=ahead < budget,
+        )
+
+    @property
+    def carries(self) -> bool:
+        """Whether its rounds are those of `server`, for algorithms that carry more than updates from one to the next.
+
+        All that counts was then trained in the round, from its model, by those who are told what the server carries.
+        """
+        return False
+
+    def settled(self, setup: Setup) -> Meeting | None:
+        plan, network = setup.meeting, setup.network
+        if plan is None or plan.most is None or not plan.if_all_arrive or network is None or not network.loses:
+            return plan
+        try:
+            return counted(self, setup, plan, world(setup, torch.empty(setup.task.dim), self))
+        except StalledError:  # it comes to no end, and whoever runs it is told so
+            return plan
 
     def counts_trainings(self, clients: Participation) -> bool:
         return not self.barrier(clients).fresh
@@ -74,7 +98,7 @@ class EventServer(Architecture):
 
     def chosen(self, setup: Setup, round: int) -> Sequence[int]:
         """Who is asked to train in a round (from 1); where each goes on by itself, who is at work at any time."""
-        return setup.participation.choose(setup.rng.child("participation", round), round)
+        return setup.chosen(round)
 
     def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
         """What is left of a release where some of the servers fail."""
@@ -119,7 +143,7 @@ class EventServer(Architecture):
             yield from self._masked_reasons(cell, barrier)
         if cell.protocol.private:
             yield from self._noisy_reasons(cell, barrier)
-        if not cell.training.algorithm.only_updates:
+        if not cell.training.algorithm.only_updates and (cell.protocol.private or not self.carries):
             yield (
                 f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
                 "updates alone. Use fedavg, fedsgd or fedprox, or server."
@@ -144,7 +168,8 @@ class EventServer(Architecture):
                 f"training.rounds asks for {needed} updates, and {cell.clients.total} clients begin {most} trainings each at "
                 "most. Raise clients.most_trainings, or lower training.rounds."
             )
-        looking = [stage.name for stage in cell.pipeline.stages if stage.reads_clients and not stage.meets_again]
+        stages = () if barrier.once else cell.pipeline.stages
+        looking = [stage.name for stage in stages if stage.reads_clients and not stage.meets_again]
         if looking:
             yield (
                 f"{' and '.join(looking)} looks up the client behind each row, and under {name} a client may be behind two. "

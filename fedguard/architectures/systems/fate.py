@@ -122,7 +122,7 @@ class PairwiseReceiver(Receiver):
         self._pairs = Pairs()
 
     def receive(self, sent: Sent) -> Received:
-        chosen = self.setup.participation.choose(self.setup.rng.child("participation", sent.round), sent.round)
+        chosen = self.setup.chosen(sent.round)
         came = tuple(client for client in chosen if client in set(sent.wire.clients) - sent.lost)
         new, handed = self._pairs.introduce(chosen)
         up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Interval
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Federation, Participation
+from fedguard.contracts import Combination, Federation, Participation
 from fedguard.simulated.barriers import Barrier, buffered
 
 
@@ -26,6 +27,8 @@ class FedBuff(EventServer):
     Args:
         buffer: B.
         scaled: whether old updates count for less; else all $s_i$ are 1.
+        once: whether a client is in a buffer once at most, as it is under secure aggregation: what else it sends waits for
+            the next. Rules that look up clients then run.
     """
 
     name = "fedbuff"
@@ -33,13 +36,24 @@ class FedBuff(EventServer):
 
     buffer: Annotated[int, Interval(ge=1, le=100_000)] = 10
     scaled: bool = True
+    once: bool = False
+
+    later: ClassVar = {"once": False}
 
     @property
     def more_rows(self) -> str:
         return "Here n counts the updates of one buffer: raise buffer."
 
     def barrier(self, clients: Participation) -> Barrier:
-        return buffered(self.buffer)
+        return replace(buffered(self.buffer), once=self.once)
+
+    def reasons(self, cell: Combination) -> Iterator[str]:
+        yield from super().reasons(cell)
+        if self.once and self.buffer > cell.clients.total:
+            yield (
+                f"a client is in a buffer once, and {self.buffer} updates of {cell.clients.total} clients never meet in one. "
+                "Lower buffer, or leave out once."
+            )
 
     def updates(self, clients: Participation) -> int:
         return self.buffer

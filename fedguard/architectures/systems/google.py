@@ -73,6 +73,11 @@ class Google(EventServer):
         """That who is asked will report; and where devices are told when to check in, that those who come were."""
         return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
 
+    @property
+    def carries(self) -> bool:
+        """Of those who are late neither the update counts nor what they would carry on."""
+        return True
+
     def barrier(self, clients: Participation) -> Barrier:
         together = k_of_n(clients.expected, self.window, self._least(clients.expected))
         return replace(together, selection=self._selection(clients))
@@ -103,7 +108,7 @@ class Google(EventServer):
     def chosen(self, setup: Setup, round: int) -> Sequence[int]:
         if self.selection is not None:
             return setup.participation.there(round)
-        return self.asked(setup.participation).choose(setup.rng.child("participation", round), round)
+        return setup.chosen(round, self.asked(setup.participation))
 
     def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
         draw = setup.rng.child("failures", round).numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge
@@ -33,6 +33,8 @@ class ParameterServer(EventServer):
         tau: by how many pushes a client may be ahead of the slowest, under ``bounded``.
         ranges: over how many servers the coordinates are spread, in contiguous ranges of nearly equal size. Each server
             runs the rule on its range alone.
+        shuffled: whether ranges are cut in an order of the coordinates that is drawn for each training. Else they follow the
+            order of the parameters, so that what lies in one depends on the network: in ``softmax`` a few classes.
     """
 
     name = "parameter_server"
@@ -41,11 +43,18 @@ class ParameterServer(EventServer):
     consistency: Literal["sequential", "bounded", "eventual"] = "sequential"
     tau: Annotated[int, Ge(0)] = 4
     ranges: PositiveInt = 1
+    shuffled: bool = False
+
+    later: ClassVar = {"shuffled": False}
 
     @property
     def more_rows(self) -> str:
         single = "Here each update is an aggregate of its own: use mean, consistency='sequential', or fedbuff."
         return "" if self.consistency == "sequential" else single
+
+    @property
+    def carries(self) -> bool:
+        return self.consistency == "sequential"
 
     def barrier(self, clients: Participation) -> Barrier:
         if self.consistency == "sequential":
@@ -88,24 +97,33 @@ class ParameterServer(EventServer):
     ) -> Aggregate | str:
         if self.ranges == 1 or not received.behind:
             return released(setup, model, round, received, states)
-        return by_ranges(setup, model, round, received, states, self.ranges)
+        order = None
+        if self.shuffled:
+            order = torch.from_numpy(setup.rng.child("coordinates").numpy().permutation(len(model)))
+        return by_ranges(setup, model, round, received, states, self.ranges, order)
 
 
 def by_ranges(
-    setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...], ranges: int
+    setup: Setup,
+    model: Tensor,
+    round: int,
+    received: Received,
+    states: tuple[State, ...],
+    ranges: int,
+    order: Tensor | None = None,
 ) -> Aggregate | str:
     """The rule on each of so many ranges of the coordinates by itself; or why there is nothing.
 
     Args:
         states: of each range's stages, one range after another; none in a first round.
+        order: int64 ``[d]``: in which the coordinates are cut; that of the parameters if None.
     """
-    cuts = torch.arange(len(model)).tensor_split(min(ranges, len(model)))
+    cuts = (torch.arange(len(model)) if order is None else order).tensor_split(min(ranges, len(model)))
     each = len(states) // len(cuts)
-    vectors: list[Tensor] = []
+    vector = torch.zeros_like(model)
     after: list[State] = []
     try:
         for index, keys in enumerate(cuts):
-            part = slice(int(keys[0]), int(keys[-1]) + 1)
             context = rule_context(setup, model, round, received.told).narrowed(
                 f"server {index}",
                 setup.rule_sees,
@@ -113,21 +131,19 @@ def by_ranges(
                 clients=None if received.of_groups else tuple(client for (client,) in received.behind),
                 samples=received.samples,
                 **times_of(setup, received),
-                layers=_within(setup.task.layers, part),
+                layers=_within(setup.task.layers, keys),
             )
             kept = states[index * each : (index + 1) * each]
-            found = aggregate(setup.pipeline, received.rows[:, part].contiguous(), context, kept)
-            vectors.append(found.vector)
+            found = aggregate(setup.pipeline, received.rows[:, keys], context, kept)
+            vector[keys] = found.vector
             after += found.states
     except PreconditionError as error:
         return str(error)
-    return Aggregate(torch.cat(vectors), None, tuple(after))
+    return Aggregate(vector, None, tuple(after))
 
 
-def _within(layers: tuple[int, ...], part: slice) -> tuple[int, ...]:
-    """The sizes of what lies of each layer in a range."""
-    sizes, first = [], 0
-    for size in layers:
-        sizes.append(min(first + size, part.stop) - max(first, part.start))
-        first += size
-    return tuple(size for size in sizes if size > 0)
+def _within(layers: tuple[int, ...], keys: Tensor) -> tuple[int, ...]:
+    """How many coordinates of each layer lie in a range."""
+    ends = torch.tensor(layers).cumsum(0)
+    sizes = torch.bincount(torch.searchsorted(ends, keys, right=True), minlength=len(layers))
+    return tuple(size for size in sizes.tolist() if size > 0)

@@ -121,7 +121,7 @@ class PeerRun(ABC):
 
     def nodes(self, round: int) -> Sequence[int]:
         """Who takes part, in ascending order."""
-        return self.setup.participation.choose(self.setup.rng.child("participation", round), round)
+        return self.setup.chosen(round)
 
     @abstractmethod
     def received(self, sent: Sent) -> Received:

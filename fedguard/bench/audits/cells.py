@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedguard.bench.audits.training import CellLab, training_checks
+from fedguard.bench.running.procedures import refusals
 from fedguard.config import Cell, Plan
 from fedguard.contracts import Subject
-from fedguard.privacy.audit import Audit, audit
+from fedguard.errors import NotAllowed
+from fedguard.privacy.audit import Audit, audit, checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +49,13 @@ def audit_suite(
     Returns:
         an audit for each kind; none for cells without noise, or that may not run.
     """
+    checked(method, canaries, confidence, seed)
     alike: dict[Any, tuple[Cell, list[str]]] = {}
     for swept, cell in plan.positions:
         if cell.protocol.private and not cell.verdict.reasons:
             label = ", ".join(f"{key}: {value}" for key, value in swept.items())
             alike.setdefault(_settings(cell), (cell, []))[1].append(label)
+    _leave_out_refused(alike, plan.suite.seeds[0], before)
     found = []
     for number, (cell, labels) in enumerate(alike.values(), 1):
         kind = f"{number} of {len(alike)} kinds of noise"
@@ -62,6 +66,21 @@ def audit_suite(
             one = audit(subject, method=method, canaries=canaries, confidence=confidence, seed=seed, training=training)
             found.append(CellAudit(cells=tuple(labels), audit=one))
     return found
+
+
+def _leave_out_refused(alike: dict[Any, tuple[Cell, list[str]]], seed: int, before: Callable[[str], None]) -> None:
+    """Leave out what cannot run on its data or with its model, and say why.
+
+    Raises:
+        NotAllowed: nothing is left.
+    """
+    refused = refusals([cell for cell, _ in alike.values()], seed)
+    for key, (cell, labels) in list(alike.items()):
+        if cell.id in refused:
+            before(f"left out, since it cannot run: {labels[0]}: {refused[cell.id]}")
+            del alike[key]
+    if refused and not alike:
+        raise NotAllowed(f"nothing to audit may run: {next(iter(refused.values()))}")
 
 
 def subjects(cell: Cell, seed: int) -> Iterator[Subject]:

@@ -18,7 +18,7 @@ from fedguard.errors import ConfigError
 from fedguard.metrics.stats import ENOUGH, Estimate, student
 
 _NOTE = (
-    "± is the 95 % interval over the orders that were drawn, of this one training: shares whose intervals meet are not to be "
+    "95 %: the interval over the orders that were drawn, of this one training: shares whose intervals meet are not to be "
     "ranked. Another seed deals other examples, and may take other clients for malicious ones."
 )
 
@@ -98,19 +98,23 @@ class Contributions:
         for side, words in ((False, "an honest client"), (True, "a malicious client")):
             if (mean := self.side(side)) is not None:
                 half = (
-                    "" if mean.half_width is None else f" ±{self._text(mean.half_width)} (95 % over {mean.seeds} seeds)"
+                    ""
+                    if mean.low is None or mean.high is None
+                    else f" [{self._text(mean.low)}, {self._text(mean.high)}] (95 % over {mean.seeds} seeds)"
                 )
                 yield Text(f"{words}, on average: {self._text(mean.mean)}{half}")
         yield Text(_NOTE, "dim")
 
     def _table(self, seed: int, one: Contribution) -> Table:
         table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("client", "share", "±"):
+        for heading in ("client", "share", "95 %"):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("")
         for client in sorted(one.shares, key=lambda client: -one.shares[client]):
             half, bad = self.half_width(seed, client), client in one.malicious
-            fields = (str(client), self._text(one.shares[client]), "-" if half is None else self._text(half))
+            share = one.shares[client]
+            ends = "-" if half is None else f"[{self._text(share - half)}, {self._text(share + half)}]"
+            fields = (str(client), self._text(share), ends)
             table.add_row(*map(Text, fields), Text("malicious" if bad else "", "red"))
         return table
 

@@ -62,6 +62,10 @@ class CellLab(Lab):
             raise ConfigError(f"{name}: an audit has canaries, which are examples, and actors have none. Leave it out.")
         return task
 
+    @property
+    def characters(self) -> bool:
+        return self.task.dataset.characters
+
     def setup(self, parts: Sequence[Examples]) -> Setup:
         rest = Examples(torch.zeros(CLASSES, *SHAPE), torch.arange(CLASSES))
         dataset, model = Dataset(rest, rest, CLASSES, (0.0, 1.0)), _FromZero()
@@ -75,6 +79,7 @@ class CellLab(Lab):
             evaluate_every=self.cell.training.rounds,
             observer=Observer(None),
             participation=replace(self.cell.participation, most_trainings=None),
+            meeting=self.cell.meeting,  # by which the noise is found that is expected here
         )
 
     def run(self, setup: Setup, rounds: int) -> list[RoundReport]:
@@ -93,6 +98,12 @@ class CellLab(Lab):
         client, moved = cohort.Cohort(self.task.network, [nobody]), torch.zeros(runs, 1, self.task.dim)
         for number, out in enumerate(moved):
             client.train(torch.zeros(self.task.dim), [0], plan, Rng(self.seed).child("audit", "model", number), out)
+        return moved[:, 0].double().numpy()
+
+    def moved(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> NDArray[np.float64]:
+        moved, draws = torch.zeros(len(parts), 1, self.task.dim), Rng(self.seed).child("audit", "examples")
+        for part, out in zip(parts, moved, strict=True):
+            cohort.Cohort(self.task.network, [part]).train(model, [0], plan, draws, out)
         return moved[:, 0].double().numpy()
 
 

@@ -93,9 +93,13 @@ ASKED_FOR = {
     "attack_notes": "how strengths were searched: a column at_boundary",
     "diverged": "a column loss",
     "chance": "a column chance, or classes",
+    "curve": "the curve: every evaluation of each training",
     "per_round": "a column n, or per_round",
     "aggregate.hostile_length": "how long the malicious updates were: a column relative_norm",
     "dissimilarity": "a column label_distance",
+    "trainings_beside_epsilon": "which settings of the training were tried on the same records, which no table tells",
+    "kept": "what plug-ins keep from one trial to the next, which no table tells",
+    "noise_from_seed": "where noise for privacy was drawn from, which no table tells",
 }
 
 

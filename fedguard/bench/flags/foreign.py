@@ -59,7 +59,7 @@ def read_results(path: Path) -> Results:
         notes.append("There is no column seed, so the rows of a cell were taken for its seeds, in their order.")
     cases = [_case(row, settings) for row in table]
     _find_corners(table, cases, settings)
-    return Results(path.name, cases, cases, _facts(table), tuple(notes))
+    return Results(path.name, cases, cases, facts=_facts(table), notes=tuple(notes))
 
 
 def _rows(path: Path) -> list[Row]:

@@ -48,7 +48,7 @@ class Lint:
     Attributes:
         name: of the run, or the file.
         findings: in the order of the evaluation protocol.
-        not_judged: what could not be judged.
+        not_judged: what could not be judged, be it in some cases only of a flag that is raised or clear.
         clear: the flags that were judged, and raised nowhere.
         trials: number of trials looked at.
         notes: how a table was read.
@@ -72,6 +72,19 @@ class Lint:
             "clear": list(self.clear),
             "not_yet": [{"number": number, "what": what, "why": why} for number, what, why in NOT_YET],
         }
+
+    @property
+    def open(self) -> list[NotJudged]:
+        """The flags that were judged nowhere: neither raised nor clear."""
+        judged = {*self.clear, *(finding.flag for finding in self.findings)}
+        return [one for one in self.not_judged if one.flag not in judged]
+
+    def gaps(self, flag: str) -> str:
+        """``not judged in 2 of 12 cases: REASON`` of a flag that was judged in others; "" where it was judged in all."""
+        parts = [
+            f"not judged in {one.cases} of {one.of} cases: {one.why}" for one in self.not_judged if one.flag == flag
+        ]
+        return "; ".join(parts)
 
     def __rich__(self) -> RenderableType:
         return Group(*_told(self))
@@ -126,6 +139,16 @@ def flag_lines(found: Lint) -> Iterator[Text]:
         yield Text.assemble((f"  {number:2} {flag}", "bold"), f" ({count}): {one.cell}{seeds}: {one.said}")
 
 
+def _places(found: Lint, number: int, flag: str) -> Iterator[Text]:
+    """Every cell on which a flag is raised, each with its seeds; nothing where the example was the only one."""
+    cells: dict[str, list[str]] = {}
+    for one in found.flags()[number, flag]:
+        cells.setdefault(one.cell, []).extend([] if one.seed is None else [str(one.seed)])
+    if len(found.flags()[number, flag]) > 1:
+        for cell, seeds in cells.items():
+            yield Text(f"       {cell}" + (f": seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else ""))
+
+
 def _of_records(row: Flag, results: Results) -> Iterator[Finding | Open | None]:
     for case in results.trials:
         try:
@@ -159,16 +182,20 @@ def _told(found: Lint) -> Iterator[Text]:
     yield Text(f"{found.name}: {found.trials} trials judged by the red flags of the evaluation protocol.", "bold")
     yield from (Text(note) for note in found.notes)
     if found.findings:
-        yield Text("\nRaised, each with one example and what to do:", "bold")
-        yield from flag_lines(found)
+        yield Text("\nRaised, each with one example, what to do, and all cells:", "bold")
+        for (number, flag), line in zip(found.flags(), flag_lines(found), strict=True):
+            yield line
+            yield from _places(found, number, flag)
+            if gaps := found.gaps(flag):
+                yield Text(f"       {gaps}.")
     if found.clear:
         yield Text("\nJudged and not raised:", "bold")
-        yield Text(f"  {', '.join(found.clear)}")
-    if found.not_judged:
+        yield Text(f"  {', '.join(flag for flag in found.clear if not found.gaps(flag))}")
+        yield from (Text(f"  {flag}, {found.gaps(flag)}.") for flag in found.clear if found.gaps(flag))
+    if found.open:
         yield Text("\nNot judged here:", "bold")
-        for one in found.not_judged:
-            part = "" if one.cases == one.of else f" (in {one.cases} of {one.of} cases)"
-            yield Text.assemble((f"  {one.number:2} {one.flag}", "bold"), f"{part}: {one.why}.")
+        for one in found.open:
+            yield Text.assemble((f"  {one.number:2} {one.flag}", "bold"), f": {one.why}.")
     yield Text("\nNot yet judged by this version:", "bold")
     yield from (Text.assemble((f"  {number:2} {what}", "bold"), f": {why}.") for number, what, why in NOT_YET)
 

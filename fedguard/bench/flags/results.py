@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from fedguard.bench.records.schema import Ran
 from fedguard.bench.results.places import setting
@@ -13,6 +15,9 @@ from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import PRIVACY_GOALS
 from fedguard.metrics.flags import Part, said_of
 from fedguard.metrics.returns import in_shares
+
+#: What of `protocol.privacy` says how much noise there is: to sweep it shows its price, and is no search for what trains well.
+HOW_MUCH = ("epsilon", "noise_multiplier", "delta", "levels")
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,18 @@ class Results:
         name: of the run, or the file.
         cases: one for each position of the matrix and each seed, of those that ran.
         trials: every trial once, corners included: what the flags of single records are judged on.
-        facts: what is known of the whole; ``tuning`` is how the defenses were tuned, None if they were not.
+        membership: the cases of attacks that ask who was a member, which leave the training alone.
+        facts: what is known of the whole; ``tuning`` is how the defenses were tuned, None if they were not; ``attacks`` are all
+            of the matrix; ``noise_from_seed`` is how many records have a finite epsilon whose noise their seed tells;
+            ``trainings_beside_epsilon`` are how many settings of the training have one, and what these add up to; ``kept`` is
+            in how many trials what was changed that others would have found.
         notes: how a table was read.
     """
 
     name: str
     cases: Sequence[Case]
     trials: Sequence[Case]
+    membership: Sequence[Case] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -76,7 +86,7 @@ class Results:
 
 def results_of(run: Run) -> Results:
     """The trials of a run that have a result."""
-    cases, corners = [], []
+    cases, corners, membership = [], [], []
     positioned = set()
     for position in run.manifest["positions"]:
         swept = position["swept"]
@@ -84,7 +94,9 @@ def results_of(run: Run) -> Results:
         attack = None if swept["attack"] == "none" else swept["attack"]
         for seed in run.seeds:
             record = run.ran.get((position["cell"], seed))
-            if record is not None and not _infers(record):
+            if record is not None and record["threat_card"]["goal"] == "membership":
+                membership.append(_case(record, where, attack))
+            elif record is not None and not _infers(record):
                 case = _case(record, where, attack)
                 cases.append(case)
                 if (position["cell"], seed) not in positioned:
@@ -93,7 +105,7 @@ def results_of(run: Run) -> Results:
     for trial, record in run.ran.items():
         if trial not in positioned and not _infers(record):
             corners.append(_corner(record, trial[0] in run.manifest["corners"]))
-    return Results(run.name, cases, corners, _facts(run))
+    return Results(run.name, cases, corners, membership, _facts(run))
 
 
 def _corner(record: Ran, compared: bool) -> Case:
@@ -119,9 +131,45 @@ def _infers(record: Ran) -> bool:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What the suite says beside its cells."""
+    """What the suite says beside its cells, and what its records tell together."""
+    found: dict[str, Any] = {
+        "attacks": sorted({position["swept"]["attack"] for position in run.manifest["positions"]}),
+        "noise_from_seed": sum(map(_told_by_seed, run.ran.values())),
+        "trainings_beside_epsilon": _settings_beside_epsilon(run.ran.values()),
+        "kept": Counter(name for one in run.ran.values() for name in one["environment"].get("changed", ())),
+    }
     try:
         suite = run.folder.config().data
     except (StoreError, ConfigError):
-        return {}
-    return {"tuning": suite.get("tuning")}
+        return found
+    return {**found, "tuning": suite.get("tuning")}
+
+
+def _settings_beside_epsilon(records: Iterable[Ran]) -> dict[str, float]:
+    """Of the data that most settings of the training were tried on with a finite epsilon: how many, and what these add up to.
+
+    Settings are all of the training, the model, clip and rates; neither attacks and defenses nor how much noise there is.
+    """
+    tried: dict[str, dict[str, float]] = {}
+    for record in records:
+        epsilon, config = record["threat_card"]["epsilon"], cast(Mapping[str, Any], record["config"])
+        if epsilon is None:
+            continue
+        privacy = config["protocol"]["privacy"]
+        noise = (
+            {key: value for key, value in privacy.items() if key not in HOW_MUCH}
+            if isinstance(privacy, dict)
+            else privacy
+        )
+        data = json.dumps(config["task"]["data"], sort_keys=True)
+        setting = json.dumps([config["training"], config["task"]["model"], noise], sort_keys=True)
+        found = tried.setdefault(data, {})
+        found[setting] = max(found.get(setting, 0.0), epsilon)
+    most = max(tried.values(), key=len, default={})
+    return {"settings": len(most), "sum": sum(most.values())}
+
+
+def _told_by_seed(record: Ran) -> bool:
+    """Whether a record has a finite epsilon, and the seed that makes its noise; one that does not say where it is from has."""
+    card = record["threat_card"]
+    return card["epsilon"] is not None and card.get("noise_from", "seed") == "seed"

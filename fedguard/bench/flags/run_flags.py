@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from fedguard.bench.flags.permutation import changed_by_order
 from fedguard.bench.flags.results import Case, Results
+from fedguard.bench.results.trilemma import LINEAR
 from fedguard.metrics.flags import Lacking, known, name_of, percent, said_of
-from fedguard.metrics.stats import Estimate, student
+from fedguard.metrics.stats import Estimate, bracket, student
 
 #: An attack costs the mean at least this much, or the task or the attacks are too weak to tell defenses apart.
 COST = 0.10
@@ -22,6 +23,8 @@ COST = 0.10
 LONGER = 1.25
 #: An attack under which accuracy rises by less than this has done nothing: other flags say so.
 HELP = 0.001
+#: How much more AUC a plain regression must have before another attack counts as weak.
+LINEAR_MARGIN = 0.03
 #: Less than this lost under an attack is not worth being taken apart.
 DROP = 0.05
 
@@ -70,7 +73,7 @@ def clean_at_chance(results: Results, setting: Group) -> Judged:
         return None
     return Found(
         _place("the mean without attack", setting),
-        f"its interval, {_points(found)}, includes chance ({percent(chance)}): nothing is learned for certain. "
+        f"its interval, {_interval(found, '%')}, includes chance ({percent(chance)}): nothing is learned for certain. "
         "Train longer, or take more seeds.",
     )
 
@@ -85,8 +88,8 @@ def attack_helps(results: Results, cell: Group) -> Judged:
         return None
     return Found(
         cell[0].cell,
-        f"accuracy is {_points(gain)} points higher under the attack than without it (threshold 0.1, and beyond its interval): "
-        "no attack on this defense. Raise its strength, or leave it out.",
+        f"accuracy is {_interval(gain, 'points')} higher under the attack than without it (threshold 0.1, and beyond its "
+        "interval): no attack on this defense. Raise its strength, or leave it out.",
     )
 
 
@@ -138,8 +141,43 @@ def _against_noise(cell: Group, noise: Group) -> Judged:
         return None
     return Found(
         cell[0].cell,
-        f"{noise[0].named}, noise of no greater length, costs {_points(less)} points more (threshold 0): an attack that knows "
-        "so much should beat noise. Raise its strength, or look for a fault in it.",
+        f"{noise[0].named}, noise of no greater length, costs {_interval(less, 'points')} more (threshold 0): an attack that "
+        "knows so much should beat noise. Raise its strength, or look for a fault in it.",
+    )
+
+
+def beaten_by_least_squares(results: Results, cell_and_linear: Group) -> Judged:
+    """A membership beside the linear read-out of the same setting and defense."""
+    if not cell_and_linear:
+        return None if "attacks" in results.facts else Open("other tables do not tell who was asked about")
+    cell = [case for case in cell_and_linear if not _is_linear(case)]
+    linear = [case for case in cell_and_linear if _is_linear(case)]
+    if not cell or linear:
+        return _against_linear(cell, linear)
+    if any(name_of(attack) == LINEAR for attack in results.facts.get("attacks", ())):
+        return Open(f"{LINEAR} was refused beside it, or has not run")
+    return Found(
+        cell[0].cell,
+        f"an AUC of {_mean([*map(_auc, cell)]):.2f}, and no {LINEAR} beside it (expected in matrix.attack): a sum is "
+        "linear in what it is made of, and a plain regression on the candidates' gradients often tells far more than other "
+        f"attacks. Add {LINEAR} to matrix.attack before you say how little leaks.",
+    )
+
+
+def _against_linear(cell: Group, linear: Group) -> Judged:
+    there = {case.seed: _auc(case) for case in linear}
+    both = [case for case in cell if case.seed in there]
+    if not both:
+        return Open(f"{LINEAR} was not run with its seeds") if cell else None
+    more = _paired(both, lambda case: there[case.seed] - _auc(case))
+    if more.half_width is None:
+        return Open(ONE_SEED)
+    if more.mean < LINEAR_MARGIN or more.mean - more.half_width <= 0:
+        return None
+    return Found(
+        cell[0].cell,
+        f"an AUC of {_mean([*map(_auc, cell)]):.2f}, where {LINEAR} has {more.mean:.2f} more (threshold {LINEAR_MARGIN}, and "
+        f"beyond its interval): it is weaker than a plain regression. Quote the figure of {LINEAR} for what leaks.",
     )
 
 
@@ -263,6 +301,43 @@ def best_of_several(results: Results, run: Group) -> Judged:
     )
 
 
+def noise_from_seed(results: Results, run: Group) -> Judged:
+    told = known(results.facts, "noise_from_seed")
+    if not told:
+        return None
+    return Found(
+        WHOLE,
+        f"{told} records claim a finite epsilon for noise that comes from the seed they hold (expected 0, of what is "
+        "published): whoever has a record draws its noise again, and of models or records that are published no privacy is "
+        "left. Run with --secret-noise before you publish any.",
+    )
+
+
+def tuned_beside_epsilon(results: Results, run: Group) -> Judged:
+    tried = known(results.facts, "trainings_beside_epsilon")
+    if tried["settings"] < 2:
+        return None
+    return Found(
+        WHOLE,
+        f"{tried['settings']} settings of the training were tried on the same clients' records (threshold 1), and each epsilon "
+        "counts one of them: whoever picks one by these figures tunes by hand, and all together prove epsilon "
+        f"{tried['sum']:.3g} by adding up. Choose settings on public data, or quote the sum.",
+    )
+
+
+def keeps_state(results: Results, run: Group) -> Judged:
+    kept = known(results.facts, "kept")
+    if not kept:
+        return None
+    (name, trials), *others = sorted(kept.items(), key=lambda item: (-item[1], item[0]))
+    return Found(
+        WHOLE,
+        f"{trials} trials left {name} other than they found it{f', and {len(others)} things more' if others else ''} (expected "
+        "0): a plug-in keeps what belongs to one trial where the next one finds it. Each of the next got a process of its own; "
+        "within one, what was trained to compare with may have found it. Return from `remember` what a rule keeps.",
+    )
+
+
 def order_matters(results: Results, defense: Group) -> Judged:
     case = defense[0]
     if case.pipeline is None:
@@ -301,6 +376,16 @@ def _cells_and_noises(results: Results) -> list[Group]:
     return [[*cell, *noises.get((cell[0].setting, cell[0].defense), [])] for cell in _cells(results)]
 
 
+def _memberships_and_linear(results: Results) -> list[Group]:
+    """Each cell of an attack that asks who was a member, and behind it those of the regression on the same setting."""
+    linear = [case for case in results.membership if _is_linear(case)]
+    cells = _grouped(results.membership, lambda case: (case.setting, case.named, case.defense))
+    return [
+        [*cell, *(one for one in linear if (one.setting, one.defense) == (cell[0].setting, cell[0].defense))]
+        for cell in cells
+    ] or [[]]
+
+
 def _attacks(results: Results) -> list[Group]:
     return _grouped(results.cases, lambda case: (case.setting, case.attack))
 
@@ -315,14 +400,18 @@ RUN_FLAGS: tuple[RunFlag, ...] = (
     RunFlag(2, _cells, attack_helps),
     RunFlag(2, _cells, mostly_absence),
     RunFlag(3, _cells_and_noises, weaker_than_noise),
+    RunFlag(3, _memberships_and_linear, beaten_by_least_squares),
     RunFlag(5, _settings, nothing_hurts),
     RunFlag(6, _attacks, defenses_alike),
     RunFlag(14, _whole, one_seed),
     RunFlag(14, _whole, one_partition),
     RunFlag(14, _whole, tuned_on_test),
     RunFlag(15, _cells, tax_above_benefit),
+    RunFlag(14, _whole, keeps_state),
+    RunFlag(16, _whole, noise_from_seed),
     RunFlag(18, _whole, tuned_as_reported),
     RunFlag(18, _whole, best_of_several),
+    RunFlag(18, _whole, tuned_beside_epsilon),
     RunFlag(19, _defenses, order_matters),
 )
 
@@ -345,6 +434,15 @@ def _grouped(cases: Group, key: Callable[[Case], object]) -> list[Group]:
     for case in cases:
         found.setdefault(key(case), []).append(case)
     return list(found.values())
+
+
+def _is_linear(case: Case) -> bool:
+    return name_of(str(case.named)) == LINEAR
+
+
+def _auc(case: Case) -> float:
+    """How well members are told from others."""
+    return float(known(case.result, "inference.score.auc"))
 
 
 def _untargeted(case: Case) -> bool:
@@ -414,9 +512,10 @@ def _place(what: str, group: Group) -> str:
     return f"{what}, {group[0].setting}" if group[0].setting else what
 
 
-def _points(found: Estimate) -> str:
+def _interval(found: Estimate, unit: str) -> str:
+    """``2.5 points [1.3, 3.7]``."""
     assert found.half_width is not None
-    return f"{100 * found.mean:.1f} ±{100 * found.half_width:.1f}"
+    return f"{100 * found.mean:.1f} {unit} {bracket(100 * found.mean, 100 * found.half_width, '.1f')}"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -35,6 +35,7 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     for key in COMPARED:
         was, now = baseline.environment.get(key, "unknown"), run.environment.get(key, "unknown")
         found += [f"{key} was {was}, is {now}."] if was != now else []
+    found += [f"the code of the plug-in {name} changed since the baseline." for name in changed_plugins(run, baseline)]
     old, new = baseline.gate.model_dump(mode="json"), run.gate.model_dump(mode="json")
     found += [f"the gate's thresholds changed: {line}." for line in differences(old, new, "gate")]
     new_ones = newcomers(run, baseline)
@@ -43,6 +44,12 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     if run.seeds != baseline.seeds:
         found.append(f"the seeds were {list(baseline.seeds)}, are {list(run.seeds)}; those of both are compared.")
     return tuple(found)
+
+
+def changed_plugins(run: Snapshot, baseline: Snapshot) -> list[str]:
+    """The modules other than FedGuard whose digest is another, or that only one of the two has."""
+    modules = (run.code.keys() | baseline.code.keys()) - {"fedguard"}
+    return sorted(name for name in modules if run.code.get(name) != baseline.code.get(name))
 
 
 def loosened(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:

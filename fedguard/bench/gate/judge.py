@@ -18,7 +18,7 @@ from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, screene
 from fedguard.bench.gate.verdict import Broad, Judgement, Verdict, Word
 from fedguard.bench.gate.watch import Watched, watched
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import censored
+from fedguard.metrics.stats import censored, p_text
 
 #: Runs cells (by their hashes) on seeds, with the code that is installed.
 Confirm = Callable[[Sequence[str], Sequence[int]], Snapshot]
@@ -121,8 +121,10 @@ class Comparison:
         margins = {watch.figure: watch.margin for watch in self.watched}
         found = []
         for figure, one in shared(drops, margins).items():
-            p = "" if one.p_value is None else f", p = {one.p_value:.2g}"
-            why = f"worse by {FIGURES[figure].difference(one.drop)} on average over {len(drops[figure])} cells{p}."
+            p = "" if one.p_value is None else f", {p_text(one.p_value)}"
+            way, cells = "worse" if one.drop >= 0 else "better", len(drops[figure])
+            over = f"on average over {cells} cells" if cells > 1 else "in one cell"
+            why = f"{way} by {FIGURES[figure].difference(abs(one.drop))} {over}{p}."
             if one.verdict == "identical":
                 why = "the same in every cell."
             found.append(
@@ -220,7 +222,10 @@ class Comparison:
             "gate.confirm and a baseline with as many.",
             "pass": "not confirmed.",
         }[one.verdict]
-        again = f"by {FIGURES[figure].difference(one.drop)} on {count} fresh seeds"
+        seeds = (
+            f"on {count} fresh seeds" if not one.cut else f"in the middle {count - 2 * one.cut} of {count} fresh seeds"
+        )
+        again = f"by {FIGURES[figure].difference(one.drop)} {seeds}"
         if fresh.censored:
             again = f"with fresh seeds {reached(fresh)}"
         why = f"{said(first)}; {again}: {ending}"
@@ -230,6 +235,7 @@ class Comparison:
             seeds=first.seeds,
             confirmed_on=fresh.seeds,
             p_value=one.p_value,
+            drop=None if fresh.censored else one.drop,
             detectable=self._detectable(first, fresh.drops),
         )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from fedguard.bench.gate.pair import Pair
-from fedguard.bench.gate.stages import mean
+from fedguard.bench.gate.stages import above, mean
 from fedguard.bench.gate.watch import Watched
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import AtLeast, censored
@@ -19,7 +20,10 @@ def said(pair: Pair) -> str:
     seeds = f"{len(pair.drops)} seeds" if len(pair.drops) > 1 else "one seed"
     if not any(pair.drops):
         return f"the same on {seeds}, to the last bit"
-    size, margin = known.difference(abs(drop)), known.difference(pair.watch.margin)
+    margin = known.difference(pair.watch.margin)
+    if not above(drop, pair.watch.margin) and above(middle := median(pair.drops), pair.watch.margin):
+        return f"worse by {known.difference(middle)} in the median of {seeds}, margin {margin}"
+    size = known.difference(abs(drop))
     return f"{'worse' if drop > 0 else 'better'} by {size} on {seeds}, margin {margin}"
 
 

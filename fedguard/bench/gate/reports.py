@@ -35,6 +35,7 @@ def terminal(verdict: Verdict) -> RenderableType:
     """What matters of a verdict; of what is as it was, the count alone."""
     parts: list[RenderableType] = [_text(verdict.headline, _STYLES[verdict.exit_code])]
     parts += [_text(f"cannot be compared: {why}", "yellow") for why in verdict.incompatible]
+    parts += [_text(line) for line in _broad_lines(verdict)]
     looked_at = [*_trouble(verdict), *_with(verdict, "improved")]
     if looked_at:
         fields = [
@@ -43,8 +44,7 @@ def terminal(verdict: Verdict) -> RenderableType:
         ]
         parts += [_Fields(fields), _text(NOTE, "dim")]
         parts += [_text(line) for line in _sentences(verdict)]
-    for line in (*_broad_lines(verdict), *_audit_lines(verdict)):
-        parts.append(_text(line))
+    parts += [_text(line) for line in _audit_lines(verdict)]
     parts += [_text(f"warning: {line}", "yellow") for line in verdict.warnings]
     if (advice := _advice(verdict)) is not None:
         parts.append(_text(advice))
@@ -55,10 +55,10 @@ def markdown(verdict: Verdict) -> str:
     """Markdown for a summary in GitHub: what needs a look first, the rest folded."""
     lines = [f"## FedGuard gate: {escaped(verdict.headline)}", "", escaped(_compared(verdict)), ""]
     lines += [f"- **cannot be compared**: {escaped(why)}" for why in verdict.incompatible]
+    lines += [f"- {escaped(line)}" for line in _broad_lines(verdict)]
     for found in (_trouble(verdict), _with(verdict, "improved")):
         lines += _table(found)
-    lines += [f"- {escaped(line)}" for line in _sentences(verdict)]
-    lines += [f"- {escaped(line)}" for line in (*_broad_lines(verdict), *_audit_lines(verdict))]
+    lines += [f"- {escaped(line)}" for line in (*_sentences(verdict), *_audit_lines(verdict))]
     lines += [f"- warning: {escaped(line)}" for line in verdict.warnings]
     if (advice := _advice(verdict)) is not None:
         lines += ["", escaped(advice)]
@@ -174,8 +174,9 @@ def _table(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def _broad_lines(verdict: Verdict) -> Iterator[str]:
+    """What all cells share, which comes first: small drops of many are seen here alone."""
     for one in verdict.broad:
-        if one.verdict in TROUBLE:
+        if one.verdict != "identical":
             yield f"over the whole suite, {FIGURES[one.figure].title}: {one.verdict}: {one.why}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import code_of
-from fedguard.config import Cell, Document, Plan, plan, read_suite
+from fedguard.config import Cell, Plan, plan, read_suite
 from fedguard.config.schema import GateSection
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import AtLeast
@@ -122,7 +123,7 @@ def plan_of(run: Run) -> Plan:
     """
     read = run.folder.config()
     folder = run.manifest.get("folder")
-    document = Document(read.data, read.name, Path(folder) if folder else None, read.lines)
+    document = dataclasses.replace(read, folder=Path(folder) if folder else None, source=run.manifest.get("source"))
     return plan(document, read_suite(document))
 
 
@@ -132,15 +133,18 @@ def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
     if [(cell.id, swept) for swept, cell in laid_out.positions] != ran:
         return (f"run {run.name}: the installed FedGuard lays its suite out otherwise: run the suite again.",)
     cells = {cell.id: cell for cell in laid_out.cells}
-    found = {}
+    found, modules = {}, set[str]()
     for (cell, _), record in run.records.items():
-        made = record["environment"].get("code", {})
-        if "fedguard" not in made or not made.items() <= _installed(cells[cell]).items():
+        made, now = record["environment"].get("code", {}), _installed(cells[cell])
+        other = {"fedguard", *made} - {name for name in made if made[name] == now.get(name)}
+        if other:
             found[cell] = record["label"]
+            modules |= other
     if not found:
         return ()
+    whose, one = ", ".join(sorted(modules)), next(iter(found.values()))
     return (
-        f"run {run.name}: {len(found)} cells were made by other code than is installed, such as {next(iter(found.values()))}: "
+        f"run {run.name}: {len(found)} cells were made by other code of {whose} than is installed, such as {one}: "
         "run the suite again with --no-cache.",
     )
 

@@ -149,13 +149,13 @@ class Verdict:
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
         said = {PASSED: "passed", REGRESSED: "REGRESSED", CANNOT_JUDGE: "CANNOT JUDGE"}[self.exit_code]
         broad = [one.figure for one in self.broad if one.verdict == "regressed"]
-        more = [f"over the whole suite: {', '.join(broad)}"] if broad else []
-        more += [f"{len(self.violated)} epsilons violated"] if self.violated else []
+        first = [f"over the whole suite: {', '.join(broad)}"] if broad else []
+        more = [f"{len(self.violated)} epsilons violated"] if self.violated else []
         cells = len({one.cell for one in self.lost_seeds})
         more += [f"in {cells} {'cell' if cells == 1 else 'cells'} a seed is ruined"] if cells else []
         unsure = sum(one["verdict"] not in ("violated", "consistent") for one in self.audits)
         more += [f"{unsure} epsilons not judged by their audits"] if unsure else []
-        return f"{said}: {'; '.join([counts or 'nothing to compare', *more])}"
+        return f"{said}: {'; '.join([*first, counts or 'nothing to compare', *more])}"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON; `from_dict` reads it back."""

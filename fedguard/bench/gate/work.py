@@ -5,12 +5,14 @@ Trainings run the plug-ins that the run's suite names. So judge only runs whose 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedguard.arguments import of_kind, path_like, truth
 from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
 from fedguard.bench.gate.judge import judge
@@ -18,6 +20,7 @@ from fedguard.bench.gate.kept import keep
 from fedguard.bench.gate.snapshot import Snapshot, plan_of, stale
 from fedguard.bench.gate.verdict import Verdict
 from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.execute import execute
 from fedguard.bench.running.progress import Listener
@@ -51,6 +54,9 @@ def gate(
         StoreError: the baseline cannot be read, or the verdict not written.
         ConfigError: the run's suite cannot be laid out.
     """
+    of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
+    path_like(baseline, "baseline")
+    truth(strict, "strict")
     base, work = read(baseline), Work(run, jobs, listener, engine)
     verdict = judge(
         work.snapshot,
@@ -86,6 +92,9 @@ def save_baseline(
         ConfigError: the run is not whole, other code made it than is installed, or there is no reason.
         StoreError: the file is something else, or cannot be written.
     """
+    of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
+    path_like(to, "to")
+    of_kind(reason, "reason", str, "words")
     before = read(to) if Path(to).exists() else None
     made = make_baseline(
         run, reason if before else reason or "saved", before, jobs=jobs, listener=listener, engine=engine
@@ -116,6 +125,12 @@ def make_baseline(
     work = Work(run, jobs, listener, engine)
     if work.stale:
         raise ConfigError(f"baseline: {work.stale[0]}")
+    if run.failures:  # of a control, too: what is compared with it would be missing from the baseline without a word
+        one = run.failures[0]
+        raise ConfigError(
+            f"baseline: expected every trial run or refused; {label(one.place)}, seed {one.seed}, failed ({one.reason}). "
+            "Run the suite again with --retry-failed."
+        )
     screening = Baseline.of(work.snapshot, None, reason)  # says what is missing before anything is run
     ran = [key for key, cell in screening.snapshot.cells.items() if cell.status == "ok"]
     confirmation = work.confirm(ran, confirmation_seeds(work.plan), fresh=False) if ran else None
@@ -152,7 +167,7 @@ class Work:
                 installed code has stored is not run again.
         """
         suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds)})
-        wanted = Plan(suite, self.plan.positions, self.plan.corners, self.plan.known).only(cells)
+        wanted = dataclasses.replace(self.plan, suite=suite).only(cells)
         folder = RunFolder(self.run.folder.path / "confirmation")
         where: dict[str, Any] = {"jobs": self.jobs, "engine": self.engine, "listener": self.listener}
         done = execute(wanted, folder, retry_failed=True, same_code=True, fresh=fresh, **where)

@@ -16,10 +16,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -88,6 +89,21 @@ class RunFolder:
                 f"{self.path / '.lock'}: cannot be locked: {error.strerror}. Remove what stands there."
             ) from None
         return lock
+
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files of processes that were killed while they wrote. Whoever calls this holds the lock.
+
+        Records, logs, artifacts and the manifest are written under the lock, so no process can be at work on them. Verdicts
+        and audits are not: of these, only what a process of this host left that is no longer there.
+        """
+        locked = {self.path / name for name in ("cells", "logs", "artifacts")}
+        for temporary in self.path.rglob(".*.tmp"):
+            held = locked & set(temporary.parents) or temporary.name.startswith(
+                (".manifest.json.", ".config.resolved.yaml.")
+            )
+            if held or not _is_written_elsewhere(temporary):
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
 
     def manifest(self) -> Manifest:
         """What the run consists of.
@@ -193,13 +209,37 @@ def set_aside(path: Path) -> Path:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file by way of a temporary one beside it, which is gone again if that fails."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open_atomically(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def open_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside ``path`` that takes its place once it is written, and is gone again if that fails.
+
+    Its name says which process of which host writes it, so that what a killed one left can be told from work in progress.
+    """
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_written_elsewhere(temporary: Path) -> bool:
+    """Whether a process that may still run writes this temporary file; of another host nobody here can tell."""
+    host, _, process = temporary.name.removesuffix(".tmp").rpartition(".")
+    if not process.isdigit() or not host.endswith(f".{platform.node()}"):
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,26 +1,30 @@
-"""The answer of a run: which defense keeps the most, by the worst over all goals of the attacks.
+"""What the defenses of a run keep, and the sentence on which of them keeps the most, or why there is none.
 
-The report, the dashboard and `fedguard show` all take it from here. A defense is worth what it keeps under the worst attack of
-each goal: accuracy, and the trainings in which no backdoor succeeds. What leaks to attacks on privacy is said beside.
+A defense is worth what it keeps under the worst attack of each goal: accuracy, and the trainings in which no backdoor succeeds.
+The sentence is made here for all who say it (`fedguard show`, report, dashboard), from differences that are paired by seed
+(`fedguard.metrics.ranking`). Whether a run may be asked at all is judged by red flags: `fedguard.bench.flags.answer`. What
+leaks to attacks on privacy is said beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedguard.bench.results.matrix import Entry, Matrix
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
-from fedguard.bench.results.trilemma import LEAKAGE, Point, Worst, points
+from fedguard.bench.results.trilemma import LEAKAGE, LINEAR, Point, Worst, points
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import Estimate, estimate
+from fedguard.metrics.ranking import Ranking, listed, rank
+from fedguard.metrics.returns import in_shares
+from fedguard.metrics.stats import ENOUGH, Estimate, estimate
 
 #: How the defenses are put in order.
 RULE = (
     "A defense is as good as the worse of two figures: the accuracy under the attack that lowers it most, and 100 % less the "
-    "success of the backdoor that succeeds most."
+    "success of the backdoor that succeeds most. Worst attacks are chosen on the seeds that they are reported on."
 )
 
 
@@ -42,7 +46,10 @@ class Standing:
         tax: what the defense costs where nobody attacks: clean accuracy of the plain mean less that of the defense.
         epsilon: the largest over seeds and attacks; None without guarantee.
         leakage: by figure, the attack on the clients' privacy that learns most.
+        linear: whether a plain regression is among those that ask who was a member.
         score: the figure that accuracy stands for: ``normalised_return`` where actors act.
+        by_seed: what it keeps with each seed: `kept` is the mean.
+        chance: what guessing comes to; None where that is not known.
     """
 
     setting: str
@@ -56,7 +63,10 @@ class Standing:
     tax: Estimate | None
     epsilon: float | None
     leakage: Mapping[str, Worst]
+    linear: bool = True
     score: str = "final_accuracy"
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    chance: float | None = None
 
     @property
     def kept(self) -> float | None:
@@ -64,11 +74,25 @@ class Standing:
         shares = [self.worst.estimate.mean] if self.worst else []
         return min([*shares, *([1 - self.success.estimate.mean] if self.success else [])], default=None)
 
-    def words(self) -> str:
+    @property
+    def judged_by(self) -> Estimate | None:
+        """The figure that `kept` is the mean of, with its interval."""
+        if self.worst and self.worst.estimate.mean == self.kept:
+            return self.worst.estimate
+        return _complement(self.success.estimate) if self.success else None
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the interval of the accuracy under the worst attack does not lie above chance."""
+        low = self.worst.estimate.low if self.worst else None
+        return self.chance is not None and low is not None and low <= self.chance
+
+    def words(self, intervals: bool = False) -> str:
         """``67.4 % accuracy (sign_flip) and 0.0 % backdoor success (model_replacement)``, with what leaks most."""
-        parts = [f"{_figure(self.worst, self.score)} {NOUNS[self.score]} ({self.worst.attack})"] if self.worst else []
+        shown = _measured if intervals else _figure
+        parts = [f"{shown(self.worst, self.score)} {NOUNS[self.score]} ({self.worst.attack})"] if self.worst else []
         if self.success:
-            parts.append(f"{_figure(self.success, 'attack_success')} backdoor success ({self.success.attack})")
+            parts.append(f"{shown(self.success, 'attack_success')} backdoor success ({self.success.attack})")
         return " and ".join(parts) + self.leaks()
 
     def leaks(self) -> str:
@@ -77,7 +101,8 @@ class Standing:
         if figure is None:
             return ""
         worst = self.leakage[figure]
-        return f"; {FIGURES[figure].title}: {_figure(worst, figure)} ({worst.attack})"
+        beside = f", without {LINEAR} beside it" if figure == "membership_auc" and not self.linear else ""
+        return f"; {FIGURES[figure].title}: {_figure(worst, figure)} ({worst.attack}{beside})"
 
     def texts(self) -> dict[str, str]:
         """Column by column, with units in the headings; columns that no defense fills are left to the reader to drop."""
@@ -99,13 +124,40 @@ class Standing:
         }
 
 
-def answers(run: Run) -> dict[str, str]:
-    """By setting, which defense keeps the most and which the least; of a run without attack on the training, none."""
+@dataclass(frozen=True)
+class Answer:
+    """What is said of one setting; `str` is all of it.
+
+    Attributes:
+        headline: the sentence.
+        lead: what stands behind it, sentence by sentence.
+        action: how to come to a clearer one; "" where there is nothing to do.
+        ranked: whether the defenses may be put in an order by what they keep.
+        group: the defenses that are first, or cannot be told apart from the first; empty without a test.
+    """
+
+    headline: str
+    lead: tuple[str, ...] = ()
+    action: str = ""
+    ranked: bool = False
+    group: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.headline, *self.lead, self.action) if part)
+
+
+def sentences(found: Sequence[Standing], unanswerable: Mapping[str, str] | None = None) -> dict[str, Answer]:
+    """By setting, the answer; of a run without attack on the training, none.
+
+    Args:
+        found: the standings of a run.
+        unanswerable: by setting, why there is no answer, such as that nothing was learned.
+    """
     places: dict[str, list[Standing]] = {}
-    for one in standings(run):
+    for one in found:
         if one.measured or one.refused or one.unknown:
             places.setdefault(one.setting, []).append(one)
-    return {place: _answer(found) for place, found in places.items()}
+    return {place: _answer(its, (unanswerable or {}).get(place, "")) for place, its in places.items()}
 
 
 def standings(run: Run) -> list[Standing]:
@@ -116,7 +168,18 @@ def standings(run: Run) -> list[Standing]:
     members: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         members.setdefault((setting(row, run.swept), row["defense"]), []).append(row)
-    return [_standing(tables, place, its, known.get(place), run.share) for place, its in members.items()]
+    chances = _chances(run)
+    return [_standing(tables, place, its, known.get(place), run.share, chances) for place, its in members.items()]
+
+
+def _chances(run: Run) -> dict[str, float]:
+    """What guessing comes to, by cell; 0 of normalised returns."""
+    found = {}
+    for (cell, _), record in run.ran.items():
+        chance = in_shares(record["result"])["chance"]
+        if chance is not None:
+            found[cell] = float(chance)
+    return found
 
 
 def heading(figure: str) -> str:
@@ -125,23 +188,74 @@ def heading(figure: str) -> str:
     return f"leaks: {figure.replace('_', ' ')}" + (f", {unit}" if unit else "")
 
 
-def _answer(found: Sequence[Standing]) -> str:
+def _answer(found: Sequence[Standing], why_none: str) -> Answer:
+    """The first case that applies, as docs/concepts.md lists them."""
     whole = any(one.success for one in found)
-    ranked = sorted(
-        (one for one in found if one.worst and (one.success or not whole)),
-        key=lambda one: one.kept or 0.0,
-        reverse=True,
-    )
-    if not ranked:
-        return "No attack on the training has a figure here."
-    attacks = max(one.measured + one.refused + one.unknown for one in found)
-    under = "Under the attack" if attacks == 1 else f"Under the worst of {attacks} attacks"
+    able = [one for one in found if one.worst and (one.success or not whole) and one.by_seed]
+    if not able:
+        return Answer("No attack on the training has a figure here.", tuple(_left_out(found, able)))
+    if why_none:
+        return Answer(f"No answer yet: {why_none}", tuple(_left_out(found, able)))
+    ranking = rank({one.defense: one.by_seed for one in able})
+    by_name = {one.defense: one for one in able}
+    ranked = [by_name[ranking.first], *(by_name[one.name] for one in ranking.behind)]
+    notes = tuple(_left_out(found, ranked))
     if len(ranked) == 1:
-        said = [f"{under}, {ranked[0].defense} keeps {ranked[0].words()}."]
-    else:
-        said = [f"{under}, {ranked[0].defense} keeps the most, by the means: {ranked[0].words()}."]
-        said += [*_more_accurate(ranked), f"{ranked[-1].defense} keeps the least: {ranked[-1].words()}."]
-    return " ".join([*said, *_left_out(found, ranked)])
+        return _alone(ranked[0], notes)
+    if ranking.seeds < ENOUGH:
+        return _few_seeds(ranking, ranked, notes)
+    if all(one.at_chance for one in ranked):
+        chance = _percent(ranked[0].chance or 0.0)
+        best = f"The highest mean is that of {ranked[0].defense}, {ranked[0].words()}; chance is {chance}."
+        return Answer("Every defense falls to chance under its worst attack.", (best, *notes))
+    figure, judged_by = FIGURES[ranked[0].score], ranked[0].judged_by
+    assert judged_by is not None  # it has a figure
+    headline = ranking.sentence(figure, judged_by, _under(ranked[0]))
+    lead = (*_leader(ranking, ranked), *_more_accurate(ranked), *_lowest(ranking, ranked), *notes)
+    return Answer(headline, lead, ranking.action(), ranked=True, group=ranking.group)
+
+
+def _alone(one: Standing, notes: Sequence[str]) -> Answer:
+    """A single defense, which there is nothing to rank with."""
+    few = {1: ", on one seed", 2: ", on two seeds"}.get(len(one.by_seed), "")
+    said = f"This does not lie above chance, {_percent(one.chance or 0.0)}." if one.at_chance else ""
+    verb = "has" if one.at_chance or (one.kept or 0.0) <= 0 else "keeps"
+    headline = f"{_under(one).capitalize()}, {one.defense} {verb} {one.words(intervals=True)}{few}."
+    return Answer(headline, (*([said] if said else []), *notes))
+
+
+def _few_seeds(ranking: Ranking, ranked: Sequence[Standing], notes: Sequence[str]) -> Answer:
+    """One or two seeds: facts of these seeds, and no ranking."""
+    first, last = ranked[0], ranked[-1]
+    action = "For a ranking set seeds: 5."
+    if ranking.seeds == 1:
+        said = (
+            f"On this seed {first.defense} has the most, {first.words()}, and {last.defense} the least, {last.words()}."
+        )
+        return Answer("One seed: no ranking.", (said, *_more_accurate(ranked), *notes), action)
+    ahead = ranking.ahead_on_all
+    said = (
+        f"On both, {first.defense} is above {listed(ahead)}."
+        if ahead
+        else f"None that {first.defense} is above on both."
+    )
+    if len(ahead) == len(ranking.behind):
+        said = f"On both, {first.defense} is above all others."
+    spans = " and ".join(f"{one.defense} {_span(one)}" for one in (first, last))
+    return Answer(
+        "Two seeds do not rank.", (said, f"What is kept ranges so: {spans}.", *_more_accurate(ranked), *notes), action
+    )
+
+
+def _leader(ranking: Ranking, ranked: Sequence[Standing]) -> Iterator[str]:
+    """The first in full, and where it is not alone the nearest one."""
+    first = ranked[0]
+    nearest = ranking.nearest
+    if nearest is None:
+        yield f"{first.defense} has {first.words(intervals=bool(first.success))}."
+        return
+    yield f"The highest mean {_under(first)} is that of {first.defense}: {first.words(intervals=True)}."
+    yield f"Next is {nearest.words(FIGURES[first.score])}."
 
 
 def _more_accurate(ranked: Sequence[Standing]) -> Iterator[str]:
@@ -149,18 +263,55 @@ def _more_accurate(ranked: Sequence[Standing]) -> Iterator[str]:
     most = max(ranked, key=lambda one: one.worst.estimate.mean if one.worst else 0.0)
     if most not in (ranked[0], ranked[-1]) and most.worst and most.success:
         yield (
-            f"{most.defense} keeps more {NOUNS[most.score]}, {_figure(most.worst, most.score)} ({most.worst.attack}), but has "
-            f"{_figure(most.success, 'attack_success')} backdoor success ({most.success.attack})."
+            f"{most.defense} has the highest mean {NOUNS[most.score]}, {_figure(most.worst, most.score)} "
+            f"({most.worst.attack}), but {_figure(most.success, 'attack_success')} backdoor success ({most.success.attack})."
         )
+
+
+def _lowest(ranking: Ranking, ranked: Sequence[Standing]) -> Iterator[str]:
+    """The last, where it is told apart from the first and was not named yet."""
+    last = ranking.behind[-1]
+    if last.apart and len(ranked) > 2:
+        yield f"Last is {last.words(FIGURES[ranked[0].score])}: {ranked[-1].words()}."
+
+
+def _under(one: Standing) -> str:
+    """``under the worst of 5 attacks, 1 refused``: of those that ran against it."""
+    beside = f", {one.refused} refused" if one.refused else ""
+    if one.measured == 1:
+        return f"under the only attack that ran{beside}" if beside or one.unknown else "under the attack"
+    return f"under the worst of {one.measured} attacks{beside}"
+
+
+def _span(one: Standing) -> str:
+    """``60.1 % to 74.7 %``: over seeds."""
+    return f"{_percent(min(one.by_seed.values()))} to {_percent(max(one.by_seed.values()))}"
+
+
+def _percent(share: float) -> str:
+    return FIGURES["final_accuracy"].quantity(share)
 
 
 def _left_out(found: Sequence[Standing], ranked: Sequence[Standing]) -> Iterator[str]:
     without = [one.defense for one in found if one not in ranked]
     if without:
         yield f"Not in this order, since a figure is missing: {', '.join(without)}."
+    refused = [
+        f"{one.refused} of {one.measured + one.refused + one.unknown} against {one.defense}"
+        for one in ranked
+        if one.refused
+    ]
+    if refused:
+        yield f"Refused attacks are not counted: {', '.join(refused)}."
     unknown = [one.defense for one in ranked if one.unknown]
     if unknown:
         yield f"Attacks failed or were not run, which may be worse, against: {', '.join(unknown)}."
+
+
+def _complement(found: Estimate) -> Estimate:
+    """Of one less the figure."""
+    low, high = (None if end is None else 1 - end for end in (found.high, found.low))
+    return Estimate(1 - found.mean, low, high, found.seeds, found.censored)
 
 
 def _standing(
@@ -169,9 +320,11 @@ def _standing(
     rows: Sequence[Mapping[str, Any]],
     point: Point | None,
     score: str,
+    chances: Mapping[str, float],
 ) -> Standing:
     block, defense = place
     final, backdoors = tables
+    worst, success = _worst(final, block, defense), _worst(backdoors, block, defense)
     entries = {attack: row[defense] for attack, row in final.blocks.get(block, {}).items() if defense in row}
     clean = entries.pop("none").estimate if "none" in entries else None
     words = [entry.status for entry in entries.values()]
@@ -179,16 +332,33 @@ def _standing(
         block,
         defense,
         clean,
-        _worst(final, block, defense),
-        _worst(backdoors, block, defense),
+        worst,
+        success,
         measured=sum(entry.estimate is not None for entry in entries.values()),
         refused=words.count("refused"),
         unknown=words.count("failed") + words.count("missing"),
         tax=_tax(rows),
         epsilon=point.epsilon if point else None,
         leakage=point.leakage if point else {},
+        linear=point.linear if point else True,
         score=score,
+        by_seed=_by_seed(rows, score, worst, success),
+        chance=next((chances[row["cell"]] for row in rows if row["cell"] in chances), None),
     )
+
+
+def _by_seed(
+    rows: Sequence[Mapping[str, Any]], score: str, worst: Worst | None, success: Worst | None
+) -> dict[int, float]:
+    """What is kept with each seed, of the goal that is kept less on average."""
+    if success and (worst is None or 1 - success.estimate.mean < worst.estimate.mean):
+        values = _values(rows, "attack_success", success.attack)
+        return {seed: 1 - value for seed, value in values.items()}
+    return _values(rows, score, worst.attack) if worst else {}
+
+
+def _values(rows: Sequence[Mapping[str, Any]], figure: str, attack: str) -> dict[int, float]:
+    return {row["seed"]: row[figure] for row in rows if row["attack"] == attack and row[figure] is not None}
 
 
 def _worst(table: Matrix, block: str, defense: str) -> Worst | None:
@@ -218,3 +388,8 @@ def _named(figure: str, worst: Worst | None) -> str:
 def _figure(worst: Worst, figure: str) -> str:
     """The mean alone: intervals stand in the tables."""
     return FIGURES[figure].quantity(worst.estimate.mean)
+
+
+def _measured(worst: Worst, figure: str) -> str:
+    """``67.4 % [50.9, 80.4]``."""
+    return FIGURES[figure].measured(worst.estimate)

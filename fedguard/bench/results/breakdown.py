@@ -19,7 +19,7 @@ from fedguard.bench.terminal.plot import axis_of, chart, is_logarithmic
 from fedguard.bench.terminal.printed import Printed
 from fedguard.errors import UnknownName
 from fedguard.metrics.figures import FIGURES, figure_of
-from fedguard.metrics.stats import Estimate, estimate
+from fedguard.metrics.stats import Estimate, bracket, estimate
 
 #: Figures of which half can be lost: accuracies that a guess has too.
 ACCURACIES = ("final_accuracy", "best_accuracy", "normalised_return")
@@ -137,7 +137,7 @@ class Breakdown(Printed):
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(f"{self.name}: {FIGURES[self.figure].heading} over {self.key}, means over seeds ± 95 %", "bold")
+        yield Text(f"{self.name}: {FIGURES[self.figure].heading} over {self.key}, means over seeds [95 %]", "bold")
         for where in dict.fromkeys(curve.setting for curve in self.curves):
             if where:
                 yield Text(f"\n{where}", "bold")
@@ -363,13 +363,15 @@ def _half(curve: Curve) -> str:
         return "never" if curve.until else "-"
     if isinstance(curve.half, str):
         return curve.half
-    return f"{curve.half:.3g}" + ("" if curve.half_width is None else f" ±{curve.half_width:.2g}")
+    return f"{curve.half:.3g}" + (
+        "" if curve.half_width is None else f" {bracket(curve.half, curve.half_width, '.3g')}"
+    )
 
 
 def _area(curve: Curve, last: str) -> str:
     if curve.area is None:
         return "-"
-    spread = "" if curve.area.half_width is None else f" ±{curve.area.half_width:.2f}"
+    spread = "" if curve.area.half_width is None else f" {bracket(curve.area.mean, curve.area.half_width, '.2f')}"
     return f"{curve.area.mean:.2f}{spread}" + ("" if curve.until == last else f" to {curve.until}")
 
 

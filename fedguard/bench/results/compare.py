@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedguard.bench.results.comparison import LEVEL, Apart, Comparison, Difference, Setting
+from fedguard.arguments import of_kind, words
+from fedguard.bench.results.comparison import LEVEL, Apart, Broad, Comparison, Difference, Setting
 from fedguard.bench.results.differences import apart
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, figure_of
-from fedguard.metrics.stats import censored, paired, student
+from fedguard.metrics.stats import censored, holm, holm_levels, paired, student
 
 Place = tuple[tuple[str, str], ...]
 Row = Mapping[str, Any]
@@ -21,9 +23,10 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     """Compare b with a, position by position and seed by seed.
 
     Positions are matched by what was swept, since configurations may differ on purpose. The differences b - a over common
-    seeds get Student's test; the p-values of all positions and figures together are adjusted by Benjamini and Hochberg (1995),
-    and the intervals by Benjamini and Yekutieli (2005), so that one leaves out 0 where its difference is decided, and there
-    alone. A position of which a seed was refused, failed or was not run is not compared, as in a matrix.
+    seeds get Student's test: first one for each figure, on the seeds' means over all cells, for what many cells share; then one
+    for each position. Both are adjusted by Holm for their number, and the intervals with them, so that one leaves out 0 where
+    its difference is decided, and there alone. A position of which a seed was refused, failed or was not run is not compared,
+    as in a matrix.
 
     Args:
         a, b: the runs.
@@ -32,7 +35,9 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     Raises:
         UnknownName: there is no such figure.
     """
-    figures = (figure,) if isinstance(figure, str) else tuple(dict.fromkeys(figure))
+    for name, run in (("a", a), ("b", b)):
+        of_kind(run, name, Run, "a Run, as fedguard.open_run gives")
+    figures = (figure,) if isinstance(figure, str) else tuple(dict.fromkeys(words(figure, "figure")))
     for name in figures:
         figure_of(name)
     common = set(a.seeds) & set(b.seeds)
@@ -46,7 +51,8 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     found = _adjusted([one for one in judged if isinstance(one, Difference)])
     found.sort(key=lambda one: (figures.index(one.figure), -one.size))
     only_one = tuple(one for one in judged if isinstance(one, Apart))
-    return Comparison(a.name, b.name, figures, tuple(found), only_one, tuple(_settings(a, b)), tuple(_warnings(a, b)))
+    made = tuple(_settings(a, b)), tuple(_warnings(a, b))
+    return Comparison(a.name, b.name, figures, tuple(found), only_one, *made, tuple(_broad(found)))
 
 
 def comparable(a: Run, b: Run) -> bool:
@@ -99,6 +105,7 @@ def _at(
         paired=paired([after[seed] - before[seed] for seed in seeds]) if seeds else None,
         differences=tuple(after[seed] - before[seed] for seed in seeds),
         seeds=seeds,
+        cells=(sides[0][0]["cell"], sides[1][0]["cell"]),
     )
 
 
@@ -112,25 +119,44 @@ def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str])
 
 
 def _adjusted(found: Sequence[Difference]) -> list[Difference]:
-    """With the q-values, ``q_(i) = min over j >= i of min(1, m p_(j) / j)`` for the sorted p-values, and intervals that agree.
-
-    Of m tests BH decides the R with ``p <= R q / m``: intervals at the level ``1 - max(R, 1) q / m`` leave out 0 there alone.
-    """
-    from scipy.stats import false_discovery_control
-
+    """With the p-values adjusted by Holm, and intervals that leave out 0 just where these are below `LEVEL`."""
     tested = {number: one.paired.p_value for number, one in enumerate(found) if one.paired}
     p_values = {number: value for number, value in tested.items() if value is not None}
-    if not p_values:
-        return list(found)
-    q_values = dict(zip(p_values, false_discovery_control(list(p_values.values())), strict=True))
-    decided = sum(value <= LEVEL for value in q_values.values())
-    level = 1 - max(decided, 1) * LEVEL / len(q_values)
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    levels = dict(zip(p_values, holm_levels(list(p_values.values()), LEVEL), strict=True))
     return [
-        replace(one, q_value=float(q_values[n]), half_width=student(one.differences, level).half_width)
-        if n in q_values
+        replace(one, p_adjusted=adjusted[n], half_width=student(one.differences, 1 - levels[n]).half_width)
+        if n in adjusted
         else one
         for n, one in enumerate(found)
     ]
+
+
+def _broad(found: Sequence[Difference]) -> Iterator[Broad]:
+    """For each figure a t-test on the seeds' means over all cells, adjusted by Holm for the number of figures."""
+    means: dict[str, tuple[list[Difference], tuple[int, ...], list[float]]] = {}
+    for figure in dict.fromkeys(one.figure for one in found):
+        # positions of one cell in both runs, such as those without attack over a sweep of attackers, are one
+        of_it = [one for one in found if one.figure == figure and one.paired]
+        cells = list({one.cells if any(one.cells) else tuple(one.swept.items()): one for one in of_it}.values())
+        seeds = tuple(sorted(set.intersection(*(set(one.seeds) for one in cells)))) if cells else ()
+        if seeds:
+            by_seed = [dict(zip(one.seeds, one.differences, strict=True)) for one in cells]
+            means[figure] = cells, seeds, [math.fsum(one[seed] for one in by_seed) / len(cells) for seed in seeds]
+    tests = {figure: paired(values) for figure, (_, _, values) in means.items()}
+    p_values = {figure: one.p_value for figure, one in tests.items() if one.p_value is not None}
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    levels = dict(zip(p_values, holm_levels(list(p_values.values()), LEVEL), strict=True))
+    for figure, (cells, seeds, values) in means.items():
+        yield Broad(
+            figure=figure,
+            paired=tests[figure],
+            p_value=adjusted.get(figure),
+            half_width=student(values, 1 - levels[figure]).half_width if figure in levels else None,
+            cells=len(cells),
+            seeds=seeds,
+            decided=sum(one.direction in ("better", "worse") for one in cells),
+        )
 
 
 def _settings(a: Run, b: Run) -> Iterator[Setting]:

@@ -16,15 +16,15 @@ from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.matrix import Entry
 from fedguard.bench.terminal.printed import Printed
 from fedguard.metrics.figures import FIGURES, Figure
-from fedguard.metrics.stats import ENOUGH, Estimate, Paired
+from fedguard.metrics.stats import ENOUGH, Estimate, Paired, p_text
 
-#: A difference counts as found where its q-value is at most this: about so large a share of what is found is chance.
+#: A difference counts as found where its adjusted p-value is below this: so is the chance of any that is none.
 LEVEL = 0.05
 
-Q_SAID = (
-    f"p-value by Benjamini and Hochberg; of what has q <= {LEVEL:g}, about {100 * LEVEL:.0f} % may be chance. Intervals are as "
-    "wide as that asks for: one leaves out 0 just where q is that small; elsewhere the difference is undecided. This is for "
-    "exploration: a verdict is the gate's."
+P_SAID = (
+    f"p-value by Holm over all that is compared; with p < {LEVEL:g} a difference is found, and the chance of any false one is "
+    f"below {100 * LEVEL:.0f} %. Intervals are as wide as that asks for: one leaves out 0 just where p is that small; "
+    "elsewhere the difference is undecided, which many cells together may decide. A verdict on a change is the gate's."
 )
 
 #: Of b against a. ``undecided`` is what chance may have made, ``untested`` what has no common seeds.
@@ -43,7 +43,8 @@ class Difference:
         seeds: the common seeds; differences: b - a on each of them.
         half_width: of the interval of their mean, at a level that takes all that the comparison shows into account: it leaves
             out 0 where the direction is decided, and there alone.
-        q_value: the p-value adjusted by Benjamini and Hochberg (1995) over all that the comparison shows.
+        p_adjusted: the p-value adjusted by Holm over all that the comparison shows.
+        cells: the identities of the cell in a and in b; positions may share theirs.
     """
 
     swept: Mapping[str, str]
@@ -52,9 +53,10 @@ class Difference:
     b: Estimate
     paired: Paired | None
     seeds: tuple[int, ...] = ()
-    q_value: float | None = None
+    p_adjusted: float | None = None
     differences: tuple[float, ...] = field(default=(), repr=False)
     half_width: float | None = None
+    cells: tuple[str, str] = ("", "")
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -71,7 +73,7 @@ class Difference:
             return "untested"
         if self.paired.mean == 0 and not self.paired.half_width:
             return "identical"
-        return self.side if self.q_value is not None and self.q_value <= LEVEL else "undecided"
+        return self.side if self.p_adjusted is not None and self.p_adjusted < LEVEL else "undecided"
 
     @property
     def side(self) -> Literal["better", "worse"]:
@@ -84,7 +86,7 @@ class Difference:
         return 0.0 if self.paired is None else abs(self.paired.mean)
 
     def words(self) -> str:
-        """``b is worse by 3.1 ± 1.2 points``."""
+        """``b is worse by 3.1 points [1.9, 4.3]``."""
         known = FIGURES[self.figure]
         if self.paired is None:
             return (
@@ -96,18 +98,17 @@ class Difference:
         pairs, mean = len(self.differences), abs(self.paired.mean)
         few = "" if pairs >= ENOUGH else f" on {pairs} common {'seed' if pairs == 1 else 'seeds'}"
         few = f" on each of {pairs} seeds" if self.half_width == 0 else few
-        said = " ".join(f"b is {self.side} by {known.text(mean)}{self._spread()} {unit}".split()) + few
+        said = " ".join(f"b is {self.side} by {known.text(mean)} {unit} {self._spread()}".split()) + few
         return f"undecided: {said}" if self.direction == "undecided" else said
 
     def _spread(self) -> str:
-        """``-9.0 +12.0`` around the size of the difference, or `` ± 12.0``; nothing without an interval."""
+        """``[1.9, 4.3]``: of the size of the difference, below 0 on the other side; nothing without an interval."""
         ends = self.interval
         if ends is None or self.paired is None:
             return ""
         known, mean = FIGURES[self.figure], self.paired.mean
-        sides = (known.text(mean - ends[0]), known.text(ends[1] - mean))
-        below, above = sides if mean >= 0 else sides[::-1]
-        return f" ± {below}" if below == above else f" -{below} +{above}"
+        low, high = ends if mean >= 0 else (-ends[1], -ends[0])
+        return f"[{known.text(low)}, {known.text(high)}]"
 
     def as_row(self) -> dict[str, Any]:
         """JSON, with shares in [0, 1]."""
@@ -122,7 +123,71 @@ class Difference:
             "high": self.interval[1] if self.interval else None,
             "seeds": list(self.seeds),
             "p_value": one.p_value if one else None,
-            "q_value": self.q_value,
+            "p_adjusted": self.p_adjusted,
+            "direction": self.direction,
+            "words": self.words(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broad:
+    """One figure over all cells, b against a: a change that many cells share, though none shows it by itself.
+
+    Attributes:
+        paired: of the differences b - a, one for each seed: their mean over all cells.
+        p_value: adjusted for the number of figures; None of a single seed.
+        half_width: of the interval of the mean, which leaves out 0 just where p is below `LEVEL`.
+        cells: how many, those that positions share counted once; seeds: those that all of them have.
+        decided: how many of the cells are found to differ by themselves.
+    """
+
+    figure: str
+    paired: Paired
+    p_value: float | None
+    half_width: float | None
+    cells: int
+    seeds: tuple[int, ...]
+    decided: int
+
+    @property
+    def direction(self) -> Direction:
+        if self.paired.mean == 0 and not self.paired.half_width:
+            return "identical"
+        return self.side if self.p_value is not None and self.p_value < LEVEL else "undecided"
+
+    @property
+    def side(self) -> Literal["better", "worse"]:
+        """On which side the mean is, whether or not chance may have put it there."""
+        return "better" if (self.paired.mean > 0) == FIGURES[self.figure].more_is_better else "worse"
+
+    def words(self) -> str:
+        """``final accuracy over all 42 cells: b is worse by 3.1 points [1.9, 4.3], p = .0001; 1 by itself``."""
+        known = FIGURES[self.figure]
+        over = f"{known.title} over all {self.cells} cells" if self.cells > 1 else f"{known.title} in the one cell"
+        if self.direction == "identical":
+            return f"{over}: the same on average"
+        mean, half = abs(self.paired.mean), self.half_width
+        ends = f" [{known.text(mean - half)}, {known.text(mean + half)}]" if half and len(self.seeds) >= ENOUGH else ""
+        p = "one seed, no test" if self.p_value is None else p_text(self.p_value)
+        undecided = "undecided: " if self.direction == "undecided" else ""
+        said = f"{over}: {undecided}b is {self.side} by {known.difference(mean)}{ends}, {p}"
+        alone = (
+            f"{self.decided} by {'itself' if self.decided == 1 else 'themselves'}" if self.decided else "none by itself"
+        )
+        return f"{said}; {alone}" if self.cells > 1 else said
+
+    def as_row(self) -> dict[str, Any]:
+        """JSON, with shares in [0, 1]."""
+        mean, half = self.paired.mean, self.half_width if len(self.seeds) >= ENOUGH else None
+        return {
+            "figure": self.figure,
+            "difference": mean,
+            "low": None if half is None else mean - half,
+            "high": None if half is None else mean + half,
+            "p_value": self.p_value,
+            "cells": self.cells,
+            "seeds": list(self.seeds),
+            "decided": self.decided,
             "direction": self.direction,
             "words": self.words(),
         }
@@ -159,6 +224,7 @@ class Comparison(Printed):
 
     Attributes:
         a, b: names of the runs.
+        broad: one for each figure of which pairs could be compared: all cells together, which is what a reader needs first.
         differences: what could be compared; figure by figure, what changed most stands first.
         apart: what could not.
         settings: how the configurations of what both have differ.
@@ -172,6 +238,7 @@ class Comparison(Printed):
     apart: tuple[Apart, ...]
     settings: tuple[Setting, ...] = field(repr=False)
     warnings: tuple[str, ...] = field(repr=False)
+    broad: tuple[Broad, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each position and figure that could be compared."""
@@ -183,6 +250,7 @@ class Comparison(Printed):
             "a": self.a,
             "b": self.b,
             "figures": list(self.figures),
+            "broad": [one.as_row() for one in self.broad],
             "differences": self.rows(),
             "apart": [{**one.swept, "figure": one.figure, "why": one.why} for one in self.apart],
             "settings": [vars(one) for one in self.settings],
@@ -191,16 +259,19 @@ class Comparison(Printed):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"a: {self.a}, b: {self.b}", "bold")
+        for one in self.broad:
+            shade = {"better": " green", "worse": " red"}.get(one.direction, "")
+            yield Text(f"{sentence(one.words())}.", f"bold{shade}")
         yield from (Text(f"{one.key}: {one.a} in a, {one.b} in b{_of(one.positions)}") for one in self.settings)
         if not self.settings and self.differences:
             yield Text("Their configurations do not differ.")
-        yield from (Text(f"{warning[0].upper()}{warning[1:]}.", "yellow") for warning in self.warnings)
+        yield from (Text(f"{sentence(warning)}.", "yellow") for warning in self.warnings)
         if not self.differences:
             yield Text("Nothing could be compared.", "yellow")
         for figure in self.figures:
             yield from self._of_figure(figure)
-        if any(one.q_value is not None and one.direction != "identical" for one in self.differences):
-            yield Text(f"q: {Q_SAID}")
+        if any(one.p_adjusted is not None and one.direction != "identical" for one in self.differences):
+            yield Text(f"p: {P_SAID}")
 
     def _of_figure(self, figure: str) -> Iterator[Table | Text]:
         found = [one for one in self.differences if one.figure == figure]
@@ -215,6 +286,11 @@ class Comparison(Printed):
             yield Text(f"\n{FIGURES[figure].title}, not compared:", "bold")
             lines = reason_lines(((one.swept, one.why) for one in apart), "positions")
             yield from (Text(f"  {line}") for line in lines)
+
+
+def sentence(words: str) -> str:
+    """With a capital letter."""
+    return words[0].upper() + words[1:]
 
 
 def _of(positions: int) -> str:
@@ -234,12 +310,12 @@ def _table(found: Sequence[Difference]) -> Table:
     for heading in ("a", "b", "pairs"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("b against a")
-    table.add_column("q", justify="right", no_wrap=True)
+    table.add_column("p", justify="right", no_wrap=True)
     for one in found:
         place = [one.swept["attack"], one.swept["defense"], *(one.swept.get(key, "") for key in others)]
         means = [_text(known, one.a), _text(known, one.b), str(len(one.seeds))]
         words = "no common seed, no test" if one.paired is None else one.words()
         style = {"better": "green", "worse": "red"}.get(one.direction, "")
-        q = "" if one.q_value is None else f"{one.q_value:.2g}"
-        table.add_row(*(Text(text) for text in (*place, *means)), Text(words, style), q)
+        p = "" if one.p_adjusted is None else f"{one.p_adjusted:.2g}"
+        table.add_row(*(Text(text) for text in (*place, *means)), Text(words, style), p)
     return table

@@ -28,7 +28,7 @@ class Entry:
     figure: Figure = FIGURES["final_accuracy"]
 
     def text(self) -> str:
-        """``93.1 ±0.8`` in the figure's unit, ``93.1`` for too few seeds, or the status."""
+        """``93.1 [92.3, 93.8]`` in the figure's unit, ``93.1`` for too few seeds, or the status."""
         if self.estimate is None:
             return "-" if self.status == "ok" else self.status
         return self.figure.estimated(self.estimate)

@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A trial that failed.
+
+    Attributes:
+        cell, seed: which it is.
+        place: attack, defense, and the other swept keys; of a control, which has no position in the matrix, attack and defense.
+        reason: why, in a line.
+    """
+
+    cell: str
+    seed: int
+    place: Mapping[str, str]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Run:
     """One run folder. Its records are read once, when they are first asked for."""
 
@@ -179,6 +195,19 @@ class Run:
         """The rows that are ``ok``, ``refused``, ``failed`` or ``missing``."""
         return [row for row in self.rows() if row["status"] == status]
 
+    @cached_property
+    def failures(self) -> list[Failure]:
+        """The trials that failed: of the matrix, and of the controls (no attack, silent clients) that it is compared with."""
+        matrix = [
+            Failure(row["cell"], row["seed"], self.place(row), row["reason"]) for row in self.with_status("failed")
+        ]
+        controls = set(self.manifest["corners"]) - {position["cell"] for position in self.manifest["positions"]}
+        return matrix + [
+            Failure(cell, seed, _place_of_control(record), record["reason"])
+            for (cell, seed), record in self.records.items()
+            if cell in controls and record["status"] == "failed"
+        ]
+
     def _reference(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
         """The clean accuracy of the row's defense, and chance; of returns, normalised, and 0."""
         record = self.ran.get((row["cell"], row["seed"]))
@@ -206,6 +235,11 @@ class Run:
             "seconds": record["cost"]["seconds"] if record and record["cost"] else None,
             "flags": " ".join(flag["flag"] for flag in record["flags"]) if record else "",
         }
+
+
+def _place_of_control(record: Record) -> dict[str, str]:
+    card = record["threat_card"]
+    return {"attack": f"{card['attack'] or 'none'} (control)", "defense": card["defense"]}
 
 
 def _ordered(swept: dict[str, str], keys: Sequence[str]) -> dict[str, str]:

@@ -21,6 +21,8 @@ from fedguard.metrics.stats import Estimate
 
 #: The figures that say how much leaks, the more telling ones first.
 LEAKAGE = shown("trilemma")
+#: The membership that is a plain regression: who says how little leaks without it has not looked.
+LINEAR = "least_squares"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Point:
         accuracy: the final accuracy under the attack on the training that lowers it most; without attack where none is of
             the training.
         leakage: by figure, what the attack of its goal that learns most comes to.
+        linear: whether `least_squares` is among the attacks that ask who was a member.
     """
 
     setting: str
@@ -48,6 +51,12 @@ class Point:
     epsilon: float | None
     accuracy: Worst | None
     leakage: Mapping[str, Worst]
+    linear: bool = True
+
+    @property
+    def unread(self) -> bool:
+        """Whether it says how well members are told apart, and no linear read-out was tried."""
+        return "membership_auc" in self.leakage and not self.linear
 
     def as_row(self) -> dict[str, Any]:
         """JSON, with shares in [0, 1]."""
@@ -80,10 +89,24 @@ class Trilemma(Printed):
         """One row for each point."""
         return [point.as_row() for point in self.points]
 
+    @property
+    def note(self) -> str:
+        """What to know before its membership is quoted; "" where nothing is amiss."""
+        weak = sum(point.unread for point in self.points)
+        if not weak:
+            return ""
+        where = "" if weak == len(self.points) else f" of {weak} of {len(self.points)} points"
+        return (
+            f"The membership{where} is that of attacks beside which {LINEAR} was not run: a plain regression often tells far "
+            f"more. Add {LINEAR} to matrix.attack before you say how little leaks."
+        )
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"{self.name}: what privacy costs and what still leaks; each the worst of its attacks", "bold")
         figures = [figure for figure in LEAKAGE if any(figure in point.leakage for point in self.points)]
         yield from self._tables(figures, options.max_width)
+        if self.note:
+            yield Text(self.note)
         for figure in ("final_accuracy", *figures):
             yield from self._chart(figure, min(options.max_width, 72))
 
@@ -162,7 +185,8 @@ def _point(setting: str, defense: str, rows: Sequence[Mapping[str, Any]]) -> Poi
     epsilons = [row["epsilon"] for row in ran]
     leakage = {figure: worst for figure in LEAKAGE if (worst := _worst(rows, figure)) is not None}
     epsilon = max(epsilons) if epsilons and None not in epsilons else None
-    return Point(setting, defense, epsilon, _worst(rows, "final_accuracy"), leakage)
+    linear = any(row["goal"] == "membership" and row["attack"].partition("(")[0] == LINEAR for row in ran)
+    return Point(setting, defense, epsilon, _worst(rows, "final_accuracy"), leakage, linear)
 
 
 def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> Worst | None:

@@ -1,12 +1,12 @@
 """From a plan to records.
 
-check.py        a suite before it runs: what is legal, what is refused, how long it takes
+check.py        a suite before it runs: what is legal and what is refused; estimate.py, how long it takes
 procedures/     how the cells of each kind of target are tried, looked at before and described: the table of them
 rehearsal.py    what only the data can tell about a cell, before it runs; limit.py, its limit in time
 execute.py      a plan with workers of its own
 runner.py       a whole suite: order, resume, failures, Ctrl-C; progress.py, what it says meanwhile
 selection.py    how an ensemble's worst attack is chosen
-engines/        where workers run: local.py, a pool on this machine
+engines/        where workers run: engines/local.py, a pool on this machine, and engines/ray.py, a cluster
 worker.py       the process in which trials run; shared_state.py, what a trial may change there for others
 workbench.py    what the trials of one process share; budget.py, the memory that they may hold
 trial.py        one cell with one seed: train, measure, make the record; apps.py, an app's, in processes of its own

@@ -51,6 +51,9 @@ def app_card(cell: Cell) -> dict[str, Any]:
         "noise": None,
         "epsilon": None,
         "epsilon_note": "what the app does for privacy is not looked at, and no guarantee is stated",
+        "noise_from": None,
+        "noise_note": None,
+        "reproducible": True,
     }
 
 

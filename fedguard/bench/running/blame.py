@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import FrameType
 
+from fedguard.bench.running.code import parts_of
 from fedguard.config import Cell
 from fedguard.contracts import Algorithm
 from fedguard.errors import ContractError, printable
@@ -25,13 +26,13 @@ def in_words(error: BaseException) -> str:
 
 
 def plugins_of(cell: Cell) -> list[str]:
-    """The plug-ins that a cell is built of, each with its file."""
-    parts = (cell.named, *cell.pipeline.stages, cell.data, cell.model, cell.partition, cell.architecture)
-    return [
-        f"{one.kind} {one.name!r} of {one.stands_in()}"
-        for one in parts
-        if one is not None and one.stands_in() is not None
-    ]
+    """The plug-ins that a cell is built of, each with its file, and what runs functions of somebody else's."""
+    found = []
+    for one in parts_of(cell):
+        place = one.stands_in() or ", ".join(sorted(one.modules - {"fedguard"}))
+        if place:
+            found.append(f"{one.kind} {one.name!r} of {place}")
+    return found
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

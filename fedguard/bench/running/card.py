@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedguard.bench.running.protocol import protocol_card
+from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import Cell
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 from fedguard.visibility import exposed
 
 
-def threat_card(cell: Cell) -> dict[str, Any]:
-    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and malicious share."""
+def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
+    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and malicious share.
+
+    Args:
+        secret_noise: whether noise for privacy comes from the operating system.
+    """
     config, threat, attack = cell.config, cell.threat, cell.adversary
     sampled = cell.participation
     root = config.server.root_data
@@ -49,11 +53,14 @@ def threat_card(cell: Cell) -> dict[str, Any]:
         **({"architecture": str(cell.architecture)} if cell.architecture.in_time else {}),
         "algorithm": cell.training.algorithm.name,
         "secure_aggregation": cell.mode.name,
-        "protocol": protocol_card(cell),
+        "protocol": protocol_card(cell, secret_noise),
         "privacy": cell.noise.name,
         "noise": cell.noise.added_by,
         "epsilon": None,
         "epsilon_note": cell.noise.note(cell.protocol.masked),
+        "noise_note": NOISE_IS_SECRET[secret_noise] if noise_drawn(cell) else None,
+        "noise_from": DRAWN_FROM[secret_noise] if noise_drawn(cell) else None,
+        "reproducible": not (secret_noise and noise_drawn(cell)),
     }
 
 
@@ -98,6 +105,7 @@ def acts_on(attack: PoisonAttack) -> list[str]:
     methods = {
         "poison": "data",
         "rewards": "rewards",
+        "acts": "actions",
         "retell": "trajectories",
         "behaviour": "claims",
         "priorities": "claims",

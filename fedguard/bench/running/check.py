@@ -1,25 +1,20 @@
-"""What `fedguard check` says of a suite before it runs: what is legal, what is refused and why, how long it takes."""
+"""What `fedguard check` says of a suite before it runs: what is legal, what is refused and why."""
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
-import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import procedure, refusals
-from fedguard.bench.running.protocol import encoding_in_words, protocol_in_words
-from fedguard.bench.running.trial import run_trial
-from fedguard.bench.running.workbench import Workbench
+from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
 from fedguard.config import Cell, Plan
-
-#: Seconds until the first trial of a suite starts: workers load their libraries.
-START = 5.0
+from fedguard.contracts import Data
+from fedguard.tasks.data import loaded
 
 
 def refused_cells(plan: Plan) -> dict[str, str]:
@@ -31,27 +26,6 @@ def refused_cells(plan: Plan) -> dict[str, str]:
 def checked(plan: Plan, refused: Mapping[str, str]) -> RenderableType:
     """The suite in words; ``refused`` as `refused_cells` gives it."""
     return Group(*_parts(plan, refused))
-
-
-def estimate_seconds(plan: Plan, refused: Mapping[str, str], jobs: int, samples: int = 6) -> float:
-    """Wall seconds for the whole plan on ``jobs`` workers, without regard to what is stored already.
-
-    Up to ``samples`` cells that may run, evenly spaced, are trained for two rounds each with one thread; an attack on the
-    clients' privacy is made once more by itself, since its cost is not that of a round.
-    """
-    legal = [cell for cell in plan.cells if cell.id not in refused and procedure(cell).here]
-    if not legal:
-        return float("nan")
-    chosen = legal[:: max(1, len(legal) // samples)][:samples]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        costs = [_costs(cell, plan.suite.seeds[0]) for cell in chosen]
-    finally:
-        torch.set_num_threads(threads)
-    per_round, once = (sum(one[part] for one in costs) / len(costs) for part in (0, 1))
-    trials = [(cell.training.rounds, len(plan.suite.seeds) + _selecting(cell)) for cell in legal]
-    return START + sum(many * (rounds * per_round + once) for rounds, many in trials) / jobs
 
 
 def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
@@ -73,6 +47,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         kinds = [{"config": cell.canonical, "threat_card": procedure(cell).card(cell)} for cell in told_of]
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     yield from _protocols(legal)
+    yield from (Text(line) for line in dict.fromkeys(line for cell in legal for line in _copies(cell)))
     if refused:
         yield Text("\nRefused, and why:", "bold")
         places = {cell.id: swept for swept, cell in reversed(plan.positions)}
@@ -85,9 +60,9 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
             if cell.id in refused
         ]
         yield from (Text(f"  {line}") for line in reason_lines(told, "cells"))
-    selecting = sum(_selecting(cell) for cell in legal)
-    if selecting:
-        yield Text(f"To choose the worst cases, up to {selecting} more trials on selection seeds.")
+    choosing = sum(selecting(cell) for cell in legal)
+    if choosing:
+        yield Text(f"To choose the worst cases, up to {choosing} more trials on selection seeds.")
     unproven = [line for cell in told_of for line in cell.pipeline.unproven(cell.rows, cell.told_rows)]
     if unproven:
         yield Text("\nRuns, but outside what was proven:", "bold")
@@ -104,9 +79,11 @@ def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
     yield from (Text(line) for line in encodings)
 
 
-def _selecting(cell: Cell) -> int:
-    """How many trials at most an ensemble takes to choose."""
-    return len(cell.members) * len(cell.ensemble.choose_on()) if cell.ensemble else 0
+def _copies(cell: Cell) -> list[str]:
+    """Of records that noise is to hide, those that stand in the data more than once."""
+    if cell.noise.unit != "record" or not isinstance(cell.data, Data):
+        return []
+    return copies_in_words(cell, [loaded(cell.data).train])
 
 
 def _clients(cell: Cell) -> str:
@@ -115,21 +92,3 @@ def _clients(cell: Cell) -> str:
         f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.malicious} malicious "
         f"({share:.0f} %), and the rules are told f = {cell.told}."
     )
-
-
-def _costs(cell: Cell, seed: int, rounds: int = 2) -> tuple[float, float]:
-    """Seconds for a round, and for what is done once in a trial."""
-    training = dataclasses.replace(cell.training, rounds=rounds)
-    changed = {"observer": cell.config.observer.model_copy(update={"round": 1})}
-    short = dataclasses.replace(cell, training=training, config=cell.config.model_copy(update=changed))
-    alone = dataclasses.replace(short, inference=None)
-    bench = Workbench()
-    run_trial(alone, seed, {}, bench)  # the first time loads and deals the data
-    trained = _timed(alone, seed, bench)
-    return trained / rounds, max(0.0, _timed(short, seed, bench) - trained) if cell.inference else 0.0
-
-
-def _timed(cell: Cell, seed: int, bench: Workbench) -> float:
-    begun = time.perf_counter()
-    run_trial(cell, seed, {}, bench)
-    return time.perf_counter() - begun

@@ -31,23 +31,27 @@ def code_of(cell: Cell) -> dict[str, str]:
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
     ``network.there``, a graph, under ``architecture``, and an app, under ``app``.
     """
-    parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
-    parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages]
     there = cell.network.there if cell.network else None
-    parts.append(there)
     trace = there.digest if there else None
     return {
         "fedguard": own_code(),
-        **_of_plugins(cell, parts),
+        **{name: _of_module(name, cell.known.folder) for name in sorted(modules_of(cell))},
         **({} if trace is None else {"network.there": trace}),
         **({} if cell.architecture.digest is None else {"architecture": cell.architecture.digest}),
         **{name: _digest(files) for name, files in cell.target.files().items()},
     }
 
 
-def _of_plugins(cell: Cell, parts: Iterable[Algorithm | None]) -> dict[str, str]:
-    modules = {name for part in parts if part is not None for name in part.modules}
-    return {name: _of_module(name, cell.known.folder) for name in sorted(modules - {"fedguard"})}
+def parts_of(cell: Cell) -> list[Algorithm]:
+    """All that a cell is built of that may be somebody else's."""
+    parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
+    parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages, cell.network.there if cell.network else None]
+    return [part for part in parts if part is not None]
+
+
+def modules_of(cell: Cell) -> frozenset[str]:
+    """The top-level modules of other people whose algorithms and functions a cell is built of."""
+    return frozenset[str]().union(*(part.modules for part in parts_of(cell))) - {"fedguard"}
 
 
 @lru_cache(maxsize=1)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from fedguard.arguments import at_least, is_real, truth
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.budget import parsed
 from fedguard.bench.running.engines import Engine
 from fedguard.bench.running.engines.local import LocalPool, default_jobs
+from fedguard.bench.running.manifest import begun_secretly
 from fedguard.bench.running.procedures import procedure
-from fedguard.bench.running.progress import Bars, Listener
+from fedguard.bench.running.progress import Listener, default_listener
 from fedguard.bench.running.runner import Runner
 from fedguard.config import Plan
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, brief
 from fedguard.tasks.compute import usable
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def execute(
     device: str = "cpu",
     timeout: float | None = None,
     limit: int | None = None,
+    secret_noise: bool = False,
     engine: Ray | None = None,
 ) -> Run:
     """Run what is missing of a plan, and open the result.
@@ -48,6 +51,8 @@ def execute(
         device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``.
         timeout: seconds that a trial may take; its worker is then ended, and the trial has failed. None for no limit.
         limit: how many of the trials that are missing to run, the first of the plan; None for all.
+        secret_noise: draw noise for privacy from the operating system. A run that was begun so goes on so, unless it is made
+            ``fresh``; one that was not is run again where there is noise.
         engine: a Ray cluster, where the workers are; None for processes of this machine.
 
     Raises:
@@ -56,26 +61,48 @@ def execute(
         MissingExtra: Ray is not installed.
         StoreError: the store cannot be written.
     """
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"jobs: expected at least 1; got {jobs}.")
-    if timeout is not None and not 0 < timeout < 1e9:
-        raise ConfigError(f"timeout: expected more than 0 seconds; got {timeout}.")
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit: expected at least 1; got {limit}.")
+    for name, many in (("jobs", jobs), ("limit", limit)):
+        if many is not None:
+            at_least(1, many, name)
+    seconds = is_real(timeout)
+    if timeout is not None and not (seconds and 0 < timeout < 1e9):
+        raise ConfigError(f"timeout: expected more than 0 seconds; got {brief(timeout)}.")
+    for name, chosen in (
+        ("retry_failed", retry_failed),
+        ("fresh", fresh),
+        ("same_code", same_code),
+        ("secret_noise", secret_noise),
+    ):
+        truth(chosen, name)
+    if engine is not None and not hasattr(engine, "connected"):
+        raise ConfigError(f"engine: expected a cluster such as fedguard.Ray('auto'), or None; got {brief(engine)}.")
     for how in {procedure(cell): None for cell in plan.cells}:
         how.require(cluster=engine is not None)
-    if listener is None:
-        console = Console(stderr=True)
-        listener = Bars(console) if console.is_terminal or console.is_jupyter else Listener()
-    runner = Runner(plan, folder, listener, retry_failed, fresh, same_code, timeout=timeout, limit=limit)
+    listener = listener or default_listener()
+    if not secret_noise and not fresh and begun_secretly(folder):
+        secret_noise = True
+        listener.note("This run was begun with secret noise, and goes on so; --no-cache begins it anew.")
+    runner = Runner(
+        plan,
+        folder,
+        listener,
+        retry_failed,
+        fresh,
+        same_code,
+        timeout=timeout,
+        limit=limit,
+        secret_noise=secret_noise,
+    )
     with contextlib.nullcontext() if engine is None else engine.connected(jobs) as cluster:
         workers = jobs or (default_jobs() if cluster is None else max(1, cluster.cores))
         processes = min(workers, len(plan.cells) * len(plan.suite.seeds))
         start = {
             "plugins": list(plan.suite.plugins),
             "folder": None if plan.known.folder is None else str(plan.known.folder),
+            "paths": [str(Path(one).resolve()) for one in sys.path if Path(one).is_dir()],
             "memory": None if memory is None else parsed(memory) // processes,
             "device": usable(device, here=cluster is None),
+            "secret_noise": secret_noise,
         }
 
         def pool() -> Engine:

@@ -1,14 +1,18 @@
-"""What a run folder says of its run: the suite, its cells, and who made it when."""
+"""What a run folder says of its run: the suite, its cells, and who made it when; and whether a suite may run there."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fedguard.bench.records.schema import Manifest
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.selection import Selection
 from fedguard.config import Plan
@@ -16,11 +20,87 @@ from fedguard.config.cells import RESULTS_VERSION
 from fedguard.errors import StoreError
 
 
-def write_manifest(folder: RunFolder, plan: Plan, races: Mapping[str, Selection]) -> None:
+def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder:
+    """Where a suite is run: in the folder of its name, unless another suite has been run there.
+
+    A suite that nobody named, such as a mapping of Python without a name, then takes the next free number: ``suite-2``.
+
+    Args:
+        name: of the folder, instead of the suite's own.
+
+    Raises:
+        StoreError: another suite has been run in the folder of that name.
+    """
+    wanted = name or plan.suite.name
+    named = name is not None or "name" in plan.suite.model_fields_set
+    folder = RunFolder(store / wanted)
+    if not _holds_another(folder, plan, named):
+        return folder
+    if named:
+        source = folder.manifest().get("source")
+        raise StoreError(
+            f"{folder.path}: expected a run of this suite; got one of another, {source or 'a mapping of Python'}, none of "
+            "whose cells is among its own. Give this run another name (--name, or name= in Python), or remove the folder."
+        )
+    numbered = (RunFolder(store / f"{wanted}-{number}") for number in itertools.count(2))
+    return next(other for other in numbered if not _holds_another(other, plan, named))
+
+
+def _holds_another(folder: RunFolder, plan: Plan, named: bool) -> bool:
+    """Whether a folder holds the run of another suite: read from elsewhere, or nowhere named, and without a cell in common.
+
+    Another results version gives all cells other ids; then the positions of the matrix are compared.
+    """
+    try:
+        manifest = folder.manifest()
+    except StoreError:  # none is there, or a damaged one, which a run makes anew
+        return False
+    source, here = manifest.get("source"), manifest.get("source_from_run")
+    if plan.source is None:
+        same = named and source is None  # a mapping of Python, as then
+    else:
+        same = plan.source == source or (here is not None and here == _from_run(folder, plan))
+    if same:
+        return False
+    if manifest["results_version"] != RESULTS_VERSION:
+        return [one["swept"] for one in manifest["positions"]] != [swept for swept, _ in plan.positions]
+    return _cells(manifest).isdisjoint(cell.id for cell in plan.cells)
+
+
+def left_behind(folder: RunFolder, plan: Plan) -> str | None:
+    """What to say where a suite was changed so much that no cell of its run is its own any more; None where one is."""
+    try:
+        stored = _cells(folder.manifest())
+    except StoreError:
+        return None
+    if not stored.isdisjoint(cell.id for cell in plan.cells):
+        return None
+    return f"no cell of the run before is in this suite any more: the records of its {len(stored)} cells are kept, not shown."
+
+
+def _cells(manifest: Manifest) -> set[str]:
+    return {*(one["cell"] for one in manifest["positions"]), *manifest["corners"]}
+
+
+def _from_run(folder: RunFolder, plan: Plan) -> str | None:
+    """Where the suite was read, as seen from the run's folder: both may be moved together."""
+    return None if plan.source is None else Path(os.path.relpath(plan.source, folder.path)).as_posix()
+
+
+def begun_secretly(folder: RunFolder) -> bool:
+    """Whether the run in a folder draws its noise from the operating system, and so goes on."""
+    try:
+        return folder.manifest().get("secret_noise", False)
+    except StoreError:
+        return False
+
+
+def write_manifest(folder: RunFolder, plan: Plan, races: Mapping[str, Selection], secret_noise: bool = False) -> None:
     """Write the manifest and the suite; when the run was first begun stays as it was.
 
     Args:
         races: cell id of an ensemble -> how its attack is chosen.
+        secret_noise: whether noise for privacy comes from the operating system.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -34,6 +114,8 @@ def write_manifest(folder: RunFolder, plan: Plan, races: Mapping[str, Selection]
         "schema": 1,
         "name": suite.name,
         "folder": None if plan.known.folder is None else str(plan.known.folder),
+        "source": plan.source,
+        "source_from_run": _from_run(folder, plan),
         "fedguard": version("fedguard"),
         "results_version": RESULTS_VERSION,
         "created": created,
@@ -47,6 +129,7 @@ def write_manifest(folder: RunFolder, plan: Plan, races: Mapping[str, Selection]
             {"cell": cell, "seeds": race.seeds, "members": {one.id: str(one.attack) for one in race.members}}
             for cell, race in races.items()
         ],
+        "secret_noise": secret_noise,
     }
     config = suite.model_dump(mode="json", by_alias=True)
     folder.write_manifest(manifest, yaml.safe_dump(config, sort_keys=False))

@@ -135,3 +135,9 @@ class Bars(Listener):
 def for_console(console: Console) -> Listener:
     """Bars on a terminal, plain lines elsewhere."""
     return Bars(console) if console.is_terminal else Lines(console)
+
+
+def default_listener() -> Listener:
+    """What a call from Python gets unasked: bars on a terminal or in a notebook, and nothing elsewhere."""
+    console = Console(stderr=True)
+    return Bars(console) if console.is_terminal or console.is_jupyter else Listener()

@@ -9,21 +9,49 @@ from typing import Any
 
 from fedguard.bench.records.schema.result import Sums
 from fedguard.config import Cell
-from fedguard.contracts import RoundReport, Setup, Spent
+from fedguard.contracts import Data, Examples, RoundReport, Setup, Spent
 from fedguard.metrics.masking import masked
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.planning import planned
+from fedguard.tasks.classification import Classification
+from fedguard.tasks.data.copies import copies
 
 #: What figures under a norm bound rest on.
 IDEALISED = (
     "idealised: proofs that no update is longer than norm_bound are assumed, not run, and their cost is not counted "
     "(RoFL, Lycklama et al., IEEE S&P 2023; ACORN, Bell et al., USENIX Security 2023)"
 )
-#: What makes a masked trial repeat.
-SEEDED = "keys and masks come from the operating system; rounding and noise from the trial's seed, so that it repeats"
+#: What makes a masked trial repeat, by whether its noise is secret.
+REPEATS = {
+    False: "keys and masks come from the operating system; rounding and noise from the trial's seed, so that it repeats",
+    True: "keys, masks and noise come from the operating system; it cannot be repeated",
+}
+#: Where noise for privacy comes from, by whether it is secret: what a record says, and what that means for who publishes it.
+DRAWN_FROM = {False: "seed", True: "operating system"}
+NOISE_IS_SECRET = {
+    False: (
+        "the noise is drawn from the trial's seed, so that whoever has this record draws it again, and a simulation that is "
+        "published has no privacy left: the figure is the mechanism's (--secret-noise draws from the operating system)"
+    ),
+    True: (
+        "the noise, and each draw of a sampling that is counted on, came from the operating system and is stored nowhere: the "
+        "record is not reproducible"
+    ),
+}
+
+#: What no single record can know.
+ONE_TRAINING = (
+    "this training is the only one on these records: settings that were chosen among others, such as the cells of a matrix, "
+    "have their epsilons added up"
+)
 
 
-def protocol_card(cell: Cell) -> dict[str, Any] | None:
+def noise_drawn(cell: Cell) -> bool:
+    """Whether a training draws noise that is to hide somebody, accounted for or not, as far as can be told beforehand."""
+    return cell.protocol.private or bool(cell.pipeline.transforms)
+
+
+def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | None:
     """What a threat card says of the protocol; None without masks.
 
     Returns:
@@ -52,7 +80,7 @@ def protocol_card(cell: Cell) -> dict[str, Any] | None:
         "anonymity": cell.mode.smallest_sum(cell.federation) - size.colluders,
         "kept_by_protocol": None if cell.mode.overlapping else chosen.anonymity,
         "norm_bound": protocol.norm_bound,
-        "labels": [SEEDED] + [IDEALISED] * (protocol.norm_bound is not None),
+        "labels": [REPEATS[secret_noise and noise_drawn(cell)]] + [IDEALISED] * (protocol.norm_bound is not None),
     }
 
 
@@ -67,7 +95,42 @@ def noise_in_words(cell: Cell) -> list[str]:
         return []
     malicious = cell.malicious if cell.attack else 0
     words = cell.noise.in_words(dataclasses.replace(cell.federation, malicious=malicious))
-    return [f"{words} Examples are prepared by {cell.data.preparation.in_words}."]
+    return [" ".join([f"{words} Examples are prepared by {_prepared(cell)}.", *_record_in_words(cell)])]
+
+
+def _prepared(cell: Cell) -> str:
+    """By what examples are prepared, and whether that is somebody's word."""
+    known = cell.data.preparation
+    own = type(cell.data).__module__.startswith("fedguard.")
+    return known.in_words + (
+        "" if own or known.origin == "records" else " (so its author declares, and nobody can check it)"
+    )
+
+
+def _record_in_words(cell: Cell) -> list[str]:
+    """What is hidden, where noise hides a record and a person's share may be many; nothing where that is plain."""
+    if cell.noise.unit != "record" or not isinstance(cell.data, Data) or not cell.data.record:
+        return []
+    return [
+        f"A record is {cell.data.record}; to hide all that a client holds, take privacy: {{kind: client}}, with the partition "
+        "natural where a client is to be a person."
+    ]
+
+
+def copies_in_words(cell: Cell, parts: Sequence[Examples]) -> list[str]:
+    """What is not hidden of who is behind several examples that are equal, or at several clients; nothing where none are."""
+    unit = cell.noise.unit
+    if unit is None or cell.config.task.shared:  # what each client holds a copy of is public
+        return []
+    found = copies(parts)
+    most = found.most if unit == "record" else found.holders
+    if most < 2:
+        return []
+    where = f"of one there are {most}" if unit == "record" else f"one is at {most} clients"
+    return [
+        f"Of {found.examples} train examples {found.copied} stand there more than once, and {where}: the noise hides one "
+        f"{unit} at a time, and who is behind k of them has (k epsilon, k e^((k - 1) epsilon) delta) at most."
+    ]
 
 
 def _masks_in_words(cell: Cell) -> list[str]:
@@ -102,9 +165,11 @@ def encoding_in_words(cell: Cell) -> str | None:
     )
 
 
-def sums(cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int]) -> Sums | None:
+def sums(
+    cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int], secret_noise: bool = False
+) -> Sums | None:
     """What a record says of the sums."""
-    found, card = masked(reports, malicious), protocol_card(cell)
+    found, card = masked(reports, malicious), protocol_card(cell, secret_noise)
     if found is None or card is None:
         return None
     return {"mode": cell.mode.name, **found, "parameters": card["session"], "labels": card["labels"]}
@@ -125,8 +190,20 @@ def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> d
     units = noise.units(cell.participation.total, sum(task.sizes))
     found = {"kind": noise.name, **_proven(spent), **spent.facts, "units": units}
     if "assumptions" in found:
-        found["assumptions"] = (*found["assumptions"], f"examples are prepared by {cell.data.preparation.in_words}")
+        found["assumptions"] = (
+            NOISE_IS_SECRET[setup.secret],
+            *found["assumptions"],
+            ONE_TRAINING,
+            *map(_assumed, _record_in_words(cell)),
+            *map(_assumed, copies_in_words(cell, setup.task.parts if isinstance(setup.task, Classification) else ())),
+            f"examples are prepared by {_prepared(cell)}",
+        )
     return found
+
+
+def _assumed(sentence: str) -> str:
+    """A sentence as a line of a list."""
+    return sentence[0].lower() + sentence[1:].rstrip(".")
 
 
 def _proven(spent: Spent) -> dict[str, Any]:

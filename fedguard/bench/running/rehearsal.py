@@ -1,10 +1,10 @@
 """What only the data can tell: does this cell's task come together at all?
 
 A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
-weights or noise may not fit the ring, a delta may be no promise among so many examples, a deadline may be too early for any
-device. Each
-distinct task is dealt once, each attack tampers with two examples, its trigger is put to the test set, and a client defends two
-examples, before anything runs. What does not come together is refused with the reason, like what the visibility check refuses.
+weights or noise may not fit the ring, a delta may be no promise among so many examples, a network may let the examples of a
+batch see each other where DP-SGD clips each, a deadline may be too early for any device. Each distinct task is dealt once, each
+attack tampers with two examples, its trigger is put to the test set, and a client defends two examples, before anything runs.
+What does not come together is refused with the reason, like what the visibility check refuses.
 
 Texts are characters by number. Who changes them by a little, or looks for them by gradients, is refused: there is nothing
 between one character and the next.
@@ -29,7 +29,7 @@ from fedguard.contracts import ROOT, DataView, Examples, Setup, Sight, State
 from fedguard.contracts.returned import returned
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.privacy.accounting import check_delta
-from fedguard.rng import Rng
+from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.network import flatten
 from fedguard.tasks.playing import Playing
@@ -42,6 +42,11 @@ NO_TEXT = (
 
 def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
     """Why a cell cannot run on its data with this seed; None if it can."""
+    with global_generators(Rng(seed).child("rehearsal")):  # it runs in the user's own process
+        return _why_not(cell, seed, bench)
+
+
+def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
     try:
         task = bench.task(cell, seed)
         if cell.config.server.root_data:
@@ -54,9 +59,12 @@ def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         started(setup)
         cell.architecture.check(setup)
         if isinstance(task, Playing):  # nothing that tampers with examples gets so far
+            task.rehearse()
             if cell.attack is not None and (shown := planted_by(cell.attack, {})) is not None:
                 task.backdoor_success(task.initial_model(Rng(seed)), *shown)
             return None
+        if (private := setup.local_plan.private) is not None:
+            task.hold_private(private.sample_rate)
         _defend(setup, task)
         if cell.evasion is not None and task.dataset.characters:
             raise PreconditionError(f"{cell.evasion.name} {NO_TEXT}")
@@ -67,7 +75,8 @@ def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         if cell.attack is not None:
             planted = planted_by(cell.attack, _tamper(cell, task, seed))
             if planted is not None:
-                task.backdoor_success(task.initial_model(Rng(seed)), *planted)
+                few = task.open_to_backdoor(*planted).x[:2]
+                task.logits(task.initial_model(Rng(seed)), planted[0].apply(few, task.value_range))
                 _check_text(cell.attack.name, task, planted[0].apply(task.dataset.test.x[:2], task.value_range))
     except (ConfigError, PreconditionError) as error:
         return str(error)

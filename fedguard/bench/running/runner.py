@@ -10,9 +10,10 @@ from fedguard.bench.records.reading import Damaged
 from fedguard.bench.records.record import identified
 from fedguard.bench.records.schema import Record
 from fedguard.bench.records.store import RunFolder, set_aside, write_atomically
+from fedguard.bench.running.alike import ENOUGH, Alike
 from fedguard.bench.running.blame import plugins_of
 from fedguard.bench.running.engines import Engine, Said
-from fedguard.bench.running.manifest import write_manifest
+from fedguard.bench.running.manifest import left_behind, write_manifest
 from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.running.schedule import Schedule
@@ -36,7 +37,7 @@ class Runner:
         plan: the suite laid out.
         folder: where records go.
         listener: told of everything that happens.
-        retry_failed, fresh, same_code: as for `Schedule`.
+        retry_failed, fresh, same_code, secret_noise: as for `Schedule`.
         timeout: seconds that the rehearsal of a cell may take; None for no limit.
         limit: how many trials to run at most; None for all.
     """
@@ -49,6 +50,7 @@ class Runner:
     same_code: bool = False
     timeout: float | None = None
     limit: int | None = None
+    secret_noise: bool = False
 
     def run(self, engine: Callable[[], Engine], jobs: int) -> None:
         """Run what is missing.
@@ -63,8 +65,15 @@ class Runner:
             StoreError: the folder cannot be written, or another process writes to it.
         """
         self._at_hand: tuple[Trial, Record] | None = None
+        self._told_of_draws = False
         self._schedule = schedule = Schedule(
-            self.plan, self.folder, self.retry_failed, self.fresh, self.same_code, self._set_aside
+            self.plan,
+            self.folder,
+            self.retry_failed,
+            self.fresh,
+            self.same_code,
+            self._set_aside,
+            self.secret_noise,
         )
         pending = schedule.pending()
         pool = engine() if pending else None  # the workers load their libraries while we rehearse
@@ -74,6 +83,7 @@ class Runner:
                 schedule.refuse(refusals(cells.values(), self.plan.suite.seeds[0], self.timeout))
             self.folder.create()
             with self.folder.lock():
+                self.folder.remove_leftovers()
                 self._run_in_folder([trial for trial in pending if trial[0] not in schedule.refused], pool, jobs)
         finally:
             if pool is not None:
@@ -82,7 +92,9 @@ class Runner:
 
     def _run_in_folder(self, everything: list[Trial], pool: Engine | None, jobs: int) -> None:
         schedule = self._schedule
-        write_manifest(self.folder, self.plan, schedule.races)
+        if said := left_behind(self.folder, self.plan):
+            self.listener.note(said)
+        write_manifest(self.folder, self.plan, schedule.races, self.secret_noise)
         refused = schedule.refusals()
         for trial, reason in refused:
             self.folder.write(_not_run(schedule.cell(trial), trial[1], "refused", reason))
@@ -93,6 +105,10 @@ class Runner:
         if schedule.stale:
             by = "code or data that have" if self.same_code else "code or data of yours that have"
             self.listener.note(f"{len(schedule.stale)} stored trials were made by {by} changed; they run again.")
+        if schedule.told:
+            self.listener.note(
+                f"{len(schedule.told)} stored trials drew noise for privacy from their seeds; they run again with secret noise."
+            )
         if left:
             self.listener.note(f"{left} trials are left for another run without --limit, or with it.")
         try:
@@ -108,9 +124,17 @@ class Runner:
 
     def _work(self, pending: list[Trial], engine: Engine) -> None:
         schedule, waiting, running = self._schedule, list(pending), set[Trial]()
+        self._alike = Alike(pending, all(found is None for found in schedule.final.values()))
         open_races = {cell for cell, _ in waiting if not schedule.decided(cell)}
         while waiting or running:
-            while engine.free() and (trial := schedule.next_ready(waiting, open_races)):
+            if waiting and (reason := self._alike.reason):
+                left = len(waiting) + len(running)
+                self.listener.note(
+                    f"stopped: the first {ENOUGH} trials have failed alike, and {left} are left. {reason.rstrip('.')}. "
+                    "Mend it, and run the suite again with --retry-failed."
+                )
+                return
+            while engine.free() and (trial := schedule.next_ready(self._alike.ordered(waiting), open_races)):
                 waiting.remove(trial)
                 if (cell := schedule.chosen(trial)) is None:
                     self._store(
@@ -166,6 +190,13 @@ class Runner:
                 "so: they get a fresh process."
             )
             record["environment"]["changed"] = changed
+        if (drew := record["environment"].get("drew")) and not self._told_of_draws:
+            self._told_of_draws = True
+            who = " or ".join(plugins_of(self._schedule.cell((record["cell"], record["seed"])))) or record["label"]
+            self.listener.note(
+                f"{record['label']}: {who} draws from {' and '.join(drew)} global generator. It starts where each trial's seed "
+                "says, so that records repeat; but one draw more shifts all that follow. Draw from the rng that is given."
+            )
         return record, message["log"]
 
     def _as_ensemble(self, trial: Trial, record: Record) -> Record:
@@ -182,6 +213,7 @@ class Runner:
         self._at_hand = (record["cell"], record["seed"]), record
         self.folder.write(record)
         self._schedule.take_in(record)
+        self._alike.take_in(record)
         self.listener.ended(record)
 
     def _set_aside(self, found: Damaged) -> None:

@@ -31,6 +31,7 @@ class Schedule:
         retry_failed: run trials again that failed before.
         fresh: run every trial again, whatever is stored.
         same_code: run trials again that other code of FedGuard made, whether or not it alters results.
+        secret_noise: run trials again whose noise for privacy came from their seed.
         broken: told of each record that cannot be read; its trial runs again.
 
     Attributes:
@@ -39,6 +40,7 @@ class Schedule:
         final: what each trial that is done came to, an accuracy or a return; None for one that failed.
         shares: the same, with normalised returns: by these attacks race.
         stale: stored trials that other code or data made, as far as they were looked at.
+        told: stored trials whose noise their seed tells, and that are run again for that.
     """
 
     plan: Plan
@@ -47,6 +49,7 @@ class Schedule:
     fresh: bool = False
     same_code: bool = False
     broken: Callable[[Damaged], None] = _unsaid
+    secret_noise: bool = False
 
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
@@ -62,6 +65,7 @@ class Schedule:
         self._cells |= {member.id: member for race in self.races.values() for member in race.members}
         self._code = {cell.id: code_of(cell) for cell in self._cells.values()}
         self.stale: set[Trial] = set()
+        self.told: set[Trial] = set()
 
     def pending(self) -> list[Trial]:
         """The trials to be run, in an order in which each finds the corners it is compared with done.
@@ -218,6 +222,9 @@ class Schedule:
             return True
         if record["status"] == "failed":
             return self.retry_failed
+        if self.secret_noise and record["threat_card"].get("noise_from") == "seed":
+            self.told.add(trial)
+            return True
         # A corner that was missing when this record was made, and is there or to be run now.
         return self.retry_failed and any(corners(record["result"]).get(name) is None for name in self._corners(trial))
 

@@ -22,13 +22,13 @@ from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
 from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
 from fedguard.metrics.durability import durability
-from fedguard.metrics.evasion import evaded
+from fedguard.metrics.evasion import evaded, outplayed
 from fedguard.metrics.flags import raised
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
 from fedguard.metrics.returns import mean_return, means, normalised, score
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS, summarise
-from fedguard.rng import Rng
+from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.playing import EPISODES, Playing
 
@@ -68,11 +68,35 @@ def run_trial(
         ConfigError: the training needs more memory.
     """
     bench = bench or Workbench()
+    with global_generators(_global(cell, seed, bench)) as drawn:
+        record, model = _tried(cell, seed, corners, bench, progress, clean_model, album)
+        if drew := drawn():
+            record["environment"]["drew"] = drew
+    return record, model
+
+
+def _global(cell: Cell, seed: int, bench: Workbench) -> Rng:
+    """Where a trial's global generators start, from which no code of FedGuard draws, but other people's may."""
+    return Rng.secret() if bench.secret_noise and cell.noise.unit else Rng(seed).child("global")
+
+
+def _tried(
+    cell: Cell,
+    seed: int,
+    corners: Corners,
+    bench: Workbench,
+    progress: Progress,
+    clean_model: Callable[[], Tensor | None],
+    album: Album,
+) -> tuple[Record, Tensor]:
     compared_with = references(cell, lambda one: bench.final(one, seed, lambda: _final_score(one, seed, bench)))
     started, stopwatch = time.time(), Stopwatch()
     with stopwatch.stage("data"):
         task = bench.task(cell, seed)
-    setup = replace(set_up(cell, seed, task), stopwatch=stopwatch)
+    if isinstance(task, Playing):
+        with stopwatch.stage("scoring"):
+            task.guess  # noqa: B018  raises where nothing can be judged by it, before hours of training
+    setup = replace(set_up(cell, seed, task, secret_noise=bench.secret_noise), stopwatch=stopwatch)
     curious = None
     if cell.inference and isinstance(task, Classification):
         with stopwatch.stage("inference"):
@@ -92,10 +116,13 @@ def run_trial(
             watched = [report.watched for report in reports if report.watched is not None]
             result["inference"] = curious.inferred(watched, model, album)
     result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
+    if cell.evasion is not None and isinstance(task, Playing):
+        with stopwatch.stage("evaluation"):
+            result["returns"]["evaded"] = mean_return(outplayed(cell.evasion, task, model, Rng(seed).child("evasion")))
     if cell.evasion is not None and isinstance(task, Classification):
         with stopwatch.stage("evaluation"):
             result["evasion"] = evaded(cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion"))
-    card = threat_card(cell)
+    card = threat_card(cell, secret_noise=bench.secret_noise)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
     card["epsilon"] = result["privacy"]["epsilon"] if result["privacy"] else None
@@ -133,9 +160,13 @@ def _vectors(result: Mapping[str, Any]) -> int:
     return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
 
 
-def set_up(cell: Cell, seed: int, task: Classification | Playing) -> Setup:
-    """All that the cell's architecture needs."""
-    return Setup(
+def set_up(cell: Cell, seed: int, task: Classification | Playing, *, secret_noise: bool = False) -> Setup:
+    """All that the cell's architecture needs.
+
+    Args:
+        secret_noise: draw noise for privacy from the operating system, so that no two trainings are alike.
+    """
+    setup = Setup(
         task=task,
         pipeline=cell.pipeline,
         attack=cell.attack,
@@ -151,11 +182,16 @@ def set_up(cell: Cell, seed: int, task: Classification | Playing) -> Setup:
         protocol=cell.protocol,
         network=cell.network,
         meeting=cell.meeting,
+        noise=Rng.secret() if secret_noise else Rng(seed).child("cell", cell.id),
+        secret=secret_noise,
     )
+    return replace(setup, meeting=cell.architecture.settled(setup))
 
 
 def _train(cell: Cell, seed: int, bench: Workbench) -> tuple[list[RoundReport], Tensor]:
-    return _run(bench.limited(cell, seed, set_up(cell, seed, bench.task(cell, seed))), cell, silent)
+    setup = set_up(cell, seed, bench.task(cell, seed), secret_noise=bench.secret_noise)
+    with global_generators(_global(cell, seed, bench)):  # as in a trial of its own
+        return _run(bench.limited(cell, seed, setup), cell, silent)
 
 
 def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
@@ -183,7 +219,7 @@ def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: S
         result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
     else:
         result.update(_of_examples(cell, setup, task, reports, result["class_accuracy"]))
-    result["secure_aggregation"] = sums(cell, reports, setup.malicious)
+    result["secure_aggregation"] = sums(cell, reports, setup.malicious, setup.secret)
     result["privacy"] = privacy_spent(cell, setup, reports)
     return result
 
@@ -207,6 +243,7 @@ def _returns(task: Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
         "normalised": normalised(final, guess, perfect),
         "guess": guess,
         "perfect": perfect,
+        "bounds": None if task.environment.bounds is None else list(task.environment.bounds),
         "episodes": EPISODES,
     }
 

@@ -12,7 +12,7 @@ from fedguard.bench.running.environment import held_memory
 from fedguard.config import Cell
 from fedguard.contracts import Data, Environment, Model, Partition, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
-from fedguard.rng import Rng
+from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import Compute
 from fedguard.tasks.playing import Playing
@@ -33,11 +33,13 @@ class Workbench:
     Args:
         device: where the training and the evaluation compute, ``cpu`` or ``cuda``.
         memory: bytes that the process may hold, see `fedguard.bench.running.budget`; None for no limit.
+        secret_noise: whether noise for privacy comes from the operating system.
     """
 
-    def __init__(self, device: str = "cpu", memory: int | None = None) -> None:
+    def __init__(self, device: str = "cpu", memory: int | None = None, secret_noise: bool = False) -> None:
         self.compute = Compute(device)
         self.memory = memory
+        self.secret_noise = secret_noise
         self.apps = Apps()
         self._tasks: dict[_Key, Classification | Playing] = {}
         self._held = 0
@@ -59,7 +61,8 @@ class Workbench:
         key, floats = _key(cell, seed), self.compute.floats
 
         def measured() -> dict[str, float | int]:
-            return dissimilarity(self.task(cell, seed), key[4].child("dissimilarity"), floats)
+            with global_generators(key[4].child("dissimilarity")):
+                return dissimilarity(self.task(cell, seed), key[4].child("dissimilarity"), floats)
 
         return _kept(self._dissimilarity, (key, floats), TASKS, measured)
 
@@ -84,6 +87,10 @@ class Workbench:
         data, model, partition, clients, rng, root, copying, shared = key
 
         def dealt() -> Classification | Playing:
+            with global_generators(rng.child("task")):  # since it is kept for trials of other cells
+                return made()
+
+        def made() -> Classification | Playing:
             if isinstance(data, Environment):
                 return Playing.made(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")

@@ -2,6 +2,7 @@
 
     in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
          first of all {"folder": path or null, "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda",
+         "secret_noise": whether noise for privacy comes from the operating system,
          "timeout": seconds or null, after which it writes to its standard error where it stands}
     out  {"round": 7, "rounds": 30, "scores": [[6, 0.71], [7, 0.74]]}     now and then
          {"record": {...}, "log": text, "changed": [...]}         at the end of each trial; ``changed`` is what the trial
@@ -40,6 +41,7 @@ def main() -> None:
     folder = None if start["folder"] is None else Path(start["folder"])
     if folder is not None:  # what modules of the user's own import later stands there too
         sys.path.append(str(folder))
+    sys.path += [one for one in start.get("paths", ()) if one not in sys.path]  # where who started this finds modules
 
     import torch
 
@@ -47,7 +49,7 @@ def main() -> None:
     from fedguard.bench.running.workbench import Workbench
     from fedguard.registry import installed
 
-    bench = Workbench(start.get("device", "cpu"), start.get("memory"))
+    bench = Workbench(start.get("device", "cpu"), start.get("memory"), start.get("secret_noise", False))
     known = installed().with_modules(start["plugins"], folder)
     import fedguard.bench.running.procedures  # noqa: F401  now, since a trial's time is limited
 

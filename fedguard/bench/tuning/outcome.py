@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.terminal.printed import Printed
-from fedguard.metrics.stats import Estimate
+from fedguard.metrics.figures import FIGURES
+from fedguard.metrics.ranking import rank
+from fedguard.metrics.stats import Estimate, bracket
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,23 @@ class TunedDefense:
         best = max(self.eligible, key=lambda tried: tried.score or 0.0, default=self.candidates[0])
         return best.setting
 
+    def verdict(self, chance: float | None = None) -> str:
+        """Whether the choice is told apart from the other settings, by seed; "" where there is no choice.
+
+        Args:
+            chance: what guessing comes to; None where that is not known.
+        """
+        tried = [one for one in self.eligible if one.by_seed]
+        if len(tried) < 2:
+            return ""
+        ranking = rank({one.setting: dict(enumerate(one.by_seed)) for one in tried})
+        figure = FIGURES["final_accuracy"]
+        found = {one.setting: figure.estimate(one.by_seed) for one in tried}
+        lows = [one.low for one in found.values()]
+        if chance is not None and all(low is not None and low <= chance for low in lows):
+            return f"Every setting falls to chance ({figure.quantity(chance)}) in its worst case: nothing to choose by."
+        return ranking.sentence(figure, found[ranking.first], "in its worst case", "settings")
+
     def note(self, tried: Tried, budget: int) -> str:
         """What a table says beside a setting."""
         first = tried is self.candidates[0]
@@ -90,6 +109,7 @@ class Tuning(Printed):
         failed: number of trials that failed.
         file: the tuned suite.
         proxy: settings that stood over the suite while its defenses were tuned.
+        chance: what guessing comes to on the tuning's data; None where that is not known.
         regret: by configured defense, what that costs in accuracy on the suite's own data; none where nobody asked.
     """
 
@@ -104,6 +124,7 @@ class Tuning(Printed):
     file: Path
     proxy: tuple[str, ...] = ()
     regret: Mapping[str, Estimate] = field(default_factory=dict)
+    chance: float | None = None
 
     def section(self) -> dict[str, Any]:
         """What the tuned suite records under ``tuning:``."""
@@ -147,6 +168,9 @@ class Tuning(Printed):
                 table.add_row(*(Text(text, style) for text in (tried.setting, score, defense.note(tried, self.budget))))
             table.add_section()
         yield table
+        for defense in self.defenses:
+            if said := defense.verdict(self.chance):
+                yield Text(f"{defense.configured}: {said}")
         left_out: dict[tuple[str, ...], list[str]] = {}
         for defense in self.defenses:
             if defense.left_out and defense.eligible:
@@ -154,8 +178,10 @@ class Tuning(Printed):
         for where, defenses in left_out.items():
             yield Text(f"Not judged under {'; '.join(where)}, where all settings are refused: {', '.join(defenses)}.")
         for configured, one in self.regret.items():
-            half = f" ±{100 * one.half_width:.1f}" if one.half_width is not None else ""
-            yield Text(f"Regret of {configured}: {100 * one.mean:.1f}{half} points on the suite's own data (95 %).")
+            ends = (
+                f" {bracket(100 * one.mean, 100 * one.half_width, '.1f')} (95 %)" if one.half_width is not None else ""
+            )
+            yield Text(f"Regret of {configured}: {100 * one.mean:.1f} points{ends} on the suite's own data.")
         for setting, count in Counter(defense.chosen for defense in self.defenses).items():
             if count > 1:
                 yield Text(f"{count} defenses end in {setting}, which stands once in the tuned suite.")

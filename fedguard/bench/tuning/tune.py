@@ -34,17 +34,20 @@ from typing import Any
 
 import yaml
 
+from fedguard.arguments import is_whole, whole_number, whole_numbers
 from fedguard.bench.records.store import write_atomically
 from fedguard.bench.results.run import Run
 from fedguard.bench.tuning.candidates import Candidates, as_text, identity
 from fedguard.bench.tuning.outcome import Tried, TunedDefense, Tuning
 from fedguard.bench.tuning.proxy import on_proxy
 from fedguard.config import Cell, Document, Plan, plan, read_suite
+from fedguard.config.schema import MOST_SEEDS
 from fedguard.contracts import Algorithm, Ensemble
 from fedguard.contracts.specs import split_spec
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, brief
 from fedguard.metrics.returns import in_shares
 from fedguard.registry import Registry
+from fedguard.rng import MOST_SEED
 
 #: Where tuning seeds begin, and how far a fixed partition seed is moved.
 FIRST_SEED = 10_000
@@ -98,8 +101,8 @@ class Proposal:
         _require_axes(document, matrix)
         if not proxy:
             _require_no_epsilon(document, laid_out)
-        if budget < 1:
-            raise ConfigError(f"budget: expected at least 1 setting of each defense; got {budget}.")
+        if not is_whole(budget) or budget < 1:
+            raise ConfigError(f"budget: expected at least 1 setting of each defense; got {brief(budget)}.")
         tuned_on, held_out = _split(laid_out.known, document, matrix["attack"], attacks)
         tuning_seeds = _seeds(seeds, laid_out.suite.seeds)
         defenses = tuple((spec, Candidates.of(laid_out.known.pipeline(spec), budget)) for spec in matrix["defense"])
@@ -148,9 +151,10 @@ class Proposal:
                 judge.defense(candidates, [cells[identity(one)] for one in candidates.pipelines])
                 for _, candidates in self.defenses
             ),
-            len(run.with_status("failed")),
+            len(run.failures),
             file,
             self.proxy,
+            chance=_chance(run),
         )
 
     def write(self, tuning: Tuning) -> None:
@@ -177,6 +181,12 @@ class Proposal:
             write_atomically(tuning.file, text.encode())
         except OSError as error:
             raise _unwritable(tuning.file, str(error.strerror)) from None
+
+
+def _chance(run: Run) -> float | None:
+    """What guessing comes to; 0 of normalised returns, and None where settings that are swept differ in it."""
+    found = {in_shares(record["result"]).get("chance") for record in run.ran.values()}
+    return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -312,9 +322,14 @@ def _names(attack: Algorithm) -> set[str]:
 
 
 def _seeds(seeds: int | Sequence[int], reported: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(seeds, int) and seeds < 1:
+    if is_whole(seeds) and seeds < 1:  # type: ignore[operator]
         raise ConfigError(f"seeds: expected at least 1 tuning seed; got {seeds}.")
-    tuning = tuple(range(FIRST_SEED, FIRST_SEED + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if is_whole(seeds):
+        tuning = tuple(range(FIRST_SEED, FIRST_SEED + whole_number(seeds, "seeds", 1, MOST_SEEDS)))
+    else:
+        tuning = whole_numbers(seeds, "seeds", 0, MOST_SEED)
+    if not tuning or len(set(tuning)) < len(tuning):
+        raise ConfigError(f"seeds: expected one tuning seed or more, each once; got {brief(seeds)}.")
     both = sorted(set(tuning) & set(reported))
     if both:
         raise ConfigError(

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedguard.arguments import at_least, is_real, whole_number
 from fedguard.contracts import Epsilon
 from fedguard.contracts.audit import SIGNIFICANCE, Check, Curve, Subject
-from fedguard.errors import UnknownName, require
+from fedguard.errors import UnknownName, brief, require
 from fedguard.privacy.audit.clopper_pearson import clopper_pearson
 from fedguard.privacy.audit.contract import FAMILY, Audit, Bound, Method, Scores, Verdict
 from fedguard.privacy.audit.fdp_one_run import fdp_one_run
@@ -23,7 +24,7 @@ from fedguard.privacy.audit.gdp_split import gdp_split
 from fedguard.privacy.audit.one_run import one_run
 from fedguard.privacy.audit.one_shot import one_shot
 from fedguard.privacy.audit.residuals import residual_checks
-from fedguard.rng import Rng
+from fedguard.rng import MOST_SEED, Rng
 
 #: Where a claimed curve is held against the rates of a test: at their size, not in the tail.
 DELTAS = (0.4, 0.2, 0.1, 0.03, 0.01)
@@ -67,10 +68,7 @@ def audit(
         UnknownName: no such method.
         ConfigError: too few canaries.
     """
-    if method not in METHODS:
-        raise UnknownName("audit method", method, METHODS)
-    require(canaries >= 10, f"canaries: expected at least 10; got {canaries}.")
-    require(0.5 <= confidence < 1, f"confidence: expected from 0.5 to below 1; got {confidence}.")
+    checked(method, canaries, confidence, seed)
     rng = Rng(seed).child("audit")
     included = rng.child("coins").numpy().random(2 * canaries) < 0.5
     values, seen = subject.observe(included, rng.child("subject"))
@@ -93,6 +91,22 @@ def audit(
         verdict=verdict,
         words=words,
     )
+
+
+def checked(method: str, canaries: int, confidence: float, seed: int) -> None:
+    """See to it that an audit can be run, before anything is.
+
+    Raises:
+        UnknownName: no such method.
+        ConfigError: too few canaries, or a confidence out of range.
+        InputError: a seed that is none.
+    """
+    if not isinstance(method, str) or method not in METHODS:
+        raise UnknownName("audit method", str(method), METHODS)
+    at_least(10, canaries, "canaries")
+    number = is_real(confidence)
+    require(number and 0.5 <= confidence < 1, f"confidence: expected from 0.5 to below 1; got {brief(confidence)}.")
+    whole_number(seed, "seed", 0, MOST_SEED)
 
 
 def _judged(claim: Epsilon | None, bound: Bound, refutation: str, checks: tuple[Check, ...]) -> tuple[Verdict, str]:

@@ -30,6 +30,8 @@ WATCHED_STEPS = 4000
 FEW = 10
 #: The noise in the layers of the cell's own model is told from so many steps, unless it has more parameters.
 SINGLE_STEPS, LARGEST_MODEL = 4, 1_000_000
+#: These examples of two dozen are left out, one at a time; the first is the largest.
+LEFT_OUT = (0, 7, 23)
 #: So many rounds are run again on other data.
 AGAIN = 2
 
@@ -99,7 +101,7 @@ def watched_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int,
 
 
 def _layers_of_model(lab: Lab, plan: LocalPlan) -> tuple[Check, ...]:
-    """Single steps of the cell's own model, in a client without examples: noise alone, in every layer."""
+    """Single steps of the cell's own model: in a client without examples noise alone, in every layer; and with one more."""
     assert plan.private is not None
     clip, multiplier = plan.private.level(0)
     if lab.task.dim > LARGEST_MODEL:
@@ -107,7 +109,41 @@ def _layers_of_model(lab: Lab, plan: LocalPlan) -> tuple[Check, ...]:
     noise = lab.alone(replace(plan, steps=1, epochs=None, lr=1.0, momentum=0.0, batch_size=1), SINGLE_STEPS)
     seen = Transcript(releases=noise, truth=0 * noise, noise=clip * multiplier, layers=lab.task.layers)
     checks = [check for check in residual_checks(seen) if check.name in ("noise", "places", "law", "rounds")]
-    return tuple(replace(check, name=f"model: {check.name}") for check in checks)
+    return tuple(replace(check, name=f"model: {check.name}") for check in (*checks, _one_more(lab, plan)))
+
+
+def _one_more(lab: Lab, plan: LocalPlan) -> Check:
+    """How far one example more moves the clipped sum of the cell's own model: by the clip at most, whoever else is in it.
+
+    The same step is taken with and without it: among even examples and uneven ones, at the first model and away from it.
+    """
+    assert plan.private is not None
+    (clip, _), furthest = plan.private.level(0), 0.0
+    whole = _lopsided(lab)
+    rows = torch.arange(len(whole))
+    parts = [whole, *(whole[rows[rows != left_out]] for left_out in LEFT_OUT)]
+    private = replace(plan.private, sample_rate=1.0, levels=((clip, 1e-3),))
+    step = replace(plan, steps=1, epochs=None, lr=1.0, momentum=0.0, batch_size=1, private=private)
+    first = lab.task.initial_model(Rng(lab.seed))
+    for spread in (0.0, 1.0):
+        away = torch.randn(len(first), generator=Rng(lab.seed).child("audit", "away").torch())
+        moved = lab.moved(parts, first + spread * float(first.std()) * away, step)
+        furthest = max(furthest, float(np.linalg.norm(moved[1:] - moved[0], axis=1).max()) / clip)
+    return Check(
+        name="examples",
+        p_value=float(furthest <= 1 + 1e-3),  # rounding
+        words=f"one example more moves the clipped sum by up to {furthest:.3g} clips; expected 1 at most",
+    )
+
+
+def _lopsided(lab: Lab) -> Examples:
+    """Two dozen of the cell's own kind, of which the first is far larger than the others."""
+    draw, (low, high) = Rng(lab.seed).child("audit", "lopsided").torch(), lab.task.value_range
+    x = low + (high - low) * torch.rand(24, *lab.task.shape, generator=draw)
+    x[0] = high + 100 * (high - low) * torch.rand(lab.task.shape, generator=draw)
+    if lab.characters:
+        x = x.round().clamp(low, high)
+    return Examples(x, torch.arange(24) % lab.task.classes)
 
 
 def _everybody(clients: Participation, steps: int, levels: int) -> tuple[Participation, int]:

@@ -68,6 +68,7 @@ class ClientNoise(Noise):
     unit = "client"
     added_by = "server"
     words = "a trusted server adds noise to the sum of the clipped updates, so that each client is hidden"
+    in_time = True
 
     clip: Annotated[float, Gt(0)] | AdaptiveClip = 1.0
     noise_multiplier: Annotated[float, Gt(0)] | None = None
@@ -134,6 +135,11 @@ class ClientNoise(Noise):
             if most is not None:
                 value = found.spent_moving(math.sqrt(most), self.delta).value
                 planned = f" At most {most} updates of a client count, so at most epsilon = {value:.4g}."
+                if meeting.if_all_arrive:
+                    planned += (
+                        " Where the network loses updates there may be more, and noise for an epsilon is found by the course, "
+                        "before anything is trained."
+                    )
         return (
             "Privacy, client: a trusted server clips each update and adds noise to their sum: one client is hidden from all "
             f"who see the models ({sampled}). Noise: z = {found.noise_multiplier:.4g} and {clip}{bands}.{planned}"

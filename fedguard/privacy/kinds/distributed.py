@@ -60,6 +60,7 @@ class DistributedNoise(Noise):
     source = "Kairouz et al., The Distributed Discrete Gaussian Mechanism for Federated Learning, ICML 2021"
     unit = "client"
     words = "each client adds its share of the noise before the masks"
+    in_time = True
 
     mechanism: Literal["skellam", "discrete_gaussian"] = "skellam"
     clip: Annotated[float, Gt(0)] = 1.0
@@ -136,6 +137,8 @@ class DistributedNoise(Noise):
         }
         if federation.meeting is not None:
             return _counted(share, federation, reports, rounds, facts)
+        if federation.clients.scheme == "cyclic":
+            return Spent(epsilon=_of_turns(share, federation, reports), facts=facts)
         return Spent(epsilon=share.spent(rounds) if rounds else None, facts=facts)
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
@@ -226,6 +229,17 @@ def _counted(
     if epsilon is not None:
         epsilon = replace(epsilon, assumptions=(*epsilon.assumptions, PUBLIC_TIMES))
     return Spent(epsilon=epsilon, facts={**facts, "ledger": ledger})
+
+
+def _of_turns(share: Share, federation: Federation, reports: Sequence[RoundReport]) -> Epsilon | None:
+    """Where clients take public turns: by the sums of each one's own turns, the worst of them counting."""
+    sums: dict[int, tuple[int, ...]] = {}
+    for one in reports:
+        if one.masked and one.masked.contributors is not None:
+            for client in one.chosen:
+                sums[client] = (*sums.get(client, ()), one.masked.contributors)
+    turns = {tuple(sorted(sums[client])) for client in honest(reports, federation.clients.total) if client in sums}
+    return max((share.spent(each) for each in turns), key=lambda epsilon: epsilon.value, default=None)
 
 
 def _rounds(federation: Federation) -> int:

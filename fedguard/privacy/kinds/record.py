@@ -82,6 +82,7 @@ class RecordNoise(Noise):
     name = "record"
     source = "Abadi et al., Deep Learning with Differential Privacy, CCS 2016"
     unit = "record"
+    in_time = True
     words = (
         "each client adds noise in each step of its training, so that its examples are hidden; a record's epsilon is not a "
         "client's"
@@ -220,7 +221,7 @@ def dp_sgd(noise: RecordNoise, training: Training, clients: Participation, meeti
     Raises:
         ConfigError: an epsilon that no noise reaches.
     """
-    most = clients.participations(training.rounds) if meeting is None else meeting.most
+    most = clients.participations(training.rounds) if meeting is None else meeting.trainings
     found = []
     for level in noise.parties:
         multiplier = level.noise_multiplier

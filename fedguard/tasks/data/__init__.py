@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from fedguard.contracts import Data, Dataset
 from fedguard.contracts.returned import returned
+from fedguard.rng import Rng, global_generators
 
 
 def loaded(data: Data) -> Dataset:
@@ -20,9 +21,14 @@ def forget() -> None:
 
 @lru_cache(maxsize=2)
 def _embedded(data: Data) -> Dataset:
-    return returned(data, "load", data.load(), Dataset)
+    return _loaded(data)
 
 
 @lru_cache(maxsize=2)
 def _outside(data: Data) -> Dataset:
-    return returned(data, "load", data.load(), Dataset)
+    return _loaded(data)
+
+
+def _loaded(data: Data) -> Dataset:
+    with global_generators(Rng(0).child("load")):  # the same at each call, in each process, wherever these stand
+        return returned(data, "load", data.load(), Dataset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +68,8 @@ def assembled(
 
     Args:
         where: for messages: the file, or the name of the data.
-        test: if there is none, ``share`` of the examples (or so many, if it is a whole number) are drawn once, of each class
-            alike.
+        test: if there is none, ``share`` of the examples (or so many, if it is a whole number) are drawn once: of each class
+            alike, or, where the classes are known whatever the examples, each by its own content (see `by_content`).
         value_range: of the inputs; without one, each column is standardised with mean and deviation of the train part, and
             the range is what the train part then spans.
         scale: by which columns are standardised instead; inputs beyond its range are cut to it.
@@ -80,8 +81,9 @@ def assembled(
         ConfigError: wrong shapes, no examples, values that are not finite, gaps in the labels.
     """
     _check(where, train)
+    known = classes is not None or public is not None
     if test is None:
-        train, test = _split(where, train, share)
+        train, test = by_content(where, train, share) if known and share < 1 else _split(where, train, share)
     else:
         _check(f"{where}, test part", test)
         if test.x.shape[1:] != train.x.shape[1:]:
@@ -105,13 +107,18 @@ def assembled(
         _within(where, value_range, inputs)
     parts = [
         Examples(
-            torch.from_numpy(x.astype(np.float32)),
+            torch.from_numpy(_plain(x).astype(np.float32)),
             torch.from_numpy(np.searchsorted(names, part.y)),
             None if part.client is None else torch.from_numpy(np.searchsorted(owners, part.client)),
         )
         for x, part in zip(inputs, (train, test), strict=True)
     ]
     return Dataset(parts[0], parts[1], len(names), value_range, characters is not None)
+
+
+def _plain(x: NDArray[Any]) -> NDArray[Any]:
+    """Large integers by way of float64, as they come where one value among them is no integer."""
+    return x.astype(np.float64) if x.dtype.kind in "iu" and x.dtype.itemsize == 8 else x
 
 
 def check_classes(owner: str, classes: Classes | None) -> None:
@@ -199,7 +206,6 @@ def _names(
     if len(names) < 2 or len(unknown):
         got = f"label {brief(unknown[0].item())}" if len(unknown) else f"{len(names)} classes"
         raise ConfigError(f"{where}: expected labels among the classes {_few(names)}, two or more; got {got}.")
-    _check_seen(where, train, test)
     return names
 
 
@@ -245,6 +251,30 @@ def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
     except ValueError as error:
         raise ConfigError(f"{where}: a test part of {share} cannot be split off: {error}.") from None
     return part[train], part[test]
+
+
+def by_content(where: str, part: Part, share: float) -> tuple[Part, Part]:
+    """Train and test part, so that no example has a say in where another one goes.
+
+    An example is kept for testing if a hash of its own values and label falls below the ``share``. Examples that are equal stay
+    together, and the parts' sizes are what comes of it.
+    """
+    kept = np.array([_drawn(x, y) < share for x, y in zip(part.x, part.y, strict=True)])
+    for rows, what in ((~kept, "training"), (kept, "testing")):
+        if not rows.any():
+            raise ConfigError(
+                f"{where}: of {len(kept)} examples none is drawn for {what}. Give a test part, or more examples."
+            )
+    return part[np.flatnonzero(~kept)], part[np.flatnonzero(kept)]
+
+
+def _drawn(x: NDArray[Any], y: Any) -> float:
+    """In [0, 1): the same for the same numbers, whatever their type."""
+    label = y.item() if isinstance(y, np.generic) else y
+    told = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+    digest = hashlib.blake2b((x.astype(np.float64) + 0.0).tobytes(), digest_size=8, key=b"test part")
+    digest.update(told.encode("utf-8", "surrogatepass"))
+    return int.from_bytes(digest.digest(), "big") / 2**64
 
 
 def _scale_of(x: NDArray[Any]) -> Scale:

@@ -12,8 +12,11 @@ from fedguard.contracts import Dataset, Examples
 from fedguard.errors import require
 
 
-def checked(where: str, dataset: Dataset) -> Dataset:
+def checked(where: str, dataset: Dataset, *, every_class: bool = True) -> Dataset:
     """The data set, if it is what `fedguard.contracts.Dataset` says.
+
+    Args:
+        every_class: whether each class has to have a train example; where classes are public it need not.
 
     Raises:
         ConfigError: it is not.
@@ -38,7 +41,7 @@ def checked(where: str, dataset: Dataset) -> Dataset:
     _check_range(where, dataset)
     counts = torch.bincount(dataset.train.y, minlength=classes)
     require(
-        dataset.characters or bool(counts.all()),
+        dataset.characters or not every_class or bool(counts.all()),
         f"{where}: expected train examples of each class; class {int(counts.argmin())} has none.",
     )
     return dataset

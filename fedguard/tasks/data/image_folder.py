@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline
-from fedguard.tasks.data.assembly import Part, assembled
+from fedguard.tasks.data.assembly import Part, assembled, check_classes
 from fedguard.tasks.data.files import found, regular, why_not
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -21,13 +21,15 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".
 class ImageFolder(Data):
     """``folder/CLASS/*.png``, or ``folder/train/CLASS/*.png`` with ``folder/test/CLASS/*.png``.
 
-    Classes are in the order of their names. Other files, and what starts with a dot, are left alone. Pixels are taken as they
-    are stored, of 8 bits or 16: transparency and a rotation noted in the file (EXIF) are not applied.
+    Classes are the folders, in the order of their names, unless they are given. Other files, and what starts with a dot, are
+    left alone. Pixels are taken as they are stored, of 8 bits or 16: transparency and a rotation noted in the file (EXIF) are
+    not applied.
 
     Args:
         folder: that holds the classes.
         size: height and width to which each image is resized.
         grey: one channel instead of three.
+        classes: their names; without them, as many as there are folders. One of them may have no images.
         test: the share of the images kept for testing, if there is no folder ``test``.
     """
 
@@ -38,21 +40,31 @@ class ImageFolder(Data):
     folder: str
     size: tuple[PositiveInt, PositiveInt] = (32, 32)
     grey: bool = False
+    classes: tuple[str, ...] | None = None
     test: ProperFraction = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_classes(self.name, self.classes)
 
     @property
     def preparation(self) -> Preparation:
-        return Preparation("given", "pixels of 8 or 16 bits, classes by their folders")
+        if self.classes is None:
+            return Preparation("records", "the classes", "Give classes, by name.")
+        return Preparation("given", f"pixels of 8 or 16 bits, {len(self.classes)} classes")
 
     def load(self) -> Dataset:
         folder = found(self.folder, "folder")
         split = (folder / "train").is_dir() and (folder / "test").is_dir()
         train = self._read(folder / "train" if split else folder)
         test = self._read(folder / "test") if split else None
-        return assembled(str(folder), train, test, share=self.test, value_range=(0.0, 1.0))
+        return assembled(str(folder), train, test, share=self.test, value_range=(0.0, 1.0), classes=self.classes)
 
     def _read(self, folder: Path) -> Part:
-        files = [(one.name, file) for one in _entries(folder) if one.is_dir() for file in _images(one)]
+        given = self.classes is not None
+        files = [
+            (one.name, file) for one in _entries(folder) if one.is_dir() for file in _images(one, may_be_empty=given)
+        ]
         if not files:
             raise ConfigError(f"{folder}: expected folders of images, one for each class; got none.")
         x = np.empty((len(files), 1 if self.grey else 3, *self.size), np.float32)
@@ -92,10 +104,10 @@ def _entries(folder: Path) -> list[Path]:
         raise ConfigError(f"{folder}: cannot be opened: {oneline(error)}.") from None
 
 
-def _images(folder: Path) -> list[Path]:
+def _images(folder: Path, *, may_be_empty: bool) -> list[Path]:
     inside = _entries(folder)
     files = [file for file in inside if file.suffix.lower() in ENDINGS]
-    if not files:
+    if not files and not (may_be_empty and not inside):
         got = (
             "folders; the test part has to stand in test/CLASS beside train/CLASS"
             if any(map(Path.is_dir, inside))

@@ -54,6 +54,10 @@ class LEAF(Data):
             return Preparation("given", "the vocabulary")
         return prepared(self.value_range, self.classes, mend=", or of texts the characters")
 
+    @property
+    def record(self) -> str:
+        return "" if self.characters is None else "a text and the character that follows: texts of one user may overlap"
+
     def load(self) -> Dataset:
         folder = found(self.folder, "folder")
         train, test = _read(folder / "train"), _read(folder / "test")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import Part, assembled, prepared
+from fedguard.tasks.data.cells import labels_like, read_like, texts
 from fedguard.tasks.data.files import found, why_not
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class Table(Data):
         file: the file.
         label: the column that holds the label.
         client: the column that names the natural client of each row, for the partition ``natural``; it is no feature.
-        public: another such file, of rows that need no protection: mean, deviation, range, categories and classes are taken
-            from it.
+        public: another such file, of rows that need no protection: mean, deviation, range, categories, classes, and which
+            columns hold numbers are taken from it.
         test: the share of the rows kept for testing.
     """
 
@@ -58,29 +59,37 @@ class Table(Data):
 
     def load(self) -> Dataset:
         path, beside = found(self.file, "file"), [self.label, *([self.client] if self.client else [])]
-        frame = _complete(path, beside)
-        client = frame[self.client].astype(str).to_numpy(str) if self.client else None
-        labels, features = _labels(frame[self.label]), frame.drop(columns=beside)
         if self.public is None:
+            frame = _complete(path, beside)
+            client = frame[self.client].astype(str).to_numpy(str) if self.client else None
+            labels, features = _labels(frame[self.label]), frame.drop(columns=beside)
             return assembled(str(path), Part(_features(path, features), labels, client), share=self.test)
+        frame = _complete(path, beside, as_text=True)
         other = found(self.public, "file")
         shown = _complete(other, [self.label])
         known = shown.drop(columns=beside, errors="ignore")
+        names = _labels(shown[self.label])
+        features = read_like(path, frame.drop(columns=beside), known)
+        labels = labels_like(path, frame[self.label], names, shown[self.label])
+        client = texts(frame[self.client]).to_numpy(str) if self.client else None
         return assembled(
             str(path),
-            Part(_features(path, features, known), labels, client),
+            Part(_features(path, features, read_like(other, known, known)), labels, client),
             share=self.test,
-            public=Part(_features(other, known), _labels(shown[self.label])),
+            public=Part(_features(other, known), names),
         )
 
 
-def _complete(path: Path, beside: Iterable[str]) -> pd.DataFrame:
+def _complete(path: Path, beside: Iterable[str], *, as_text: bool = False) -> pd.DataFrame:
     """The table, which has the columns ``beside`` and a value in each cell.
+
+    Args:
+        as_text: leave the cells of a CSV file as they stand there: what kind its columns are is no matter of its rows.
 
     Raises:
         UnknownName, ConfigError: one of them is missing.
     """
-    frame = _frame(path)
+    frame = _frame(path, as_text)
     for column in beside:
         if column not in frame.columns:
             raise UnknownName("column", column, map(str, frame.columns), str(path))
@@ -112,13 +121,13 @@ def _check_values(path: Path, name: str, column: pd.Series[Any]) -> None:
         )
 
 
-def _frame(path: Path) -> pd.DataFrame:
+def _frame(path: Path, as_text: bool) -> pd.DataFrame:
     try:
         import pandas as pd
 
         if path.suffix not in (".csv", ".parquet"):
             raise ConfigError(f"{path}: expected a file that ends in .csv or .parquet.")
-        frame: pd.DataFrame = _csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        frame: pd.DataFrame = _csv(path, as_text) if path.suffix == ".csv" else pd.read_parquet(path)
     except ImportError as error:
         raise MissingExtra("table", error.name or "pyarrow", "data") from None
     except (ValueError, OSError, NotImplementedError, KeyError) as error:
@@ -127,13 +136,13 @@ def _frame(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _csv(path: Path) -> pd.DataFrame:
+def _csv(path: Path, as_text: bool) -> pd.DataFrame:
     """The table under the header as it stands; left alone, pandas renames the second of two columns of one name."""
     import pandas as pd
 
     # With the row below it: were that longer than the header, pandas would take the first column for names of the rows.
     header = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False).iloc[0]
-    return pd.read_csv(path, low_memory=False).set_axis(header.tolist(), axis=1)
+    return pd.read_csv(path, low_memory=False, dtype=str if as_text else None).set_axis(header.tolist(), axis=1)
 
 
 def _check_header(path: Path, names: list[str]) -> None:

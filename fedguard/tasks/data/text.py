@@ -52,6 +52,10 @@ class Text(Data):
             return Preparation("records", "the vocabulary", "Give characters.")
         return Preparation("given", "the vocabulary")
 
+    @property
+    def record(self) -> str:
+        return window_in_words(self.window, self.stride)
+
     def load(self) -> Dataset:
         path = found(self.file, "file")
         try:
@@ -62,6 +66,14 @@ class Text(Data):
             raise ConfigError(f"{path}: expected a text in UTF-8: {why_not(path, error)}.") from None
         documents = re.split(r"\n\s*\n", content)
         return windows(str(path), documents, self.window, self.stride, self.test, self.characters)
+
+
+def window_in_words(window: int, stride: int) -> str:
+    """What an example of text is, and how little of a text one of them is."""
+    size, most = window + 1, -(-(window + 1) // stride)
+    if most == 1:
+        return f"a window of {size} characters, none of which stands in another one; a paragraph fills many"
+    return f"a window of {size} characters: a character stands in up to {most} of them, and a paragraph fills many"
 
 
 def check_characters(owner: str, characters: str | None) -> None:

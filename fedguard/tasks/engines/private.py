@@ -15,6 +15,7 @@ from torch import Tensor
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
+from fedguard.tasks.engines.by_example import hold, largest_batch
 from fedguard.tasks.network import Network, duplicate
 
 
@@ -27,9 +28,10 @@ class PrivateEngine:
     """
 
     def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
+        hold(network)
         # the hooks of per-sample gradients are for nobody else
         module, self._flat = duplicate(network.module, parts[0].x.device)
-        self._parts, self._loss = parts, network.loss
+        self._network, self._parts, self._loss = network, parts, network.loss
         self._module = GradSampleModule(module, loss_reduction="sum")
 
     def train(
@@ -41,7 +43,7 @@ class PrivateEngine:
         out: Tensor,
         streams: Sequence[Rng],
     ) -> None:
-        """Write what each client moved by into the rows of ``out``; its noise is drawn from its stream."""
+        """Write what each client moved by into the rows of ``out``; noise comes from `LocalPlan.noise_stream`."""
         if plan.private is None or plan.batch_size is None or plan.adjust is not None or plan.project is not None:
             raise ConfigError(
                 "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
@@ -51,6 +53,9 @@ class PrivateEngine:
                 "private training: expected steps on the clients' own loss; got a proximal term or corrections, whose privacy "
                 "nobody has accounted for. Train by plain FedAvg or FedSGD."
             )
+        drawn = max(((schedule >= 0).sum(1).max(initial=0) for schedule in schedules), default=0)
+        likely = largest_batch(map(len, self._parts), plan.private.sample_rate)
+        hold(self._network, max(int(drawn), likely))
         sgd = torch.optim.SGD(self._module.parameters(), lr=plan.lr, momentum=plan.momentum)
         starts = model.expand(len(clients), -1)
         for row, start, client, schedule, stream in zip(out, starts, clients, schedules, streams, strict=True):
@@ -61,7 +66,7 @@ class PrivateEngine:
                 noise_multiplier=noise_multiplier,
                 max_grad_norm=clip,
                 expected_batch_size=plan.batch_size,
-                generator=stream.child("noise").torch(),
+                generator=plan.noise_stream(stream).torch(),
             )
             self._flat.copy_(start)
             self._descend(self._parts[client], schedule, optimizer)

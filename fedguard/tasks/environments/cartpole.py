@@ -40,6 +40,10 @@ class CartPole(Environment):
     limit: ClassVar[int] = 500
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        return 1.0, float(self.limit)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (4,)
 

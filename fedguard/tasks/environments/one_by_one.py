@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 from fedguard.contracts import Box, Choices, Environment, Step
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError, oneline, require
+from fedguard.tasks.environments.answers import Unexpected, actions_of, shape_of
+from fedguard.tasks.environments.answers import start as start_of
+from fedguard.tasks.environments.answers import step as step_of
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,37 @@ class OneByOne(Environment):
     """Environments with gymnasium's interface, stepped one by one.
 
     ``reset(seed=...)`` gives ``(observation, info)``, and ``step(action)`` gives ``(observation, reward, terminated, truncated,
-    info)``; ``observation_space`` has a ``shape``, and ``action_space`` is a ``Discrete`` or a bounded ``Box`` of one axis.
-    An environment has to be one that ``copy.deepcopy`` copies whole.
+    info)``: finite numbers in the shape of the observation_space, one finite number, and two of True or False, at each step.
+    ``observation_space`` has a ``shape``, and ``action_space`` is a ``Discrete`` or a bounded ``Box`` of one axis.
+    An environment has to be one that ``copy.deepcopy`` copies whole, and its chance comes from the seed alone.
+
+    Args:
+        least, most: that an episode can return, so that no interval of a mean return passes them; None where that is not known.
     """
 
     best: ClassVar[float] = 0.0
     limit: ClassVar[int] = 1000
+
+    least: float | None = None
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = self.least is not None and self.most is not None
+        require(
+            known or self.least is self.most,
+            f"{self.name}: expected both least and most of an episode's return, or none.",
+        )
+        if self.least is not None and self.most is not None:
+            require(
+                self.least < self.most and self.best <= self.most,
+                f"{self.name}: expected least < most and good <= most; got least {self.least:g}, most {self.most:g} and good "
+                f"{self.best:g}.",
+            )
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return None if self.least is None or self.most is None else (self.least, self.most)
 
     def made(self) -> Any:
         """A fresh environment."""
@@ -54,68 +84,63 @@ class OneByOne(Environment):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        shape = getattr(getattr(self._first, "observation_space", None), "shape", None)
-        got = _space(self._first, "observation")
-        require(bool(shape), f"{self._told}: expected an observation_space that is a Box; got {got}.")
-        return tuple(int(side) for side in shape or ())
+        return self._held(shape_of, getattr(self._first, "observation_space", None))
 
     @property
     def actions(self) -> Choices | Box:
-        space = getattr(self._first, "action_space", None)
-        if (choices := getattr(space, "n", None)) is not None and not getattr(space, "start", 0):
-            return Choices(int(choices))
-        low, high = np.atleast_1d(getattr(space, "low", np.inf)), np.atleast_1d(getattr(space, "high", np.inf))
-        bounded = low.ndim == 1 and np.isfinite([low, high]).all() and (low == low[0]).all() and (high == high[0]).all()
-        require(
-            bool(bounded),
-            f"{self._told}: expected an action_space that is Discrete from 0, or a Box of one axis with the same finite bounds "
-            f"for all; got {_space(self._first, 'action')}.",
-        )
-        return Box(len(low), float(low[0]), float(high[0]))
+        return self._held(actions_of, getattr(self._first, "action_space", None))
 
     def started(self, copies: int, rng: np.random.Generator) -> Copies:
-        each = tuple(copy.deepcopy(self._first) for _ in range(copies))
+        each = tuple(self._copy(self._first) for _ in range(copies))
         return Copies(each, np.stack([self._reset(one, rng) for one in each]), np.zeros(copies, np.int64))
 
     def observed(self, state: Copies) -> NDArray[np.float32]:
         return state.seen
 
     def stepped(self, state: Copies, actions: NDArray[Any]) -> Step:
-        each = tuple(copy.deepcopy(one) for one in state.each)
-        whole = isinstance(self.actions, Choices)
-        told = [
-            self.asked(one.step, int(action) if whole else action.astype(np.float32))
-            for one, action in zip(each, actions, strict=True)
-        ]
-        seen, rewards, terminated, truncated = (np.array([one[part] for one in told]) for part in range(4))
-        steps = state.steps + 1
-        after = Copies(each, seen.astype(np.float32), steps)
-        return Step(
-            after, rewards.astype(np.float64), terminated.astype(bool), truncated.astype(bool) | (steps >= self.limit)
-        )
+        """One step of a copy of each.
+
+        Raises:
+            ConfigError: one cannot be copied, fails, or answers something else than gymnasium's interface has.
+        """
+        each = tuple(self._copy(one) for one in state.each)
+        whole, shape, steps = isinstance(self.actions, Choices), self.shape, state.steps + 1
+        answers = []
+        for one, action, at in zip(each, actions, steps.tolist(), strict=True):
+            answer = self.asked(one.step, int(action) if whole else action.astype(np.float32), at=f"step {at}: ")
+            answers.append(self._held(step_of, answer, shape, at=f"step {at}: "))
+        seen, rewards, terminated, truncated = (np.array(part) for part in zip(*answers, strict=True))
+        return Step(Copies(each, seen, steps), rewards, terminated, truncated | (steps >= self.limit))
 
     def restarted(self, state: Copies, over: NDArray[np.bool_], rng: np.random.Generator) -> Copies:
         each, seen = list(state.each), state.seen.copy()
         for number in np.flatnonzero(over):
-            each[number] = copy.deepcopy(each[number])
+            each[number] = self._copy(each[number])
             seen[number] = self._reset(each[number], rng)
         return Copies(tuple(each), seen, np.where(over, 0, state.steps))
 
     def _reset(self, one: Any, rng: np.random.Generator) -> NDArray[np.float32]:
-        def reset() -> NDArray[np.float32]:
-            seen = np.asarray(one.reset(seed=int(rng.integers(2**31)))[0], np.float32)
-            require(seen.shape == self.shape, f"expected observations of shape {self.shape}; got {seen.shape}")
-            return seen
+        answer = self.asked(lambda: one.reset(seed=int(rng.integers(2**31))), at="reset(seed=...): ")
+        return self._held(start_of, answer, self.shape, at="reset(seed=...): ")
 
-        return self.asked(reset)  # type: ignore[no-any-return]
+    def _copy(self, one: Any) -> Any:
+        mend = ". Expected an environment that it copies whole: keep locks, files and generators of `yield` out of it"
+        return self.asked(copy.deepcopy, one, at="copy.deepcopy: ", mend=mend)
 
-    def asked(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What a call of the user's or gymnasium's code returns; its failure is one line."""
+    def asked(self, call: Callable[..., Any], *arguments: Any, at: str = "", mend: str = "") -> Any:
+        """What a call of the user's or gymnasium's code returns; its failure is one line.
+
+        Args:
+            at: where this is, with a colon.
+            mend: what to do where it fails.
+        """
         try:
             return call(*arguments)
         except FAILURES as error:
-            raise ConfigError(f"{self._told}: failed: {type(error).__name__}: {oneline(error)}.") from error
+            raise ConfigError(f"{self._told}: {at}failed: {type(error).__name__}: {oneline(error)}{mend}.") from error
 
-
-def _space(environment: Any, which: str) -> str:
-    return str(getattr(environment, f"{which}_space", "none"))
+    def _held(self, check: Callable[..., Found], *given: Any, at: str = "") -> Found:
+        try:
+            return check(*given)
+        except Unexpected as error:
+            raise ConfigError(f"{self._told}: {at}{error}.") from None

@@ -38,6 +38,10 @@ class Pendulum(Environment):
     limit: ClassVar[int] = 200
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        return -self.limit * (math.pi**2 + 0.1 * SPEED**2 + 0.001 * TORQUE**2), 0.0
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (3,)
 

@@ -50,18 +50,30 @@ class Transformer(Model):
 class _Network(nn.Module):
     def __init__(self, length: int, classes: int, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.characters = nn.Embedding(classes, width)
-        self.places = nn.Parameter(torch.randn(length, width) * 0.02)
+        characters = nn.Embedding(classes, width)
+        self.places = _Places(length, width)
+        self.characters = characters
         self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        signal = self.characters(x.long()) + self.places
+        signal = self.places(self.characters(x.long()))
         for block in self.blocks:
             signal = block(signal)
         logits: Tensor = self.head(self.norm(signal[:, -1]))
         return logits
+
+
+class _Places(nn.Module):
+    """Adds an embedding of each place; by itself, for the gradients of single examples are found layer by layer."""
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(length, width) * 0.02)
+
+    def forward(self, signal: Tensor) -> Tensor:
+        return signal + self.weight
 
 
 class _Block(nn.Module):

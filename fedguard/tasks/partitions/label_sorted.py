@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,17 @@ class LabelSorted(Partition):
 
     Args:
         shards: shards per client. With 1 a client knows one or two classes; the source uses 2.
+        in_order: whether they are dealt in the order of the clients' numbers, so that neighbours on a graph whose ``places``
+            are ``in_order``, too, hold classes side by side; else they are drawn, whatever the places.
     """
 
     name = "label_sorted"
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
     shards: PositiveInt = 1
+    in_order: bool = False
+
+    later: ClassVar = {"in_order": False}
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         labels = examples.y.numpy()
@@ -35,5 +41,5 @@ class LabelSorted(Partition):
         draw = rng.numpy()
         shuffled = draw.permutation(len(labels))
         shards = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], count)
-        dealt = draw.permutation(count).reshape(clients, self.shards)
+        dealt = (np.arange(count) if self.in_order else draw.permutation(count)).reshape(clients, self.shards)
         return [np.concatenate([shards[shard] for shard in hand]) for hand in dealt]

@@ -24,6 +24,7 @@ SEEN = [
     ("DP-SGD", "noise: none on the biases", {"model: places"}, "layer 1 has 0.000"),
     ("DP-SGD", "one of 20 clients without", {"training: places"}, "client 7 has 0.0"),
     ("DP-SGD", "seeded by round and data", {"training: data"}, ""),
+    ("DP-SGD", "examples see each other", {"model: examples"}, "moves the clipped sum by up to"),
     ("clients, discrete Gaussian", "noise: cut at 3 sigma", {"law"}, ""),
     ("clients, discrete Gaussian", "noise: none on the biases", {"training: clients: places"}, "layer 1 has 0.0"),
     ("clients, discrete Gaussian", "one of 20 clients without", {"training: clients: places"}, "client 7 has 0.0"),
@@ -41,6 +42,7 @@ QUICK = {
     ("server, bands", "noise: cut at 3 sigma"),
     ("DP-SGD", "noise: none on the biases"),
     ("DP-SGD", "seeded by round and data"),
+    ("DP-SGD", "examples see each other"),
     ("clients, discrete Gaussian", "one of 20 clients without"),
     ("clients, discrete Gaussian", "every tenth update is lost"),
 }

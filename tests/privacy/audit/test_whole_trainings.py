@@ -135,7 +135,7 @@ def test_every_kind_of_noise_is_watched():
     names = {name: {check.name.removeprefix("training: ") for check in right(name, 0)} for name in SUITES}
     noise = {"noise", "places", "law", "normaliser", "rounds", "data", "coordinates"}
     each = {f"clients: {check}" for check in ("noise", "places", "law", "rounds", "data")}
-    layers = {f"model: {check}" for check in ("noise", "places", "law", "rounds")}
+    layers = {f"model: {check}" for check in ("noise", "places", "law", "rounds", "examples")}
     assert names["server"] == names["momentum"] == noise | {"model"}
     assert names["poisson"] == noise | {"model", "sampling", "draws"}
     assert names["adaptive"] == noise | {"model", "sampling", "draws", "counts"}
@@ -155,11 +155,15 @@ def test_every_kind_of_noise_is_watched():
 
 
 def renamed(monkeypatch, path, changed):
-    """Streams below ``path`` of the trial's (None stands for any number) take the names that ``changed`` makes of theirs."""
+    """Streams below ``path`` of the trial's or of its cell's noise take the names that ``changed`` makes of theirs.
+
+    None in the path stands for any number.
+    """
     right = Rng.child
 
     def child(self, *names):
-        here = len(self.path) == len(path) and all(a in (b, None) for a, b in zip(path, self.path, strict=True))
+        own = self.path[2:] if self.path[:1] == ("cell",) else self.path
+        here = len(own) == len(path) and all(a in (b, None) for a, b in zip(path, own, strict=True))
         return right(self, *(changed(*names) if here else names))
 
     monkeypatch.setattr(Rng, "child", child)
@@ -253,8 +257,8 @@ def levels_of_others(monkeypatch):
 def inputs_without_noise(monkeypatch):
     right = Inputs.__init__
 
-    def init(self, sent, encoding, noise, weights, rng, name):
-        right(self, sent, encoding, None, weights, rng, name)
+    def init(self, sent, encoding, noise, *rest):
+        right(self, sent, encoding, None, *rest)
 
     monkeypatch.setattr(Inputs, "__init__", init)
 

@@ -119,6 +119,10 @@ class ThreatCard(TypedDict):
         protocol: null if updates are sent in the clear.
         privacy, noise: the kind of noise, and who adds it.
         epsilon, epsilon_note: what the noise proves, and what that covers; null without guarantee.
+        noise_from: where noise for privacy, and what clients draw for their own, comes from: ``seed``, which stands in the
+            record, or ``operating system``; null without any.
+        noise_note: what that leaves of privacy, in words.
+        reproducible: whether the seed gives the record again.
         ensemble: of a worst case, the attacks among which it was chosen.
     """
 
@@ -159,6 +163,9 @@ class ThreatCard(TypedDict):
     noise: str | None
     epsilon: Amount | None
     epsilon_note: str
+    noise_from: NotRequired[str | None]
+    noise_note: NotRequired[str | None]
+    reproducible: NotRequired[bool]
     ensemble: NotRequired[str]
 
 

@@ -55,6 +55,7 @@ class Manifest(TypedDict):
         schema: of this document.
         name: of the suite.
         folder: where it lay, in which its plug-ins are looked for.
+        source, source_from_run: the file that it was read from, and its path from here; null for a mapping of Python.
         fedguard, results_version: what ran it; records of another results version are of other code.
         created, started: when the run was begun, and when it was last gone on with, in seconds since 1970.
         seeds: of the suite.
@@ -63,11 +64,14 @@ class Manifest(TypedDict):
         corners: cells that others are compared with and that have no position.
         tuning: how the defenses were tuned; None if they were not.
         ensembles: the worst cases.
+        secret_noise: whether noise for privacy comes from the operating system.
     """
 
     schema: Literal[1]
     name: str
     folder: NotRequired[str | None]
+    source: NotRequired[str | None]
+    source_from_run: NotRequired[str | None]
     fedguard: str
     results_version: Count
     created: Time
@@ -78,6 +82,7 @@ class Manifest(TypedDict):
     corners: list[CellId]
     tuning: NotRequired[Anything | None]
     ensembles: NotRequired[list[Ensemble]]
+    secret_noise: NotRequired[bool]
 
 
 MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, AfterValidator(_laid_out)])

@@ -64,6 +64,7 @@ Environment = TypedDict(
         "code": NotRequired[dict[str, str]],
         "data": NotRequired[str | None],
         "changed": NotRequired[list[str]],
+        "drew": NotRequired[list[str]],
         "started": Time,
     },
 )
@@ -75,6 +76,7 @@ Attributes:
     git_commit: of the checkout; null outside of one.
     code, data: digests of the code by module, and of the data.
     changed: what the trial altered that later ones in its process would have found.
+    drew: whose global generators code of the user's own drew from, which start where the seed says.
     started: in seconds since 1970.
 """
 

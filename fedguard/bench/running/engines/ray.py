@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedguard.arguments import of_kind
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.code import own_code
@@ -46,6 +47,9 @@ class Ray:
     """
 
     address: str | None = None
+
+    def __post_init__(self) -> None:
+        of_kind(self.address, "address", (str, type(None)), "auto, HOST or HOST:PORT, or None")
 
     @contextlib.contextmanager
     def connected(self, jobs: int | None) -> Iterator[Cluster]:

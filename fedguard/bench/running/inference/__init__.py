@@ -3,7 +3,6 @@
     targets.py   whose data an attack is about, and what of them is true
     curious.py   who watches, a server or nodes: their views, their claims
     seats.py     what nodes that look make of what they hear
-    noise.py     how strong a noise hides a round, as shadow models must know
     scores.py    claims beside the truth
 
 The attack gets a view and returns a claim; only here do claim and truth meet.

@@ -195,11 +195,19 @@ class Curious:
             counts=self._targets.counts(target, self._cell.trusted_server),
             labels=target.truth.y if self._wants.labels else None,
             candidates=target.candidates,
+            noise=self._noise,
             root=self._seat.examples(self._task) if self._seat else self._task.root,
             adapt=where_known(self._setup.pipeline.adapt(self._network.module), known),
             train=self._shadows,
             rng=self._rng.child("attack", number),
         )
+
+    @property
+    def _noise(self) -> float:
+        """Of what the view shows; what the workers' momentum makes of an update is undone there, too."""
+        if self._seat is not None or (self._alone and not self._cell.trusted_server):
+            return 0.0  # noise of a mean is in no single update, and what nodes solve for is theirs to know
+        return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)
 
     def _tampered(self, model: Tensor) -> Tensor:
         """What a malicious server sends instead of the model: one for all its victims, and with all candidates in mind."""

@@ -113,8 +113,7 @@ class Targets:
         rounds = range(1, self._setup.training.rounds + 1)
         if self._attack.watches == "round":
             rounds = range(self._wants.round, self._wants.round + 1)
-        take_part, rng = self._setup.participation, self._setup.rng
-        chosen = [take_part.choose(rng.child("participation", round), round) for round in rounds]
+        chosen = [self._setup.chosen(round) for round in rounds]
         return tuple(sorted({client for one in chosen for client in one}))
 
     def _target(self, clients: tuple[int, ...], number: int) -> Target:
@@ -130,7 +129,7 @@ class Targets:
         """What a client used in the watched round; all it has, where more than a round or the client itself is meant."""
         if self._attack.watches != "round" or self._attack.goal == "property":
             return self._task.examples(client)
-        last, plan = self._trainings * self._wants.round, self._setup.local_plan
+        last, plan = self._trainings * self._wants.round, self._setup.honest_plan
         rounds = range(last - self._trainings + 1, last + 1)
         used = [self._task.examples_used(client, plan, self._setup.rng.child("round", one)) for one in rounds]
         return used[0] if len(used) == 1 else joined(used)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +13,11 @@ import torch
 
 from fedguard.bench.records import pictures
 from fedguard.bench.records.record import from_text, to_text
-from fedguard.bench.records.store import RunFolder
+from fedguard.bench.records.store import RunFolder, open_atomically
 from fedguard.bench.running.blame import in_words
 from fedguard.bench.running.card import threat_card, threat_in_words
 from fedguard.bench.running.code import data_digest
+from fedguard.bench.running.kept_state import held_by, kept
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.shared_state import changed, shared_state
@@ -62,24 +62,19 @@ class OfComposed(Procedure):
             assert isinstance(cell.data, Data)  # nothing is rebuilt of actors
             pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
 
-        before = shared_state()
+        held, before = held_by(cell), shared_state()
         try:
             record, model = run_trial(
                 cell, job["seed"], job["corners"], bench, progress=progress, clean_model=clean_model, album=album
             )
             from_text(to_text(record))  # an attack's notes may hold anything: what cannot be read back has failed
             if job["model"] is not None:
-                _save_atomically(Path(job["model"]), model.numpy())
+                with open_atomically(Path(job["model"])) as file:
+                    np.save(file, model.numpy(), allow_pickle=False)
             answer: dict[str, Any] = {"record": record, "log": None}
         except Exception as error:
             answer = {
                 "record": self.not_run(cell, job["seed"], "failed", in_words(error), bench.compute.name),
                 "log": traceback.format_exc(),
             }
-        return {**answer, "changed": changed(before, shared_state())}
-
-
-def _save_atomically(path: Path, array: Any) -> None:
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.npy")
-    np.save(temporary, array, allow_pickle=False)
-    temporary.replace(path)
+        return {**answer, "changed": [*changed(before, shared_state()), *kept(held, held_by(cell))]}

@@ -1,0 +1,25 @@
+"""Action flip: malicious actors do the opposite of what they say they did (Liu and Lai, NeurIPS 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedguard.contracts import Box, Choices, PoisonAttack, Sight
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionFlip(PoisonAttack):
+    """Malicious actors take the opposite action, and tell of the one that the policy chose: a becomes n - 1 - a.
+
+    $a <- n - 1 - a$ of n choices, and $a <- low + high - a$ in a range. Rewards and observations are true, and follow from
+    another action than the learner takes them for; so what was good for a is put down to its opposite.
+    """
+
+    name = "action_flip"
+    source = "Liu and Lai, Provably Efficient Black-Box Action Poisoning Attacks Against Reinforcement Learning, NeurIPS 2021"
+    needs = (Sight.OWN_DATA,)
+
+    def acts(self, actions: Tensor, space: Choices | Box) -> Tensor:
+        return space.n - 1 - actions if isinstance(space, Choices) else space.low + space.high - actions

@@ -1,0 +1,53 @@
+"""The answer of a run: which defense keeps the most, or that nothing was learned from it, as red flags say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedguard.bench.flags.results import Case, Results, results_of
+from fedguard.bench.flags.run_flags import Found, clean_at_chance, nothing_hurts
+from fedguard.bench.results.answer import Answer, Standing, sentences, standings
+from fedguard.bench.results.run import Run
+from fedguard.metrics.flags import Lacking, known, weak_task
+
+#: A backdoor that succeeds above a clean model by at least this tells defenses apart, even where nothing lowers the accuracy.
+BACKDOOR = 0.10
+
+
+def answers(run: Run) -> dict[str, Answer]:
+    """By setting, the answer; none of a run without attack on the training.
+
+    There is no answer yet where, over the seeds of a setting, the task is weak (`weak_task`), the mean without attack does not
+    lie above chance (`clean_at_chance`), or neither an attack (`nothing_hurts`) nor a backdoor does harm.
+    """
+    found = standings(run)
+    return sentences(found, unanswerable(run, found))
+
+
+def unanswerable(run: Run, found: Sequence[Standing]) -> dict[str, str]:
+    """Why a setting has no answer, for those that have none."""
+    results = results_of(run)
+    settings: dict[str, list[Case]] = {}
+    for case in results.cases:
+        settings.setdefault(case.setting, []).append(case)
+    backdoors = {one.setting for one in found if one.success and one.success.estimate.mean >= BACKDOOR}
+    reasons = {place: _why(results, cases, place in backdoors) for place, cases in settings.items()}
+    return {place: why for place, why in reasons.items() if why}
+
+
+def _why(results: Results, cases: Sequence[Case], backdoor: bool) -> str:
+    try:
+        clean = {case.seed: float(known(case.result, "corners.clean_mean")) for case in cases}
+        result = {"corners": {"clean_mean": sum(clean.values()) / len(clean)}, "chance": cases[0].result.get("chance")}
+        if said := weak_task(result, {}):
+            return said
+    except Lacking:
+        pass
+    for judge in (clean_at_chance, *(() if backdoor else (nothing_hurts,))):
+        try:
+            judged = judge(results, cases)
+        except Lacking:
+            continue
+        if isinstance(judged, Found):
+            return f"{judged.cell}: {judged.said}"
+    return ""

@@ -1,0 +1,48 @@
+"""Whether a training's curve still rises at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedguard.metrics.trajectory import FINAL_EVALUATIONS
+
+
+@dataclass(frozen=True)
+class Rise:
+    """The end of a curve that rises, along the line of least squares.
+
+    Attributes:
+        evaluations: how many of the last were looked at.
+        rise: of the line, from the first of them to the last.
+        level: the line's at the last.
+    """
+
+    evaluations: int
+    rise: float
+    level: float
+
+
+def rising(curve: Sequence[float]) -> Rise | None:
+    """The rise of the evaluations that make the final figure; None where they show none.
+
+    Of three or more it is shown by the slope b of the line of least squares, at 5 % by Student's t with k - 2 degrees of
+    freedom, ``b / (s / sqrt(sum (t - mean t)^2))``; two show it by their difference.
+    """
+    last = list(curve[-FINAL_EVALUATIONS:])
+    k = len(last)
+    if k < 2:
+        return None
+    middle, mean = (k - 1) / 2, math.fsum(last) / k
+    spread = math.fsum((t - middle) ** 2 for t in range(k))
+    slope = math.fsum((t - middle) * value for t, value in enumerate(last)) / spread
+    if slope <= 0:
+        return None
+    residuals = math.fsum((value - mean - slope * (t - middle)) ** 2 for t, value in enumerate(last))
+    if k > 2 and residuals > 0:
+        from scipy.special import stdtr
+
+        if stdtr(k - 2, -slope / math.sqrt(residuals / (k - 2) / spread)) >= 0.05:
+            return None
+    return Rise(k, slope * (k - 1), mean + slope * middle)

@@ -1,0 +1,161 @@
+"""Arrays of callers, whatever made them, as tensors: taken as they are meant, or refused with the reason.
+
+Taken are dense real numbers of numpy, torch and what numpy can read, in whatever order of bytes and rows: big-endian, reversed,
+read-only, bfloat16, lists of tensors. Refused is what would be read as something else: masked values, sparse and quantized
+storage, complex numbers, booleans, words, and what is not there yet (meta tensors, layers that have met no input, generators).
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from fedguard.errors import InputError, brief
+
+#: Types of numbers that libraries beside numpy add to its own, and that numpy itself takes for raw bytes.
+_ADDED = ("bfloat16", "float8", "float6", "float4")
+
+
+def read_array(value: Any, what: str) -> Tensor:
+    """Real numbers, or booleans, as a dense tensor without a graph, of its own type where torch has it.
+
+    Args:
+        what: the argument, for messages.
+
+    Raises:
+        InputError: it is no array of such.
+    """
+    if isinstance(value, Tensor):
+        return _dense(value, what)
+    if isinstance(value, list | tuple) and _holds_others(value):
+        parts = [read_array(one, f"{what}[{row}]") for row, one in enumerate(value)]
+        if len({part.shape for part in parts}) > 1:
+            raise _ragged(value, what)
+        types = {part.dtype for part in parts}
+        return torch.stack([part.cpu() if len(types) == 1 else part.cpu().double() for part in parts])
+    if _is_sparse(value):
+        raise InputError(f"{what}: expected a dense array; got a sparse {type(value).__name__}. Use .toarray().")
+    return _of_numpy(value, what)
+
+
+def read_floats(value: Any, what: str) -> Tensor:
+    """The same in float32; booleans are refused.
+
+    Raises:
+        InputError: it is no array of real numbers.
+    """
+    tensor = read_array(value, what)
+    if tensor.dtype == torch.bool:
+        raise InputError(f"{what}: expected real numbers; got booleans.")
+    return tensor.to(torch.float32)
+
+
+def read_vector(value: Any, length: int, what: str) -> Tensor:
+    """float32 ``[d]``, all of it finite.
+
+    Raises:
+        InputError: another length, or values that float32 does not hold.
+    """
+    vector = read_floats(value, what)
+    if tuple(vector.shape) != (length,) or not bool(vector.isfinite().all()):
+        held = "" if bool(vector.isfinite().all()) else ", with NaN, infinity or values that float32 does not hold"
+        raise InputError(f"{what}: expected {length} finite numbers; got shape {list(vector.shape)}{held}.")
+    return vector
+
+
+def _dense(value: Tensor, what: str) -> Tensor:
+    """A tensor that is what it looks like."""
+    if isinstance(value, UninitializedParameter | UninitializedBuffer):
+        raise InputError(f"{what}: expected numbers; got a lazy parameter without a shape. Run the model once before.")
+    if value.is_quantized:
+        raise InputError(f"{what}: expected numbers; got quantized ones ({value.dtype}). Use .dequantize().")
+    if value.layout != torch.strided or value.is_nested:
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise InputError(f"{what}: expected a dense tensor; got a {kind} one. Use .to_dense(), or pad it.")
+    if value.is_meta:
+        raise InputError(f"{what}: expected numbers; got a tensor on the meta device, which holds none. Load it first.")
+    if value.is_complex():
+        raise InputError(f"{what}: expected real numbers; got {value.dtype}.")
+    return value.detach().resolve_neg()
+
+
+def _of_numpy(value: Any, what: str) -> Tensor:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(
+            f"{what}: expected numbers everywhere; got a masked array with {int(np.ma.getmaskarray(value).sum())} masked. Fill "
+            "them: .filled(value)."
+        )
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever the array of another library raises when it is asked for its numbers
+        if isinstance(value, list | tuple):
+            raise _ragged(value, what) from None
+        said = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{what}: expected an array of numbers; got {type(value).__name__}, which cannot be read: {said}."
+        ) from None
+    if array.dtype.kind == "O":
+        array = _of_objects(array, value, what)
+    elif array.dtype.kind == "V" and array.dtype.name.startswith(_ADDED):
+        array = array.astype(np.float32)
+    if array.dtype.kind == "c":
+        raise InputError(f"{what}: expected real numbers; got {array.dtype}.")
+    if array.dtype.kind not in "fiub":
+        wanted = "numbers in a rectangle [n, d]" if isinstance(value, list | tuple) else "an array of numbers"
+        raise InputError(f"{what}: expected {wanted}; got {_told(value, array)}.")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):  # what a float64 does not hold is infinite
+            array = array.astype(np.float64)
+    array = np.asarray(array, array.dtype.newbyteorder("="))
+    if not array.flags.aligned or any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = array.copy()  # torch takes no others
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes to it
+        return torch.from_numpy(array)
+
+
+def _of_objects(array: np.ndarray[Any, Any], value: Any, what: str) -> np.ndarray[Any, Any]:
+    """Numbers that numpy holds as objects, such as fractions and whole numbers of any length."""
+    if array.ndim == 0 and not isinstance(value, numbers.Real):
+        raise InputError(f"{what}: expected an array of numbers; got {_told(value, array)}.")
+    odd = [one for one in array.ravel().tolist() if isinstance(one, bool) or not isinstance(one, numbers.Real)]
+    if odd:
+        if isinstance(odd[0], Sequence | np.ndarray) and not isinstance(odd[0], str | bytes):
+            raise _ragged(value, what)
+        raise InputError(f"{what}: expected an array of numbers; it holds {brief(odd[0])}, a {type(odd[0]).__name__}.")
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise InputError(f"{what}: expected numbers that a float64 can hold; got larger ones.") from None
+
+
+def _holds_others(value: Sequence[Any]) -> bool:
+    """Whether what is in a list, at whatever depth, is no number of Python or array of numpy: numpy would misread it."""
+    return any(
+        _holds_others(one)
+        if isinstance(one, list | tuple)
+        else isinstance(one, Tensor | np.ma.MaskedArray) or _is_sparse(one)
+        for one in value
+    )
+
+
+def _is_sparse(value: Any) -> bool:
+    """Whether it is a matrix of scipy.sparse, which numpy takes for one object."""
+    return type(value).__module__.startswith("scipy.sparse") or type(value).__module__ == "sparse"
+
+
+def _ragged(value: Any, what: str) -> InputError:
+    return InputError(
+        f"{what}: expected numbers in a rectangle [n, d]; got {type(value).__name__} with rows of different kinds."
+    )
+
+
+def _told(value: Any, array: np.ndarray[Any, Any]) -> str:
+    return f"an array of {array.dtype}" if isinstance(value, np.ndarray | list | tuple) else f"{type(value).__name__}"

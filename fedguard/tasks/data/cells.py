@@ -1,0 +1,86 @@
+"""Cells of a private table, each read by itself, as the public rows beside it are read.
+
+What kind a column is must not be told from the private rows: one text among its numbers would make texts of all of them. So
+the public rows say what a column holds, and each private cell is read as that or refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.errors import ConfigError, brief
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
+
+
+def read_like(path: Path, frame: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """The private columns: float64 where those of the public rows are numbers, else texts.
+
+    Raises:
+        ConfigError: a cell is no finite number where the public rows have numbers.
+    """
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    found = frame.copy()
+    for name in frame.columns.intersection(known.columns):
+        if is_bool_dtype(known[name]) or is_numeric_dtype(known[name]):
+            found[name] = numbers(path, frame[name])
+        else:
+            found[name] = texts(frame[name])
+    return found
+
+
+def labels_like(path: Path, column: pd.Series[Any], known: NDArray[Any], shown: pd.Series[Any]) -> NDArray[Any]:
+    """The private labels as the public ones are: numbers, whole ones as int64, or texts.
+
+    Args:
+        known: the public labels as they are taken.
+        shown: and as their file has them.
+
+    Raises:
+        ConfigError: a label is no finite number, or none of the whole ones, where the public labels are.
+    """
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if is_bool_dtype(shown) or not is_numeric_dtype(shown):
+        return texts(column).to_numpy(str)
+    values = numbers(path, column).to_numpy(np.float64)
+    if known.dtype.kind != "i":
+        return values.astype(str)
+    odd = np.flatnonzero(values != np.floor(values))
+    if len(odd):
+        raise ConfigError(
+            f"{path}: expected whole numbers for labels, as in the public rows; got {values[odd[0]]:g} in row {odd[0] + 1} "
+            "below the header."
+        )
+    return values.astype(np.int64)
+
+
+def numbers(path: Path, column: pd.Series[Any]) -> pd.Series[Any]:
+    """float64, cell by cell; True is 1."""
+    import pandas as pd
+
+    found = pd.to_numeric(column.map(lambda cell: _TRUTH.get(str(cell), cell)), errors="coerce").astype(np.float64)
+    odd = np.flatnonzero(~np.isfinite(found.to_numpy()))
+    if len(odd):
+        raise ConfigError(
+            f"{path}: expected numbers in column {str(column.name)!r}, as in the public rows; got "
+            f"{brief(column.iloc[[odd[0]]].tolist()[0])} in row {odd[0] + 1} below the header."
+        )
+    return found
+
+
+def texts(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Texts, cell by cell: a whole number is written as one, whatever the others in its column made of it."""
+    return column.map(_as_text)
+
+
+def _as_text(cell: Any) -> str:
+    return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)

@@ -1,0 +1,52 @@
+"""Which examples stand in the data more than once: noise hides one at a time, and who is behind several has more to lose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from torch import Tensor
+
+from fedguard.contracts import Examples
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Equal examples, labels included.
+
+    Attributes:
+        examples: how many there are in all.
+        copied: how many of them stand there more than once.
+        most: how often the one that stands there most often does.
+        holders: at how many clients the one that is at most clients is.
+    """
+
+    examples: int
+    copied: int
+    most: int
+    holders: int
+
+
+def copies(parts: Sequence[Examples]) -> Copies:
+    """What clients with these examples hold several times, within one and between them."""
+    often, holders = Counter[bytes](), Counter[bytes]()
+    for part in parts:
+        own = Counter(_digests(part.x, part.y))
+        often.update(own)
+        holders.update(own.keys())
+    return Copies(
+        examples=often.total(),
+        copied=sum(count for count in often.values() if count > 1),
+        most=max(often.values(), default=0),
+        holders=max(holders.values(), default=0),
+    )
+
+
+def _digests(x: Tensor, y: Tensor) -> list[bytes]:
+    values, labels = x.flatten(1).numpy() + 0.0, y.numpy()  # -0 is 0
+    return [
+        blake2b(one.tobytes() + label.tobytes(), digest_size=16).digest()
+        for one, label in zip(values, labels, strict=True)
+    ]

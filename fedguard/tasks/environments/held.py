@@ -1,0 +1,122 @@
+"""Environments held against their contract: each step of a training, and a few of them before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.contracts import Environment, Policy, Step
+from fedguard.contracts.returned import broken, returned, told
+from fedguard.errors import ConfigError
+from fedguard.rng import Rng, global_generators
+
+#: Environments that are tried before a training, and the steps of each; the first `TWICE` are taken twice.
+COPIES, STEPS, TWICE = 8, 200, 5
+
+
+def observed(world: Environment, state: Any, copies: int) -> NDArray[np.float32]:
+    """float32 ``[B, *shape]``: what actors see.
+
+    Raises:
+        ContractError: they do not.
+    """
+    seen = world.observed(state)
+    shape = (copies, *world.shape)
+    if not isinstance(seen, np.ndarray) or seen.dtype != np.float32 or seen.shape != shape:
+        raise broken(world, f"observed: expected a numpy array of float32 {list(shape)}; got {told(seen)}")
+    if not np.isfinite(seen).all():
+        raise broken(world, f"observed: expected finite numbers; got {seen[~np.isfinite(seen)].flat[0]}")
+    return seen
+
+
+def stepped(world: Environment, state: Any, actions: NDArray[Any]) -> Step:
+    """One step of each copy.
+
+    Raises:
+        ContractError: it is not what a `Step` has to be.
+    """
+    step, copies = returned(world, "stepped", world.stepped(state, actions), Step), len(actions)
+    for name, kinds, words in (("rewards", "fiu", "numbers"), ("terminated", "b", "bool"), ("truncated", "b", "bool")):
+        found = getattr(step, name)
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds or found.shape != (copies,):
+            raise broken(world, f"stepped: {name}: expected a numpy array of {words} [{copies}]; got {told(found)}")
+    if not np.isfinite(step.rewards).all():
+        raise broken(world, f"stepped: rewards: expected finite numbers; got {step.rewards.tolist()}")
+    return step
+
+
+def tried(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
+    """Play one episode in each of `COPIES` environments, by random actions; what those that end within `STEPS` steps return.
+
+    Each environment is made twice, and of some states a step is taken twice: the answers have to be the same, or a seed does
+    not make a training again. What is drawn from global generators is drawn alike.
+
+    Raises:
+        ConfigError: an environment does not answer as it should, or answers another thing when it is asked again.
+        ContractError: a plug-in breaks its contract.
+    """
+    with global_generators(rng):
+        return _tried(world, policy, rng)
+
+
+def _tried(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
+    draws, again = rng.child("actions").numpy(), replace(world)
+    with global_generators(rng):
+        state = world.started(COPIES, rng.child("start").numpy())
+    with global_generators(rng):
+        twin = again.started(COPIES, rng.child("start").numpy())
+    if not np.array_equal(observed(world, state, COPIES), observed(again, twin, COPIES)):
+        raise ConfigError(
+            f"{world}: expected the same start from the same seed; got two that differ. Draw from a generator that is made of "
+            "the seed which reset is given."
+        )
+    returns, playing = np.zeros(COPIES), np.ones(COPIES, bool)
+    for at in range(STEPS):
+        actions = policy.random((COPIES,), draws)
+        with global_generators(rng.child(at)):
+            step = stepped(world, state, actions)
+        if at < TWICE:
+            _same(world, again, (state, twin), step, actions, rng.child(at), at + 1)
+            with global_generators(rng.child(at)):
+                twin = again.stepped(twin, actions).state
+        returns += np.where(playing, step.rewards, 0.0)
+        over = step.terminated | step.truncated
+        playing, state = playing & ~over, step.state
+        observed(world, state, COPIES)
+        if not playing.any():
+            break
+        if over.any():
+            state = world.restarted(state, over, draws)
+            observed(world, state, COPIES)
+            if at < TWICE:
+                twin = state
+    return returns[~playing]
+
+
+def _same(
+    world: Environment,
+    again: Environment,
+    states: tuple[Any, Any],
+    step: Step,
+    actions: NDArray[Any],
+    rng: Rng,
+    at: int,
+) -> None:
+    """Raises ConfigError if a step from the same state, of this environment or of one made alike, gives another thing."""
+    for one, state, mend in (
+        (world, states[0], "Keep all that it goes by in the environment itself, where copy.deepcopy copies it"),
+        (again, states[1], "Draw from a generator that is made of the seed which reset is given"),
+    ):
+        with global_generators(rng):
+            other = stepped(one, state, actions)
+        alike = all(
+            np.array_equal(getattr(step, name), getattr(other, name)) for name in ("rewards", "terminated", "truncated")
+        )
+        if not alike or not np.array_equal(world.observed(step.state), one.observed(other.state)):
+            raise ConfigError(
+                f"{world}: step {at}: expected the same answer to the same action in the same state; got two that differ. "
+                f"{mend}."
+            )

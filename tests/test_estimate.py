@@ -1,0 +1,120 @@
+"""How long a suite takes is told from a few CPU seconds of measuring, however large its data."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+from fedguard import api
+from fedguard.bench.running import estimate
+from fedguard.bench.running.estimate import START, Cost
+from fedguard.bench.running.limit import OutOfTime, at_most
+from fedguard.bench.running.workbench import Workbench
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """30,000 small images in a file."""
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 10, 30_000)
+    x = (draw.random((len(y), 8, 8)) + y[:, None, None]).astype(np.float32)
+    path = tmp_path_factory.mktemp("data") / "large.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=x[:5000], y_test=y[:5000])
+    return path
+
+
+def plan(path, **training):
+    data = {"name": "npz", "file": str(path), "value_range": [0, 11]}
+    return api.lay_out(
+        {
+            "task": {"data": data, "model": {"name": "mlp", "hidden": [64]}},
+            "clients": {"total": 10, "malicious": 2},
+            "training": {"rounds": 40, "batch_size": 16} | training,
+            "seeds": 3,
+            "matrix": {"attack": ["none", "sign_flip"], "defense": ["mean", "median"]},
+        }
+    )[1]
+
+
+def test_large_data_are_measured_on_a_part_within_the_budget(large):
+    laid = plan(large)
+    bench = Workbench()
+    estimate._run(laid.cells[0], 0, bench, 1)  # loads libraries, and deals
+    whole = estimate._run(laid.cells[0], 0, bench, 1)
+    budget = 0.8 * (whole.round + whole.once)  # too little for the whole of a cell, on any machine
+    begun = time.process_time()
+    found = estimate.estimate(laid, {}, 2, budget=budget)
+    spent = time.process_time() - begun
+    assert spent < budget + 2  # dealing and loading
+    assert found.share < 1 and found.seconds > START
+
+
+def test_the_cost_is_the_line_through_the_last_shares(large, monkeypatch):
+    """Of made-up costs a + b s, cheap ones are measured whole, dear ones extrapolated; both come out exactly."""
+    laid = plan(large)
+    tried = []
+
+    def cost(cell, seed, bench, rounds):
+        share = getattr(bench, "_share", 1.0)
+        tried.append(share)
+        return Cost(0.01 + price * share, 0.002 + 0.5 * price * share)
+
+    monkeypatch.setattr(estimate, "_run", cost)
+    for price, share in ((0.02, 1.0), (100.0, 1 / 64), (1e6, 1 / 256)):
+        tried.clear()
+        found = estimate.estimate(laid, {}, 1)
+        per_trial = 40 * (0.01 + price) + 0.002 + 0.5 * price
+        assert found.seconds == pytest.approx(START + len(laid.cells) * 3 * per_trial)
+        assert (found.share, max(tried)) == (share, share)
+
+
+def test_what_cannot_be_measured_is_said_to_take_longer(large, monkeypatch):
+    def never(cell, seed, bench, rounds):
+        while True:
+            pass
+
+    monkeypatch.setattr(estimate, "_run", never)
+    begun = time.process_time()
+    found = estimate.estimate(plan(large), {}, 1, budget=0.3)
+    assert found.at_least and time.process_time() - begun < 0.8
+
+    def first(cell, seed, bench, rounds):
+        if bench._share > 1 / 1024:
+            raise OutOfTime
+        return Cost(0.25, 0.5)
+
+    monkeypatch.setattr(estimate, "_run", first)
+    found = estimate.estimate(plan(large), {}, 1)
+    assert found.at_least and found.seconds == pytest.approx(START + len(plan(large).cells) * 3 * (40 * 0.25 + 0.5))
+
+
+def test_a_limit_in_cpu_time_does_not_count_waiting():
+    with at_most(0.05, of_cpu=True):
+        time.sleep(0.2)
+    with pytest.raises(OutOfTime), at_most(0.05, of_cpu=True):
+        while True:
+            pass
+
+
+def test_an_alarm_within_the_garbage_collector_is_not_lost():
+    """What is raised in a callback of the collector is swallowed, so that the block would go on to the next alarm, unheard."""
+    ended = []
+
+    def long(phase, info):
+        while phase == "start" and not ended and time.process_time() < until:
+            pass
+
+    until = time.process_time() + 0.2
+    gc.callbacks.append(long)
+    try:
+        with pytest.raises(OutOfTime), at_most(0.05, of_cpu=True):
+            gc.collect()  # the alarm comes in the midst of it
+            ended.append(True)
+            while time.process_time() < until + 3:
+                pass
+    finally:
+        gc.callbacks.remove(long)
+    assert ended
