@@ -99,7 +99,8 @@ def execute(
         start = {
             "plugins": list(plan.suite.plugins),
             "folder": None if plan.known.folder is None else str(plan.known.folder),
-            "paths": [str(Path(one).resolve()) for one in sys.path if Path(one).is_dir()],
+            # of this machine; another one's folders are its own
+            "paths": [] if cluster else [str(Path(one).resolve()) for one in sys.path if Path(one).is_dir()],
             "memory": None if memory is None else parsed(memory) // processes,
             "device": usable(device, here=cluster is None),
             "secret_noise": secret_noise,
