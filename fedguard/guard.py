@@ -101,6 +101,11 @@ class Guard:
         """Whether anybody does."""
         return self._attack is not None
 
+    @property
+    def weighs(self) -> bool:
+        """Whether the numbers of examples that clients claim matter: the rule goes by them, or the attack lies about them."""
+        return self._pipeline.rule.by_samples or (self._attack is not None and self._attack.lies_about_samples)
+
     def __repr__(self) -> str:
         return (
             f"Guard(attack={self._attack}, defense={self._pipeline}, f={self.f}, told={self.told}, round={self.round})"

@@ -73,7 +73,7 @@ class Composed(Target):
                 f"{cell.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
                 "protocol.privacy: {kind: record, levels: [...]}, or use mean."
             )
-        lies = cell.attack is not None and type(cell.attack).claim is not PoisonAttack.claim
+        lies = cell.attack is not None and cell.attack.lies_about_samples
         if cell.attack is not None and lies and cell.protocol.masked and cell.pipeline.rule.by_samples:
             yield (
                 f"{cell.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "

@@ -308,6 +308,11 @@ class PoisonAttack(Algorithm):
         """Whether a malicious node that is to check an honest one accuses it; where it does not, it finds nothing wrong."""
         return False
 
+    @property
+    def lies_about_samples(self) -> bool:
+        """Whether it has a `claim` of its own."""
+        return type(self).claim is not PoisonAttack.claim
+
     def claim(self, samples: int) -> int:
         """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""
         return samples

@@ -15,7 +15,17 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedguard.contracts.architectures import told_among
 from fedguard.errors import InputError, NotAllowed, PreconditionError
-from fedguard.flower.records import arrays_of, is_masked, is_training, moved, samples_of, with_arrays
+from fedguard.flower.records import (
+    SAMPLES,
+    arrays_of,
+    is_masked,
+    is_training,
+    layout_of,
+    moved,
+    samples_of,
+    start_of,
+    with_arrays,
+)
 from fedguard.guard import Guard
 from fedguard.rng import Rng
 from fedguard.states import Layout
@@ -30,6 +40,10 @@ class GuardedGrid(Grid):
     the honest ones, as far as it may see them. With a defense each reply becomes the sent model plus the robust
     aggregate, so that every strategy that averages, with whatever weights, ends there.
 
+    Which arrays hold parameters is decided at the first training: those that most nodes send back as floating point. The
+    others, such as a BatchNorm's count of batches, go from the nodes to the strategy as they are, and are in no update,
+    even where the strategy averages them to fractions.
+
     Args:
         grid: Flower's own.
         guard: attack and rule.
@@ -37,6 +51,7 @@ class GuardedGrid(Grid):
         seed: of the draw of the malicious nodes, among all that are connected at the first training.
 
     Attributes:
+        weighted_by_key: how the strategy calls the number of examples that a node claims.
         malicious: the malicious nodes; empty before the first training.
         nodes: those that were connected then.
         rounds, updates: trainings so far, and updates in them.
@@ -49,6 +64,8 @@ class GuardedGrid(Grid):
     def __init__(self, grid: Grid, guard: Guard, *, defended: bool, seed: int = 0) -> None:
         self._grid, self._guard, self._defended, self._seed = grid, guard, defended, seed
         self._told = guard.told
+        self._layout: Layout | None = None
+        self.weighted_by_key = SAMPLES
         self.malicious: frozenset[int] = frozenset()
         self.nodes: tuple[int, ...] = ()
         self.rounds = self.updates = self.outvoted = self.bytes = 0
@@ -109,9 +126,9 @@ class GuardedGrid(Grid):
         if not good:
             return replies
         nodes = [one.metadata.src_node_id for one in good]
-        layout = Layout.of(models[nodes[0]][1], "the model that was sent")
-        starts = torch.stack([layout.vector(models[node][1], "the model that was sent") for node in nodes])
         found = [arrays_of(one, f"the reply of node {node}") for one, node in zip(good, nodes, strict=True)]
+        layout = self._layout = self._layout or layout_of(models[nodes[0]][1], [arrays for _, arrays in found], nodes)
+        starts = torch.stack([start_of(layout, models[node][1]) for node in nodes])
         rows = torch.stack(
             [
                 moved(layout, start, arrays, f"the reply of node {node}")
@@ -119,8 +136,14 @@ class GuardedGrid(Grid):
             ]
         )
         self.trained(layout, starts, rows, nodes)
-        claims = [samples_of(one) for one in good]
+        claims = [samples_of(one, self.weighted_by_key) for one in good]
         known = None if None in claims else [float(claim or 0) for claim in claims]
+        if known is None and self._guard.weighs:
+            raise InputError(
+                f"the reply of node {nodes[claims.index(None)]}: expected a metric {self.weighted_by_key!r}, the number of "
+                "examples, which attack or rule go by; got none. Name the strategy's own: "
+                "under_attack(..., weighted_by_key=...)."
+            )
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
         self._guard.told = min(told_among(len(nodes), self._told, len(self.nodes)), len(nodes))
@@ -140,6 +163,7 @@ class GuardedGrid(Grid):
                 name,
                 layout.state(start + row, arrays),
                 told[number] if told is not None and number in acting else None,
+                self.weighted_by_key,
             )
             for number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
         ] + failed
@@ -198,6 +222,7 @@ def under_attack(
     told: int | None = None,
     knowledge: Sequence[str] | None = None,
     seed: int = 0,
+    weighted_by_key: str = SAMPLES,
     grid: type[GuardedGrid] = GuardedGrid,
     hear: Callable[[GuardedGrid], None] | None = None,
 ) -> ServerApp:
@@ -211,6 +236,7 @@ def under_attack(
         told: how many the rule expects; f by default.
         knowledge: what they see, as a suite's ``threat.knowledge``: by default each other's and the honest updates, the model,
             and the rule where there is a defense.
+        weighted_by_key: how the app's strategy calls the numbers of examples, which attacks may lie about and rules weigh by.
         grid: a kind of `GuardedGrid` that does more.
         hear: called with it before the app starts.
 
@@ -236,6 +262,7 @@ def under_attack(
     @guarded.main()
     def main(given: Grid, context: Context) -> None:
         place = grid(given, Guard(**arguments), defended=defense is not None, seed=seed)
+        place.weighted_by_key = weighted_by_key
         if hear is not None:
             hear(place)
         app(place, context)

@@ -7,13 +7,15 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedguard.contracts import PoisonView, Sight
-from fedguard.flower.records import arrays_of, is_training, moved, samples_of, with_arrays
+from fedguard.contracts.claims import lied
+from fedguard.errors import InputError
+from fedguard.flower.records import SAMPLES, arrays_of, is_training, moved, samples_of, start_of, with_arrays
 from fedguard.guard import attack_at
 from fedguard.rng import Rng
 from fedguard.states import Layout
 
 
-def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
+def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES) -> Mod:
     """A mod that sends what an attack makes of the client's own update: `ClientApp(mods=[malicious_mod("sign_flip")])`.
 
     Other clients' updates, even other malicious ones', are beyond its sight, and it remembers nothing: Flower may start a new
@@ -21,6 +23,7 @@ def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
 
     Args:
         attack: one that needs no more than its own data and the model.
+        weighted_by_key: how the app's strategy calls the number of examples, about which an attack may lie.
 
     Raises:
         NotAllowed: it needs more, or acts elsewhere than on the update.
@@ -36,8 +39,8 @@ def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
         if not reply.has_content():
             return reply
         name, arrays = arrays_of(reply, "the client's reply")
-        layout = Layout.of(sent, "the model that was sent")
-        model = layout.vector(sent)
+        layout = Layout.of(arrays, "the client's reply")
+        model = start_of(layout, sent)
         told = [
             record["server-round"] for record in message.content.config_records.values() if "server-round" in record
         ]
@@ -54,8 +57,13 @@ def malicious_mod(attack: str, *, seed: int = 0) -> Mod:
             model=model,
         )
         crafted = torch.as_tensor(built.craft(view))[0]
-        claim = samples_of(reply)
-        claimed = None if claim is None else float(built.claim(max(1, round(claim))))
-        return with_arrays(reply, name, layout.state(model + crafted, arrays), claimed)
+        claim = samples_of(reply, weighted_by_key)
+        if claim is None and built.lies_about_samples:
+            raise InputError(
+                f"the client's reply: expected a metric {weighted_by_key!r}, the number of examples, about which {built.name} "
+                "lies; got none. Name the strategy's own: malicious_mod(..., weighted_by_key=...)."
+            )
+        claimed = None if claim is None else lied(built, claim)
+        return with_arrays(reply, name, layout.state(model + crafted, arrays), claimed, weighted_by_key)
 
     return mod

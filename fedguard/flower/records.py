@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
@@ -11,7 +11,7 @@ from torch import Tensor
 from fedguard.errors import InputError, NotAllowed
 from fedguard.states import Layout
 
-#: How FedAvg and its kin call the number of examples that a client claims.
+#: How FedAvg and its kin call the number of examples that a client claims, unless they are given another `weighted_by_key`.
 SAMPLES = "num-examples"
 
 
@@ -42,23 +42,25 @@ def is_masked(message: Message) -> bool:
     return any("secagg" in name.lower() for name in message.content.config_records)
 
 
-def with_arrays(message: Message, name: str, arrays: Mapping[str, Any], samples: float | None = None) -> Message:
+def with_arrays(
+    message: Message, name: str, arrays: Mapping[str, Any], samples: float | None = None, key: str = SAMPLES
+) -> Message:
     """The message, now with other arrays, and another claim of how many examples there were; the rest as it came."""
     records: dict[str, Any] = dict(message.content.items())
     records[name] = ArrayRecord({key: Array(value) for key, value in arrays.items()})
     if samples is not None:
-        for key, record in message.content.metric_records.items():
-            if SAMPLES in record:
-                old = record[SAMPLES]
-                records[key] = MetricRecord({**record, SAMPLES: int(samples) if isinstance(old, int) else samples})
+        for kept, record in message.content.metric_records.items():
+            if key in record:
+                claim = int(samples) if isinstance(record[key], int) else samples
+                records[kept] = MetricRecord({**record, key: claim})
     message.content = RecordDict(records)
     return message
 
 
-def samples_of(message: Message) -> float | None:
+def samples_of(message: Message, key: str = SAMPLES) -> float | None:
     """How many examples the client claims; None where it does not say."""
     for record in message.content.metric_records.values():
-        if isinstance(value := record.get(SAMPLES), int | float):
+        if isinstance(value := record.get(key), int | float):
             return float(value)
     return None
 
@@ -66,6 +68,23 @@ def samples_of(message: Message) -> float | None:
 def is_training(message: Message) -> bool:
     """Whether a message asks for training, or answers that."""
     return message.metadata.message_type.split(".")[0] == "train"
+
+
+def layout_of(sent: Mapping[str, Any], replies: Sequence[Mapping[str, Any]], nodes: Sequence[int]) -> Layout:
+    """Where the parameters of an app lie in a vector, by the nodes' own state: what most of them keep in floating point.
+
+    The server's alone would not do: from the second round on its strategy has made fractions of whole numbers.
+
+    Raises:
+        InputError: an entry is no real array, or none is of floating point.
+    """
+    names = ["the model that was sent", *(f"the reply of node {node}" for node in nodes)]
+    return Layout.of_several([sent, *replies], names)
+
+
+def start_of(layout: Layout, sent: Mapping[str, Any]) -> Tensor:
+    """float32 ``[d]``: the model that was sent."""
+    return layout.vector(sent, "the model that was sent", averaged=True)
 
 
 def moved(layout: Layout, before: Tensor, arrays: Mapping[str, Any], what: str) -> Tensor:

@@ -1,47 +1,96 @@
-"""Federated averaging with a rule of the catalogue in place of the average, for those who want it for good."""
+"""A rule of the catalogue before one of Flower's strategies that average, for those who want it for good."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from logging import WARNING
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, FedXgbBagging, FedXgbCyclic, QFedAvg, Strategy
+from flwr.supercore import log
 
-from fedguard.errors import InputError, NotAllowed
-from fedguard.flower.records import arrays_of, moved, samples_of
+from fedguard.contracts.claims import counts
+from fedguard.errors import InputError, NotAllowed, PreconditionError, brief
+from fedguard.flower.records import arrays_of, layout_of, samples_of, start_of, with_arrays
 from fedguard.guard import Guard
 from fedguard.states import Layout
 
+#: Kinds of FedAvg that do not average models.
+NO_AVERAGE = (QFedAvg, FedXgbBagging, FedXgbCyclic)
 
-class FedGuardStrategy(FedAvg):
-    """FedAvg whose models are aggregated by a rule: ``FedGuardStrategy(defense="nnm >> trimmed_mean", f=2)``.
 
-    The rule sees each node's update and remembers from round to round what it must. Nodes' metrics are averaged as FedAvg
-    does. Under secure aggregation single updates are not there, and training stops with the reason.
+class FedGuardStrategy(Strategy):
+    """A strategy that gets the robust aggregate for each node's model: ``FedGuardStrategy(FedAdam(), defense="median", f=2)``.
+
+    The rule sees each node's update and remembers from round to round what it must. Each reply then becomes the model that was
+    sent plus the aggregate, so that a strategy that averages, with whatever weights, ends there and goes on as it does: with
+    momentum in `FedAvgM`, Adam's step in `FedAdam`, the nodes' penalty in `FedProx`. ``weighted_mean`` is FedAvg's own average,
+    ``mean`` counts each node once.
+
+    Which arrays are parameters is decided in the first round: those that most nodes send back as floating point. Of the others,
+    such as a BatchNorm's count of batches, the next model holds the nodes' lower median, in their type.
+
+    A reply that cannot be averaged (other records, arrays or shapes than most, a number of examples that is none) is dropped,
+    and counts among the f. A round whose replies are too few for the rule leaves the model as it was. Under secure aggregation
+    single updates are not there, and training stops with the reason.
 
     Args:
+        strategy: what averages; `FedAvg` with ``settings`` by default.
         defense: a rule of the catalogue.
         f: how many malicious nodes a round may have.
         seed: of a rule that draws.
-        settings: those of `FedAvg`.
+        settings: those of `FedAvg`, ``weighted_by_key`` among them: by that metric a rule weighs.
+
+    Attributes:
+        dropped: replies that were.
+        skipped: rounds that left the model as it was, each in words.
 
     Raises:
         ConfigError: an unknown rule or parameter.
+        InputError: a strategy that does not average, such as `QFedAvg` or Flower's wrappers that add noise: what they
+            promise is about a mean.
     """
 
-    def __init__(self, *, defense: str, f: int, seed: int = 0, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self, strategy: FedAvg | None = None, *, defense: str, f: int, seed: int = 0, **settings: Any) -> None:
+        if strategy is not None and settings:
+            raise InputError(
+                f"expected settings for FedAvg or a strategy; got both, {', '.join(settings)} and {strategy}."
+            )
+        self.strategy = FedAvg(**settings) if strategy is None else strategy
+        if not isinstance(self.strategy, FedAvg) or isinstance(self.strategy, NO_AVERAGE):
+            raise InputError(
+                "strategy: expected a FedAvg or one of its kind that averages models, such as FedAvgM, FedAdam or FedProx; "
+                f"got {brief(strategy)}."
+            )
         self.guard = Guard(defense=defense, told=f, seed=seed)
+        self.f = self.guard.told
+        self.dropped = 0
+        self.skipped: list[str] = []
         self._sent: ArrayRecord | None = None
+        self._layout: Layout | None = None
+
+    def summary(self) -> None:
+        self.strategy.summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         self._sent = arrays
-        return super().configure_train(server_round, arrays, config, grid)
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return self.strategy.aggregate_evaluate(server_round, replies)
 
     def initialize_parameters(self, client_manager: Any) -> Any:
         """What Flower's workflows ask a strategy of its earlier interface for; here they are refused.
@@ -57,31 +106,98 @@ class FedGuardStrategy(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The rule's model, and the nodes' metrics averaged.
+        """The strategy's next model, and the nodes' metrics; no model where the rule cannot run.
 
         Raises:
-            PreconditionError: too few replies for the rule, or too many malicious ones.
             NotAllowed: the replies hold no single models, as under secure aggregation.
         """
-        valid, _ = self._check_and_log_replies(replies, is_train=True)
-        if not valid:
-            return None, None
+        came = sorted(replies, key=lambda one: one.metadata.src_node_id)
+        answered = [one for one in came if one.has_content()]
+        if not answered:
+            return self.strategy.aggregate_train(server_round, came)
         if self._sent is None:
             raise InputError(
                 "aggregate_train: expected configure_train before it, which knows the model that was sent."
             )
         sent = {key: array.numpy() for key, array in self._sent.items()}
-        layout = Layout.of(sent, "the model that was sent")
-        model = layout.vector(sent)
-        valid = sorted(valid, key=lambda one: one.metadata.src_node_id)
-        rows, claims = [], []
-        for reply in valid:
+        usable = self._usable(answered, sent)
+        claims, states = [one.claim for one in usable], [one.state for one in usable]
+        try:
+            if not sum(claims) > 0:
+                raise PreconditionError(
+                    f"round {server_round}: expected replies to average; of {len(answered)} {len(usable)} can be, and their numbers "
+                    "of examples add up to 0."
+                )
+            nodes = [one.reply.metadata.src_node_id for one in usable]
+            layout = self._layout = self._layout or layout_of(sent, states, nodes)
+            model = start_of(layout, sent)
+            self.guard.round, self.guard.told = server_round, max(0, self.f - (len(answered) - len(usable)))
+            rows = torch.stack([layout.vector(state, "the replies", averaged=True) for state in states]) - model
+            step = self.guard.aggregated(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
+        except PreconditionError as error:
+            self.skipped.append(str(error))
+            log(WARNING, "round %s: the model stays as it was. %s", server_round, error)
+            return None, None
+        found = [
+            with_arrays(one.reply, one.name, layout.state(model + step, {name: one.state[name] for name in sent}))
+            for one in usable
+        ]
+        arrays, metrics = self.strategy.aggregate_train(
+            server_round, [*found, *(one for one in came if one.has_error())]
+        )
+        if arrays is not None:
+            for name in layout.others:
+                arrays[name] = Array(_middle([state[name] for state in states]))
+        return arrays, metrics
+
+    def _usable(self, replies: Sequence[Message], sent: Mapping[str, Any]) -> list[_Usable]:
+        """The replies that can be averaged."""
+        key = self.strategy.weighted_by_key
+        usual, _ = Counter(map(_form, replies)).most_common(1)[0]
+        found = []
+        for reply in replies:
             what = f"the reply of node {reply.metadata.src_node_id}"
-            rows.append(moved(layout, model, arrays_of(reply, what)[1], what))
-            claims.append(samples_of(reply) or 0.0)
-        self.guard.round = server_round
-        nodes = [reply.metadata.src_node_id for reply in valid]
-        result = self.guard.aggregated(model, torch.stack(rows), layers=layout.sizes, samples=claims, clients=nodes)
-        after = layout.state(model + result, sent)
-        metrics = self.train_metrics_aggr_fn([reply.content for reply in valid], self.weighted_by_key)
-        return ArrayRecord({key: Array(value) for key, value in after.items()}), metrics
+            try:
+                if _form(reply) != usual:
+                    raise InputError(f"{what}: expected the records, keys and lengths of most replies; got others.")
+                name, arrays = arrays_of(reply, what)
+                claim = samples_of(reply, key)
+                if claim is None or not counts(claim):
+                    raise InputError(f"{what}: expected a metric {key!r}, the number of examples; got {brief(claim)}.")
+                Layout.of(arrays, what)
+                if odd := [one for one in sent if one not in arrays or arrays[one].shape != sent[one].shape]:
+                    raise InputError(f"{what}, {odd[0]}: expected the shape that was sent, {list(sent[odd[0]].shape)}.")
+            except (InputError, ValueError) as error:  # Flower's own for bytes that are no array
+                self.dropped += 1
+                log(WARNING, "dropped: %s", error if str(error).startswith(what) else f"{what}: {error}")
+                continue
+            found.append(_Usable(reply, name, arrays, claim))
+        return found
+
+
+@dataclass(frozen=True)
+class _Usable:
+    """A reply that can be averaged: its record of arrays, and the number of examples that it claims."""
+
+    reply: Message
+    name: str
+    state: Mapping[str, Any]
+    claim: float
+
+
+def _form(reply: Message) -> tuple[Any, ...]:
+    """What must be alike for replies to be averaged: records, their keys, and how long lists among metrics are."""
+    content = reply.content
+    return (
+        tuple((name, tuple(sorted(record))) for name, record in sorted(content.array_records.items())),
+        tuple(
+            (name, tuple((key, len(value) if isinstance(value, list) else 1) for key, value in sorted(record.items())))
+            for name, record in sorted(content.metric_records.items())
+        ),
+    )
+
+
+def _middle(column: Sequence[Any]) -> Any:
+    """The lower median of each place, in the type that most have."""
+    kind, _ = Counter(one.dtype for one in column).most_common(1)[0]
+    return np.asarray(np.sort(np.stack(column), axis=0)[(len(column) - 1) // 2], dtype=kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from fedguard.errors import ConfigError
 from fedguard.flower.app import FlowerApp, configured
 from fedguard.flower.grid import GuardedGrid, under_attack
 from fedguard.flower.node import drawing
+from fedguard.flower.records import SAMPLES
 from fedguard.flower.seen import Observer, Seen
 from fedguard.flower.witness import Curve, Witness
 from fedguard.rng import Rng
@@ -105,7 +106,12 @@ def served(
         grid=Witness,
         hear=hear,
     )
-    with _results() as results, drawing(Rng(asked.seed).child("server")):
+
+    def key_of(strategy: Strategy) -> None:
+        inner = getattr(strategy, "strategy", strategy)  # such as Flower's wrappers for differential privacy have
+        place[0].weighted_by_key = getattr(inner, "weighted_by_key", SAMPLES)
+
+    with _results(key_of) as results, drawing(Rng(asked.seed).child("server")):
         guarded(grid, configured(context, read.config))
     seen = place[0]
     if not seen.rounds:
@@ -145,12 +151,13 @@ def served(
 
 
 @contextmanager
-def _results() -> Iterator[list[Result]]:
-    """What strategies return to the app that started them, which alone has it."""
+def _results(started_with: Callable[[Strategy], None] = lambda _: None) -> Iterator[list[Result]]:
+    """What strategies return to the app that started them, which alone has it; each is told of before it starts."""
     found: list[Result] = []
     start = Strategy.start
 
     def started(self: Strategy, *arguments: Any, **named: Any) -> Result:
+        started_with(self)
         result = start(self, *arguments, **named)
         found.append(result)
         return result

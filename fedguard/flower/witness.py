@@ -12,7 +12,7 @@ from torch import Tensor
 from fedguard.errors import ConfigError, NotAllowed
 from fedguard.flower.grid import GuardedGrid
 from fedguard.flower.node import OURS, WHO
-from fedguard.flower.records import SAMPLES, arrays_of, is_masked
+from fedguard.flower.records import arrays_of, is_masked
 from fedguard.flower.seen import Seen
 from fedguard.states import Layout
 
@@ -126,7 +126,7 @@ class Witness(GuardedGrid):
                 continue
             for record in reply.content.metric_records.values():
                 said = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-                weight = said.pop(SAMPLES, 1.0)
+                weight = said.pop(self.weighted_by_key, 1.0)
                 total += weight
                 for key, value in said.items():
                     sums[key] = sums.get(key, 0.0) + weight * value
