@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -121,6 +121,10 @@ class Data(Source):
     def record(self) -> str:
         """What an example is, beside an epsilon that hides one; '' where that is plain: a row, an image."""
         return ""
+
+    def read_as(self) -> Iterable[str]:
+        """What is made of what it reads, where shapes do not tell: a line for each column of a table."""
+        return ()
 
     @abstractmethod
     def load(self) -> Dataset:

@@ -125,8 +125,8 @@ class FedGuardStrategy(Strategy):
         try:
             if not sum(claims) > 0:
                 raise PreconditionError(
-                    f"round {server_round}: expected replies to average; of {len(answered)} {len(usable)} can be, and their numbers "
-                    "of examples add up to 0."
+                    f"round {server_round}: expected replies to average; of {len(answered)} {len(usable)} can be, and their "
+                    "numbers of examples add up to 0."
                 )
             nodes = [one.reply.metadata.src_node_id for one in usable]
             layout = self._layout = self._layout or layout_of(sent, states, nodes)

@@ -120,6 +120,24 @@ def table_of_numbers(folder, records):
             csv.writer(file).writerows([["n", "m", "kind", "who", "label"], *some])
 
 
+def table_of_codes(folder, records):
+    """A category of codes, all of them numbers, but for one private record."""
+    code = {"x": "01", "y": "2", "z": "03"}
+    for name, some in (
+        (
+            "a",
+            [
+                [*r.numbers, code.get(r.category, r.category), r.client, CLASSES[int(r.label)]]
+                for r in records
+                if r.label != 3
+            ],
+        ),
+        ("public", [[0, 0, "01", "p", "a"], [9, 9, "2", "p", "b"], [4, 2, "03", "p", "c"]]),
+    ):
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["n", "m", "kind", "who", "label"], *some])
+
+
 def parquet(folder, records):
     import pandas as pd
 
@@ -218,6 +236,11 @@ SOURCES = {
     "table, public": ("table", table, {"file": "{at}/a.csv", "label": "label", "client": "who", "public": "{at}/public.csv", "test": 0.3}),
     "table, public, in numbers": (
         "table", table_of_numbers, {"file": "{at}/a.csv", "label": "label", "client": "who", "public": "{at}/public.csv"}
+    ),
+    "table, public, codes": (
+        "table",
+        table_of_codes,
+        {"file": "{at}/a.csv", "label": "label", "client": "who", "public": "{at}/public.csv", "categories": ["kind"]},
     ),
     "table, Parquet": ("table", parquet, {"file": "{at}/a.parquet", "label": "label", "client": "who", "public": "{at}/public.parquet"}),
     "idx, known": ("idx", idx, {"folder": "{at}", "classes": 3, "largest": 255}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -15,6 +16,9 @@ from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, 
 from fedguard.config import Cell, Plan
 from fedguard.contracts import Data
 from fedguard.tasks.data import loaded
+
+#: Columns of a table that are told of one by one.
+MOST_COLUMNS = 30
 
 
 def refused_cells(plan: Plan) -> dict[str, str]:
@@ -46,6 +50,8 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     if told_of:
         kinds = [{"config": cell.canonical, "threat_card": procedure(cell).card(cell)} for cell in told_of]
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
+    for data in dict.fromkeys(cell.data for cell in legal if isinstance(cell.data, Data)):
+        yield from map(Text, _data(data))
     yield from _protocols(legal)
     yield from (Text(line) for line in dict.fromkeys(line for cell in legal for line in _copies(cell)))
     if refused:
@@ -77,6 +83,25 @@ def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
     if len(encodings) > 4:
         encodings = [f"{len(encodings)} encodings, from the first to the last:", encodings[0], encodings[-1]]
     yield from (Text(line) for line in encodings)
+
+
+def _data(data: Data) -> Iterator[str]:
+    """What was made of the data: how many examples of which shape, whose they are, and each column of a table."""
+    found = loaded(data)
+    low, high = found.value_range
+    owners = "no natural clients"
+    if found.train.client is not None:
+        counts = torch.unique(found.train.client, return_counts=True)[1]
+        owners = f"{len(counts)} natural clients with {int(counts.min())} to {int(counts.max())} train examples"
+    kind = "images [channels, height, width]" if len(found.shape) == 3 else "inputs"
+    yield (
+        f"Data: {data}: {len(found.train)} train and {len(found.test)} test examples; {kind} {list(found.shape)} from "
+        f"{low:.4g} to {high:.4g}; {found.classes} classes; {owners}."
+    )
+    lines = list(data.read_as())
+    yield from (f"  {line}" for line in lines[:MOST_COLUMNS])
+    if len(lines) > MOST_COLUMNS:
+        yield f"  ... and {len(lines) - MOST_COLUMNS} more columns"
 
 
 def _copies(cell: Cell) -> list[str]:

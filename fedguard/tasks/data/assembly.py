@@ -37,6 +37,8 @@ class Scale:
     value_range: tuple[float, float]
 
 
+#: Channels of an image: grey, with transparency, colours, with transparency.
+MOST_CHANNELS = 4
 #: The number of classes ``0 ... C-1``, or their names; numbers may be written as texts.
 Classes: TypeAlias = int | tuple[str, ...]
 
@@ -81,6 +83,7 @@ def assembled(
         ConfigError: wrong shapes, no examples, values that are not finite, gaps in the labels.
     """
     _check(where, train)
+    check_image(where, train.x.shape[1:])
     known = classes is not None or public is not None
     if test is None:
         train, test = by_content(where, train, share) if known and share < 1 else _split(where, train, share)
@@ -162,6 +165,15 @@ def shaped(where: str, x: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
     if int(np.prod(shape)) != size:
         raise ConfigError(f"{where}: shape: expected {size} values for each input; got {list(shape)}.")
     return x.reshape(len(x), *shape)
+
+
+def check_image(where: str, shape: Sequence[int]) -> None:
+    """Refuse images with their channels last; everything here takes inputs of three axes as [channels, height, width]."""
+    if len(shape) == 3 and shape[2] <= MOST_CHANNELS < min(shape[:2]):
+        raise ConfigError(
+            f"{where}: expected images [channels, height, width]; got {list(shape)}, whose channels seem to be last. Put "
+            "them first: x.transpose(0, 3, 1, 2)."
+        )
 
 
 def _check(where: str, part: Part) -> None:

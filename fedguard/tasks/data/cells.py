@@ -20,23 +20,6 @@ if TYPE_CHECKING:
 _TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 
 
-def read_like(path: Path, frame: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
-    """The private columns: float64 where those of the public rows are numbers, else texts.
-
-    Raises:
-        ConfigError: a cell is no finite number where the public rows have numbers.
-    """
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    found = frame.copy()
-    for name in frame.columns.intersection(known.columns):
-        if is_bool_dtype(known[name]) or is_numeric_dtype(known[name]):
-            found[name] = numbers(path, frame[name])
-        else:
-            found[name] = texts(frame[name])
-    return found
-
-
 def labels_like(path: Path, column: pd.Series[Any], known: NDArray[Any], shown: pd.Series[Any]) -> NDArray[Any]:
     """The private labels as the public ones are: numbers, whole ones as int64, or texts.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedguard.contracts import Dataset, Examples
 from fedguard.errors import require
+from fedguard.tasks.data.assembly import check_image
 
 
 def checked(where: str, dataset: Dataset, *, every_class: bool = True) -> Dataset:
@@ -38,6 +39,7 @@ def checked(where: str, dataset: Dataset, *, every_class: bool = True) -> Datase
         )
         _check_kinds(f"{where}: {name}: expected", part)
         _check_values(f"{where}: {name}: expected", part, dataset)
+    check_image(where, dataset.shape)
     _check_range(where, dataset)
     counts = torch.bincount(dataset.train.y, minlength=classes)
     require(

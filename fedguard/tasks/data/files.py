@@ -49,7 +49,11 @@ def regular(file: Path) -> Path:
 
 def why_not(file: Path, error: Exception) -> str:
     """Why a file could not be read: what it is, as far as its first bytes tell, or what the error says."""
-    return taken_for(file) or oneline(error)
+    if told := taken_for(file):
+        return told
+    if isinstance(error, UnicodeDecodeError):
+        return f"its byte {error.start + 1}, {error.object[error.start]:#04x}, is no UTF-8: write it as UTF-8"
+    return oneline(error)
 
 
 def taken_for(file: Path) -> str:

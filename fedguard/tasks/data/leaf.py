@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.errors import ConfigError, oneline, require
+from fedguard.errors import ConfigError, brief, oneline, require
 from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, joined, prepared, shaped
 from fedguard.tasks.data.files import found, regular, taken_for
 from fedguard.tasks.data.text import check_characters, tokens
@@ -76,12 +76,21 @@ def _read(folder: Path) -> Part:
     if not files:
         raise ConfigError(f"{folder}: expected .json files of LEAF; got none.")
     parts: list[Part] = []
+    seen: dict[str, Path] = {}
     for file in files:
         try:
-            parts += _users(json.loads(regular(file).read_text(encoding="utf-8-sig")))
+            of_users = list(_users(json.loads(regular(file).read_text(encoding="utf-8-sig"))))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             told = taken_for(file) or f"{type(error).__name__}: {oneline(error)}"
             raise ConfigError(f"{file}: expected LEAF's users and user_data: {told}.") from None
+        for user, part in of_users:
+            if user in seen:
+                raise ConfigError(
+                    f"{file}: expected each user in one file, as in LEAF's shards; {brief(user)} is in {seen[user].name}, "
+                    "too, and its examples would count twice. Leave one of the files out, or join what the user has."
+                )
+            seen[user] = file
+            parts += [part] * (len(part.y) > 0)
     if not parts:
         raise ConfigError(f"{folder}: expected examples; got none.")
     if len({(part.x.shape[1:], part.x.dtype.kind == "U", part.y.dtype.kind == "U") for part in parts}) > 1:
@@ -91,18 +100,17 @@ def _read(folder: Path) -> Part:
     return joined(parts)
 
 
-def _users(content: dict[str, Any]) -> Iterator[Part]:
-    """The examples of each user of a file; what is no array yet takes much memory, so it is not kept."""
+def _users(content: dict[str, Any]) -> Iterator[tuple[str, Part]]:
+    """The users of a file with their examples; what is no array yet takes much memory, so it is not kept."""
     users = content["users"]
-    if len(set(users)) != len(users):
+    if len(set(map(str, users))) != len(users):
         raise ValueError("a user is named twice")
     for user in users:
         data = content["user_data"][user]
         x, y = _array(data["x"], "inputs", user), _array(data["y"], "labels", user)
         if len(x) != len(y):
             raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels")
-        if len(x):
-            yield Part(x, y, np.full(len(y), str(user)))
+        yield str(user), Part(x, y, np.full(len(y), str(user)))
 
 
 def _array(values: Any, what: str, user: Any) -> NDArray[Any]:

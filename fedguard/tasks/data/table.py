@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +14,28 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import Part, assembled, prepared
-from fedguard.tasks.data.cells import labels_like, read_like, texts
+from fedguard.tasks.data.cells import labels_like, texts
+from fedguard.tasks.data.columns import Column, columns_of, few, indicators
 from fedguard.tasks.data.files import found, why_not
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: A column with more different texts than this names its rows rather than telling of them; so does one with more than half as
-#: many as there are rows, unless they are few.
-MOST_TEXTS, FEW_TEXTS = 1000, 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Data):
     """A row for each example, a column for each feature, one for the label. ``file`` ends in ``.csv`` or ``.parquet``.
 
-    A column of texts becomes one column of 0 and 1 for each of its values; all are then standardised. One that is no category
-    is refused: names, times, numbers with a text among them. Labels are texts, or the whole numbers 0 ... C-1.
+    A column of texts becomes one column of 0 and 1 for each of its values; all are then standardised. Space around a text is
+    taken off. A column that is no category is refused: names, dates and times, numbers with a text among them or in another
+    writing (``3,14``, ``12 kg``, ``40 %``). Labels are texts, or the whole numbers 0 ... C-1. A named index of a Parquet file
+    is a column.
 
     Args:
         file: the file.
         label: the column that holds the label.
         client: the column that names the natural client of each row, for the partition ``natural``; it is no feature.
+        categories: columns whose cells are categories though they look like numbers or dates, such as ``10 mg`` or a code.
         public: another such file, of rows that need no protection: mean, deviation, range, categories, classes, and which
             columns hold numbers are taken from it.
         test: the share of the rows kept for testing.
@@ -47,6 +48,7 @@ class Table(Data):
     file: str
     label: str
     client: str | None = None
+    categories: tuple[str, ...] = ()
     public: str | None = None
     test: ProperFraction = 0.2
 
@@ -57,39 +59,66 @@ class Table(Data):
             return Preparation("records", what, "Give public: a file of rows that need no protection.")
         return prepared(None, None, self.public)
 
+    @property
+    def _beside(self) -> list[str]:
+        """The columns that are no features."""
+        return [self.label, *([self.client] if self.client else [])]
+
     def load(self) -> Dataset:
-        path, beside = found(self.file, "file"), [self.label, *([self.client] if self.client else [])]
+        path = found(self.file, "file")
         if self.public is None:
-            frame = _complete(path, beside)
-            client = frame[self.client].astype(str).to_numpy(str) if self.client else None
-            labels, features = _labels(frame[self.label]), frame.drop(columns=beside)
-            return assembled(str(path), Part(_features(path, features), labels, client), share=self.test)
-        frame = _complete(path, beside, as_text=True)
-        other = found(self.public, "file")
-        shown = _complete(other, [self.label])
-        known = shown.drop(columns=beside, errors="ignore")
-        names = _labels(shown[self.label])
-        features = read_like(path, frame.drop(columns=beside), known)
+            frame = _complete(path, self._beside, self.categories)
+            client = texts(frame[self.client]).to_numpy(str) if self.client else None
+            labels, features = _labels(frame[self.label]), frame.drop(columns=self._beside)
+            x = indicators(path, features, columns_of(path, features, self.categories))
+            return assembled(str(path), Part(x, labels, client), share=self.test)
+        frame, other = _complete(path, self._beside, None), found(self.public, "file")
+        shown = _complete(other, [self.label], self.categories)
+        known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(shown[self.label])
+        columns = columns_of(other, known, self.categories)
         labels = labels_like(path, frame[self.label], names, shown[self.label])
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
         return assembled(
             str(path),
-            Part(_features(path, features, read_like(other, known, known)), labels, client),
+            Part(_read_as(path, frame.drop(columns=self._beside), columns), labels, client),
             share=self.test,
-            public=Part(_features(other, known), names),
+            public=Part(_read_as(other, known, columns), names),
         )
 
+    def read_as(self) -> Iterator[str]:
+        path = found(self.file if self.public is None else self.public, "file")
+        frame = _complete(path, [self.label], self.categories)
+        yield f"{self.label}: the label: {few(sorted(set(_labels(frame[self.label]).tolist())))}"
+        if self.client:
+            yield f"{self.client}: the client"
+        features = frame.drop(columns=self._beside, errors="ignore")
+        for column in columns_of(path, features, self.categories):
+            cells = features[column.name]
+            yield f"{column}" + (f" from {cells.min():g} to {cells.max():g}" if column.categories is None else "")
 
-def _complete(path: Path, beside: Iterable[str], *, as_text: bool = False) -> pd.DataFrame:
+
+def _read_as(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
+    """Rows beside those that said what their columns hold."""
+    names = {one.name: one for one in columns}
+    read = {name: names[name].read(path, frame[name]) for name in frame.columns if name in names}
+    return indicators(path, frame.assign(**read), columns)
+
+
+def _complete(path: Path, beside: Iterable[str], as_text: Sequence[str] | None) -> pd.DataFrame:
     """The table, which has the columns ``beside`` and a value in each cell.
 
     Args:
-        as_text: leave the cells of a CSV file as they stand there: what kind its columns are is no matter of its rows.
+        as_text: columns whose cells are left as they stand in a CSV file; None for all: of what kind they are is then no matter
+            of these rows.
 
     Raises:
         UnknownName, ConfigError: one of them is missing.
     """
+    from pandas.api.types import is_float_dtype
+
     frame = _frame(path, as_text)
+    for name in frame.columns:
+        frame[name] = _plain(path, str(name), frame[name])
     for column in beside:
         if column not in frame.columns:
             raise UnknownName("column", column, map(str, frame.columns), str(path))
@@ -100,34 +129,54 @@ def _complete(path: Path, beside: Iterable[str], *, as_text: bool = False) -> pd
                 f"{path}: expected a value in each row; column {str(name)!r} has none in {len(empty)}, first in row "
                 f"{empty[0] + 1} below the header. Empty, NA, null, None and nan are none. Fill or drop them."
             )
-        _check_values(path, str(name), frame[name])
+        if is_float_dtype(frame[name]) and len(odd := np.flatnonzero(np.isinf(frame[name].to_numpy(np.float64)))):
+            raise ConfigError(
+                f"{path}: expected finite numbers or texts; column {str(name)!r} has {frame[name].iloc[odd[0]]} in row "
+                f"{odd[0] + 1} below the header."
+            )
     return frame
 
 
-def _check_values(path: Path, name: str, column: pd.Series[Any]) -> None:
-    """Refuse what is neither a finite number nor a text, as columns of Parquet may be."""
-    from pandas.api.types import is_float_dtype, is_object_dtype, is_scalar
+def _plain(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
+    """The column with texts without space around them, empty ones missing, and decimal numbers as float64.
 
-    if is_float_dtype(column):
-        odd = np.flatnonzero(np.isinf(column.to_numpy(np.float64)))
-    elif is_object_dtype(column):
-        odd = np.flatnonzero(~column.map(is_scalar).to_numpy(bool))
-    else:
-        return
-    if len(odd):
-        got = brief(column.iloc[[odd[0]]].tolist()[0])
+    Raises:
+        ConfigError: a cell is neither a number nor a text, as in columns of Parquet may be.
+    """
+    import pandas as pd
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
+
+    if is_numeric_dtype(column) or is_bool_dtype(column) or column.dtype == "category":
+        return column
+    if not (is_object_dtype(column) or is_string_dtype(column)):
         raise ConfigError(
-            f"{path}: expected finite numbers or texts; column {name!r} has {got} in row {odd[0] + 1} below the header."
+            f"{path}: expected numbers or texts in column {name!r}; got {column.dtype}. Make numbers of it, such as days since "
+            "the first, or leave it out."
         )
+    kinds = (str, bool, int, float, Decimal, np.number, np.bool_, type(None), type(pd.NA))
+    for row, cell in enumerate(column):
+        if not isinstance(cell, kinds):
+            raise ConfigError(
+                f"{path}: expected finite numbers or texts; column {name!r} has {brief(cell)}, a {type(cell).__name__}, in row "
+                f"{row + 1} below the header."
+            )
+    if any(isinstance(cell, str) for cell in column):
+        return column.map(lambda cell: (cell.strip() or None) if isinstance(cell, str) else cell)
+    if any(isinstance(cell, int) and int(float(cell)) != cell for cell in column):
+        raise ConfigError(
+            f"{path}: expected numbers or texts in column {name!r}; got whole numbers beyond 2^53, which look alike as floats. "
+            "If they name rows, leave them out."
+        )
+    return column.map(lambda cell: np.nan if cell is None or cell is pd.NA else float(cell)).astype(np.float64)
 
 
-def _frame(path: Path, as_text: bool) -> pd.DataFrame:
+def _frame(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
     try:
         import pandas as pd
 
         if path.suffix not in (".csv", ".parquet"):
             raise ConfigError(f"{path}: expected a file that ends in .csv or .parquet.")
-        frame: pd.DataFrame = _csv(path, as_text) if path.suffix == ".csv" else pd.read_parquet(path)
+        frame = _csv(path, as_text) if path.suffix == ".csv" else _indexed(path, pd.read_parquet(path))
     except ImportError as error:
         raise MissingExtra("table", error.name or "pyarrow", "data") from None
     except (ValueError, OSError, NotImplementedError, KeyError) as error:
@@ -136,13 +185,46 @@ def _frame(path: Path, as_text: bool) -> pd.DataFrame:
     return frame
 
 
-def _csv(path: Path, as_text: bool) -> pd.DataFrame:
+def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
     """The table under the header as it stands; left alone, pandas renames the second of two columns of one name."""
     import pandas as pd
 
+    with path.open(encoding="utf-8-sig") as file:
+        first, second = file.readline().strip(), file.readline()
+    if "," not in first and (first.startswith("#") or "," in second or any(sign in first for sign in ";\t|")):
+        raise ConfigError(
+            f"{path}: expected names of columns in the first line, separated by commas, and no comments; the header is "
+            f"{brief(first)}. Values then have decimal points."
+        )
     # With the row below it: were that longer than the header, pandas would take the first column for names of the rows.
-    header = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False).iloc[0]
-    return pd.read_csv(path, low_memory=False, dtype=str if as_text else None).set_axis(header.tolist(), axis=1)
+    header = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False).iloc[0].tolist()
+    names = [name.strip() for name in header]
+    kinds = {raw: str for raw, name in zip(header, names, strict=True) if as_text is None or name in as_text}
+    return pd.read_csv(path, low_memory=False, dtype=kinds).set_axis(names, axis=1)
+
+
+def _indexed(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with its index as columns, where that has names; numbers of rows without a name are none.
+
+    Raises:
+        ConfigError: an index without a name that holds something else.
+    """
+    from pandas.api.types import is_integer_dtype
+
+    index = frame.index
+    for level in range(index.nlevels):
+        values = index.get_level_values(level)
+        if values.name is None and not is_integer_dtype(values):
+            raise ConfigError(
+                f"{path}: expected a name for each column; the index has none, and holds {brief(values[0])} in the first row. "
+                "Name it, or write the file with index=False."
+            )
+    nameless = [level for level in range(index.nlevels) if index.names[level] is None]
+    return (
+        frame.reset_index(level=nameless, drop=True).reset_index()
+        if len(nameless) < index.nlevels
+        else frame.reset_index(drop=True)
+    )
 
 
 def _check_header(path: Path, names: list[str]) -> None:
@@ -154,62 +236,6 @@ def _check_header(path: Path, names: list[str]) -> None:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ConfigError(f"{path}: expected columns of different names; {brief(twice[0])} stands there twice.")
-    if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
-        raise ConfigError(f"{path}: expected columns that are separated by commas; the header is {brief(names[0])}.")
-
-
-def _features(path: Path, frame: pd.DataFrame, like: pd.DataFrame | None = None) -> NDArray[np.float64]:
-    """float64 ``[N, features]``: numbers as they are, texts as indicators of the categories that ``like`` has, or the frame."""
-    import pandas as pd
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    if frame.columns.empty:
-        raise ConfigError(f"{path}: expected columns beside that of the label; got none.")
-    if like is not None and list(like.columns) != list(frame.columns):
-        raise ConfigError(f"{path}: expected the public rows' columns {_few(like.columns)}; got {_few(frame.columns)}.")
-    columns: list[pd.DataFrame] = []
-    for name in frame.columns:
-        column, known = frame[name], frame[name] if like is None else like[name]
-        if is_numeric_dtype(known) or is_bool_dtype(known):
-            if not (is_numeric_dtype(column) or is_bool_dtype(column)):
-                raise ConfigError(
-                    f"{path}: expected numbers in column {str(name)!r}, as in the public rows; got texts."
-                )
-            columns.append(column.to_frame())
-            continue
-        texts, categories = column.astype(str), sorted(known.astype(str).unique())
-        if like is None:
-            _check_texts(path, str(name), texts)
-        elif len(unseen := sorted(set(texts) - set(categories))):
-            raise ConfigError(
-                f"{path}: expected the public rows' categories in column {str(name)!r}; got {brief(unseen[0])} as well. Add a "
-                "public row with it."
-            )
-        columns.append(pd.get_dummies(pd.Categorical(texts, categories), prefix=str(name)))
-    return pd.concat(columns, axis=1).to_numpy(np.float64)
-
-
-def _few(columns: Iterable[Any]) -> str:
-    names = [str(one) for one in columns]
-    return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
-
-
-def _check_texts(path: Path, name: str, texts: pd.Series[Any]) -> None:
-    """Refuse what is no category: names and times, which differ in each row, and numbers with a slip among them."""
-    import pandas as pd
-
-    slips = np.flatnonzero(pd.to_numeric(texts, errors="coerce").isna())
-    if 0 < len(slips) < len(texts) / 2:
-        got = brief(texts.iloc[slips[0]])
-        raise ConfigError(
-            f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
-        )
-    different = texts.nunique()
-    if different > min(MOST_TEXTS, max(FEW_TEXTS, len(texts) // 2)):
-        raise ConfigError(
-            f"{path}: expected a category, with at most {MOST_TEXTS} different texts and two rows for each; column {name!r} "
-            f"has {different} in {len(texts)} rows, such as {brief(texts.iloc[0])}. Leave it out, or make numbers of it."
-        )
 
 
 def _labels(column: pd.Series[Any]) -> NDArray[Any]:

@@ -1,0 +1,159 @@
+"""What each column of a table is taken for: numbers, or categories; and what is refused, since it is neither for certain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.tasks.data.cells import numbers, texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: A column with more different texts than this names its rows rather than telling of them; so does one with more than half as
+#: many as there are rows, unless they are few.
+MOST_TEXTS, FEW_TEXTS = 1000, 10
+
+_WHOLE = r"(\d{1,3}([.,'\u2019 \u00a0\u2009\u202f_]\d{2,3})+|\d+)"
+_DIGITS = rf"[-+\u2212]?({_WHOLE}([.,]\d+)?|[.,]\d+)([eE][-+]?\d+)?"
+_CURRENCY = r"([$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|CHF|JPY|CNY|INR|Rs\.?)"
+_UNIT = r"(?!(st|nd|rd|th)\b)[^\W\d_]+[\d\u00b2\u00b3]?|[%\u2030\u00b0][CFK]?|[\u00b5\u03bc]\w*"
+#: A number in another writing than `float` reads: with a decimal comma, thousands, a currency, a unit or a percent sign.
+_NUMBER = re.compile(
+    rf"\(?\s*{_CURRENCY}?\s*{_DIGITS}\s*({_CURRENCY}|({_UNIT})(\s?[/*\u00b7]\s?({_UNIT}))*)?\s*\)?"
+)
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]\s*\d{1,2}:\d{2}.*)?"
+    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(\s?[ap]m)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of features.
+
+    Attributes:
+        categories: its texts in order, each of which becomes a column of 0 and 1; None where it holds numbers.
+    """
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.categories is None:
+            return f"{self.name}: numbers"
+        return f"{self.name}: {len(self.categories)} categories, a column of 0 and 1 for each: {few(self.categories)}"
+
+    def read(self, path: Path, cells: pd.Series[Any]) -> pd.Series[Any]:
+        """The cells of other rows, each by itself: float64, or texts.
+
+        Raises:
+            ConfigError: one is no finite number where this column holds numbers.
+        """
+        return numbers(path, cells) if self.categories is None else texts(cells)
+
+
+def few(names: Iterable[Any]) -> str:
+    """The first of them, and whether there are more."""
+    shown = [str(one) for one in names]
+    return ", ".join(shown[:6]) + ", ..." * (len(shown) > 6)
+
+
+def columns_of(path: Path, frame: pd.DataFrame, categories: Sequence[str] = ()) -> list[Column]:
+    """What the columns of a table hold.
+
+    Args:
+        categories: columns whose cells are categories, whatever they look like.
+
+    Raises:
+        UnknownName: no such column among them.
+        ConfigError: a column is no category, and no column of numbers.
+    """
+    if frame.columns.empty:
+        raise ConfigError(f"{path}: expected columns beside that of the label; got none.")
+    for name in categories:
+        if name not in frame.columns:
+            raise UnknownName("column", name, map(str, frame.columns), f"{path}, categories")
+    return [_column(path, str(name), frame[name], name in categories) for name in frame.columns]
+
+
+def _column(path: Path, name: str, cells: pd.Series[Any], declared: bool) -> Column:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if not declared and (is_numeric_dtype(cells) or is_bool_dtype(cells)):
+        return Column(name)
+    found = texts(cells)
+    different = found.unique()
+    if not declared and cells.dtype != "category":
+        _check_kind(path, name, found, different)
+    if len(different) > min(MOST_TEXTS, max(FEW_TEXTS, len(found) // 2)):
+        raise ConfigError(
+            f"{path}: expected a category, with at most {MOST_TEXTS} different texts and two rows for each; column {name!r} "
+            f"has {len(different)} in {len(found)} rows, such as {brief(found.iloc[0])}. Leave it out, or make numbers of it."
+        )
+    return Column(name, tuple(sorted(different)))
+
+
+def _check_kind(path: Path, name: str, found: pd.Series[Any], different: NDArray[Any]) -> None:
+    """Refuse texts that are numbers or times, in whatever writing."""
+    import pandas as pd
+
+    slips = np.flatnonzero(pd.to_numeric(found, errors="coerce").isna())
+    if 0 < len(slips) < len(found) / 2:
+        got = brief(found.iloc[slips[0]])
+        raise ConfigError(
+            f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
+        )
+
+    def like(sign: Callable[[str], Any]) -> str | None:
+        """The first that is so, if most different ones are."""
+        matching = [one for one in different if sign(one)]
+        return matching[0] if len(matching) > len(different) / 2 else None
+
+    if (one := like(_DATE.fullmatch)) is not None:
+        raise ConfigError(
+            f"{path}: expected numbers or categories in column {name!r}; got dates or times, such as {brief(one)}. Make "
+            "numbers of them, such as days since the first, or leave the column out; if they are categories, name it in "
+            "categories."
+        )
+    if (one := like(_NUMBER.fullmatch)) is not None:
+        raise ConfigError(
+            f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got numbers written as texts, such as "
+            f"{brief(one)}. Write them with a point and without unit, separators or sign of percent; if they are categories, "
+            "name the column in categories."
+        )
+
+
+def indicators(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
+    """float64 ``[N, features]``: numbers as they are, texts as indicators of the categories.
+
+    Raises:
+        ConfigError: other columns, or a text that is none of the categories.
+    """
+    import pandas as pd
+
+    if list(map(str, frame.columns)) != [one.name for one in columns]:
+        raise ConfigError(
+            f"{path}: expected the public rows' columns {few(one.name for one in columns)}; got {few(frame.columns)}."
+        )
+    made: list[pd.DataFrame] = []
+    for column, name in zip(columns, frame.columns, strict=True):
+        if column.categories is None:
+            made.append(frame[name].to_frame())
+            continue
+        found = texts(frame[name])
+        if unseen := sorted(set(found) - set(column.categories)):
+            raise ConfigError(
+                f"{path}: expected the public rows' categories in column {column.name!r}; got {brief(unseen[0])} as well. Add "
+                "a public row with it."
+            )
+        made.append(pd.get_dummies(pd.Categorical(found, list(column.categories)), prefix=column.name))
+    return pd.concat(made, axis=1).to_numpy(np.float64)

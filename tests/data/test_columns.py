@@ -1,0 +1,279 @@
+"""What columns of a table, users of LEAF and images are taken for: what is not plain is refused, with what to do."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import torch
+
+from fedguard.contracts import Dataset, Examples
+from fedguard.errors import ConfigError
+from fedguard.registry import installed
+from fedguard.tasks.data.checked import checked
+
+pd = pytest.importorskip("pandas")
+
+#: As many rows as there are; fewer than half of any column's values differ.
+ROWS = 120
+NUMBERS = [37.1 + 0.1 * (row * 7 % 40) for row in range(ROWS)]
+
+
+def load(name, **parameters):
+    return installed().build("data", {"name": name, **parameters}).load()
+
+
+def table(folder, column, kind="csv", **more):
+    """A table of one column of features, with labels of two kinds."""
+    frame = pd.DataFrame({"c": column, "y": [("no", "yes")[row % 2] for row in range(len(column))], **more})
+    file = folder / f"t.{kind}"
+    frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file, index=False)
+    return str(file)
+
+
+#: Numbers in other writings than Python's.
+WRITINGS = {
+    "decimal comma": lambda v: f"{v:.1f}".replace(".", ","),
+    "decimal comma, negative": lambda v: f"-{v:.1f}".replace(".", ","),
+    "decimal comma without a zero": lambda v: f",{v:.0f}",
+    "unit": lambda v: f"{v:.1f} kg",
+    "unit without a space": lambda v: f"{v:.0f}mg",
+    "compound unit": lambda v: f"{v:.1f} mg/dl",
+    "square": lambda v: f"{v:.1f} m2",
+    "degrees": lambda v: f"{v:.1f} °C",
+    "micro": lambda v: f"{v:.1f} µg",
+    "percent": lambda v: f"{v:.1f}%",
+    "percent with a space": lambda v: f"{v:.1f} %",
+    "percent with a comma": lambda v: f"{v:.1f} %".replace(".", ","),
+    "currency before": lambda v: f"${v:.2f}",
+    "currency after": lambda v: f"{v:.2f} EUR",
+    "currency of accountants": lambda v: f"({v:.2f})",
+    "thousands by comma": lambda v: f"{1000 * v:,.2f}",
+    "thousands by space": lambda v: f"{1000 * v:,.0f}".replace(",", " "),
+    "thousands by a narrow space": lambda v: f"{1000 * v:,.0f}".replace(",", "\u202f"),
+    "thousands by apostrophe": lambda v: f"{1000 * v:,.0f}".replace(",", "'"),
+    "thousands by point": lambda v: f"{1e6 * v:,.0f}".replace(",", "."),
+    "minus of typesetters": lambda v: f"\u2212{v:.1f}",
+    "exponent and unit": lambda v: f"{v:.1e} s",
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("writing", WRITINGS)
+def test_numbers_in_another_writing_are_no_categories(tmp_path, writing, kind):
+    column = [WRITINGS[writing](value) for value in NUMBERS]
+    with pytest.raises(
+        ConfigError, match=r"in column 'c'; got numbers written as texts, such as .*name the column in categories"
+    ):
+        load("table", file=table(tmp_path, column, kind), label="y")
+
+
+@pytest.mark.parametrize("share", [0.55, 0.95])
+def test_numbers_among_more_rows_of_one_word_are_no_categories(tmp_path, share):
+    column = ["unknown" if row < share * ROWS else f"{value:.1f}" for row, value in enumerate(NUMBERS)]
+    with pytest.raises(ConfigError, match="got numbers written as texts"):
+        load("table", file=table(tmp_path, column), label="y")
+
+
+def test_few_different_numbers_are_no_categories_either(tmp_path):
+    with pytest.raises(ConfigError, match="such as '1,5'"):
+        load("table", file=table(tmp_path, ["1,5", "2,0", "2,5"] * 40), label="y")
+
+
+DATES = {
+    "days": "2024-05-{:02d}",
+    "days with slashes": "{}/7/2024",
+    "days with points": "{:02d}.07.24",
+    "times": "2024-05-{:02d} 12:30:00",
+    "times with a T": "2024-05-{:02d}T12:30",
+    "hours": "{:02d}:45",
+    "hours of twelve": "{}:45 PM",
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_and_times_are_no_categories(tmp_path, kind):
+    column = [DATES[kind].format(1 + row % 12) for row in range(ROWS)]
+    with pytest.raises(ConfigError, match="in column 'c'; got dates or times, such as .*days since the first"):
+        load("table", file=table(tmp_path, column), label="y")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [datetime.date(2024, 5, 1 + row % 12) for row in range(ROWS)],
+        [datetime.time(row % 12) for row in range(ROWS)],
+        pd.to_datetime([f"2024-05-{1 + row % 12:02d}" for row in range(ROWS)]),
+        pd.to_timedelta([row % 12 for row in range(ROWS)], unit="h"),
+        [np.float64(row % 12).tobytes() for row in range(ROWS)],
+        [[row % 3] for row in range(ROWS)],
+        [{"a": row % 3} for row in range(ROWS)],
+    ],
+    ids=["dates", "times", "moments", "durations", "bytes", "lists", "mappings"],
+)
+def test_what_parquet_may_hold_besides_is_refused_in_one_line(tmp_path, column):
+    with pytest.raises(ConfigError, match=r"expected (finite )?numbers or texts.*(column|in column) 'c'") as told:
+        load("table", file=table(tmp_path, column, "parquet"), label="y")
+    assert "\n" not in str(told.value)
+
+
+CATEGORIES = {
+    "words": ["red", "blue", "green"],
+    "ranges": ["18-25", "26-40", "41-60"],
+    "open ranges": ["<18", "18-65", ">65"],
+    "ordinals": ["1st", "2nd", "3rd", "10th"],
+    "codes": ["A11", "A12", "B3"],
+    "short codes": ["u0", "u1", "m2"],
+    "school": ["11th", "9th", "HS-grad", "Bachelors", "7th-8th", "Masters"],
+    "names with numbers": ["route 66", "route 101", "street 5"],
+    "one number among words": ["none", "1", "many"],
+    "versions": ["1.2.3b", "1.2.4b", "2.0.0b"],
+}
+
+
+@pytest.mark.parametrize("kind", CATEGORIES)
+def test_categories_stay_categories(tmp_path, kind):
+    values = CATEGORIES[kind]
+    found = load("table", file=table(tmp_path, [values[row * 5 % len(values)] for row in range(ROWS)]), label="y")
+    assert found.shape == (len(values),)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_is_named_in_categories_is_one(tmp_path, kind):
+    doses = [f"{10 * (1 + row % 3)} mg" for row in range(ROWS)]
+    codes = [f"0{row % 4}" for row in range(ROWS)]  # as numbers, one column
+    file = table(tmp_path, doses, kind, code=codes, number=NUMBERS)
+    source = installed().build("data", {"name": "table", "file": file, "label": "y", "categories": ["c", "code"]})
+    assert source.load().shape == (3 + 4 + 1,)
+    assert list(source.read_as()) == [
+        "y: the label: no, yes",
+        "c: 3 categories, a column of 0 and 1 for each: 10 mg, 20 mg, 30 mg",
+        "code: 4 categories, a column of 0 and 1 for each: 00, 01, 02, 03",
+        "number: numbers from 37.1 to 41",
+    ]
+    with pytest.raises(ConfigError, match="unknown column 'cod'. Did you mean 'code'"):
+        load("table", file=file, label="y", categories=["c", "cod"])
+
+
+def test_a_column_that_parquet_calls_categorical_is_one(tmp_path):
+    codes = pd.Categorical([f"{row % 3}" for row in range(ROWS)])  # of whole numbers it makes numbers itself
+    assert load("table", file=table(tmp_path, codes, "parquet"), label="y").shape == (3,)
+
+
+def test_decimal_numbers_of_parquet_are_numbers(tmp_path):
+    column = [Decimal(f"{value:.1f}") for value in NUMBERS]
+    there = load("table", file=table(tmp_path, column, "parquet"), label="y")
+    plain = load("table", file=table(tmp_path, [round(value, 1) for value in NUMBERS]), label="y")
+    assert there.shape == (1,) and torch.equal(there.train.x, plain.train.x)
+
+
+def test_space_around_a_text_or_a_name_is_none_of_it(tmp_path):
+    file = tmp_path / "t.csv"
+    rows = "".join(
+        f"{('a', ' a', 'b ')[row % 3]}, {('u', 'u ')[row % 2]},{row % 7}, {('no', ' yes')[row // 2 % 2]}\n"
+        for row in range(48)
+    )
+    file.write_text(f"kind, who ,n, y\n{rows}")
+    found = load("table", file=str(file), label="y", client="who")
+    assert (found.shape, found.classes, found.train.client.unique().tolist()) == ((3,), 2, [0])
+    file.write_text(f"kind, who ,n, y\n{rows.replace('b ,', ' ,')}")
+    with pytest.raises(ConfigError, match="expected a value in each row; column 'kind' has none in 16, first in row 3"):
+        load("table", file=str(file), label="y", client="who")
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path):
+    a, b = np.arange(ROWS) % 17 / 2, np.arange(ROWS) % 13
+    frame = pd.DataFrame({"a": a, "b": b, "y": ["no", "yes"] * (ROWS // 2)})
+    plain = load("table", file=table(tmp_path, a, b=b), label="y")
+    for number, index in enumerate((["a"], ["b"], ["a", "b"])):
+        file = tmp_path / f"{number}.parquet"
+        frame.set_index(index).to_parquet(file)
+        found = load("table", file=str(file), label="y")
+        order = sorted(range(2), key=lambda one: (*index, *({"a", "b"} - set(index))).index("ab"[one]))
+        assert found.shape == (2,) and torch.equal(found.train.x, plain.train.x[:, order])
+    frame.set_index("y").to_parquet(file)
+    assert torch.equal(load("table", file=str(file), label="y").train.x, plain.train.x)
+
+
+def test_numbers_of_rows_are_no_column_and_an_index_without_a_name_is_refused(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(ROWS) % 17, "y": ["no", "yes"] * (ROWS // 2)})
+    frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "t.parquet")
+    assert load("table", file=str(tmp_path / "t.parquet"), label="y").shape == (1,)
+    frame.set_axis([f"p{row}" for row in range(ROWS)]).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=r"the index has none, and holds 'p0' in the first row. Name it"):
+        load("table", file=str(tmp_path / "t.parquet"), label="y")
+
+
+CSV = "a,b,y\n" + "".join(f"{row % 7 + 0.5},{row % 5},{('no', 'yes')[row % 2]}\n" for row in range(30))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (CSV.replace(",", ";").replace(".", ",").encode(), "separated by commas, and no comments; the header is 'a;b;y'"),
+        (CSV.replace(",", "\t").encode(), "separated by commas"),
+        (CSV.replace(",", "|").encode(), "separated by commas"),
+        (b"# exported by somebody\n" + CSV.encode(), "no comments; the header is '# exported by somebody'"),
+        (b"exported by somebody\n" + CSV.encode(), "no comments; the header is 'exported by somebody'"),
+        (CSV.replace("b,", "d\u00e9,").encode("latin-1"), "its byte 4, 0xe9, is no UTF-8: write it as UTF-8"),
+        (CSV.replace("no", "n\u00f6").encode("cp1252"), "is no UTF-8: write it as UTF-8"),
+        (CSV.encode("utf-16"), "it is UTF-16: write it as UTF-8"),
+    ],
+)  # fmt: skip
+def test_csv_of_another_kind_is_refused_in_our_words(tmp_path, content, said):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(ConfigError, match=said) as told:
+        load("table", file=str(tmp_path / "t.csv"), label="y")
+    assert "\n" not in str(told.value) and "tokenizing" not in str(told.value)
+
+
+# People and images.
+
+
+def leaf(folder, part, name, users):
+    (folder / part).mkdir(exist_ok=True)
+    data = {user: {"x": [[0.1], [0.9], [0.5]], "y": [0, 1, 0]} for user in users}
+    (folder / part / name).write_text(json.dumps({"users": list(users), "user_data": data}))
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_user_in_two_shards_is_refused(tmp_path, part):
+    leaf(tmp_path, "train", "a.json", ["ann", "bob"])
+    leaf(tmp_path, "test", "a.json", ["ann", "bob"])
+    assert len(load("leaf", folder=str(tmp_path)).train) == 6
+    leaf(tmp_path, part, "b.json", ["cid", "bob"])
+    with pytest.raises(ConfigError, match=r"b.json: expected each user in one file.*'bob' is in a.json, too"):
+        load("leaf", folder=str(tmp_path))
+
+
+def test_a_user_named_by_number_and_by_text_is_one(tmp_path):
+    (tmp_path / "train").mkdir()
+    content = {"users": [7, "7"], "user_data": {"7": {"x": [[0.0]], "y": [0]}}}
+    (tmp_path / "train" / "a.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="a user is named twice"):
+        load("leaf", folder=str(tmp_path))
+
+
+LAST = [(28, 28, 1), (32, 32, 3), (8, 6, 4), (5, 40, 2)]
+FIRST = [(1, 28, 28), (3, 32, 32), (4, 8, 6), (3, 4, 4), (1, 2, 3), (16, 4, 4), (28, 28), (12,), (2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("shape", LAST)
+def test_images_with_their_channels_last_are_refused_whatever_brings_them(tmp_path, shape, monkeypatch):
+    x, y = np.random.default_rng(0).random((20, *shape)), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    said = r"expected images \[channels, height, width\]; got .*channels seem to be last"
+    with pytest.raises(ConfigError, match=said):
+        load("npz", file=str(tmp_path / "a.npz"))
+    part = Examples(torch.from_numpy(x).float(), torch.from_numpy(y))
+    with pytest.raises(ConfigError, match=said):
+        checked("mine", Dataset(part, part, 2, (0.0, 1.0)))
+
+
+@pytest.mark.parametrize("shape", FIRST)
+def test_other_inputs_are_taken_as_they_are(tmp_path, shape):
+    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).random((20, *shape)), y=np.arange(20) % 2)
+    assert load("npz", file=str(tmp_path / "a.npz")).shape == shape
