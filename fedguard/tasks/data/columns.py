@@ -26,9 +26,7 @@ _DIGITS = rf"[-+\u2212]?({_WHOLE}([.,]\d+)?|[.,]\d+)([eE][-+]?\d+)?"
 _CURRENCY = r"([$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|CHF|JPY|CNY|INR|Rs\.?)"
 _UNIT = r"(?!(st|nd|rd|th)\b)[^\W\d_]+[\d\u00b2\u00b3]?|[%\u2030\u00b0][CFK]?|[\u00b5\u03bc]\w*"
 #: A number in another writing than `float` reads: with a decimal comma, thousands, a currency, a unit or a percent sign.
-_NUMBER = re.compile(
-    rf"\(?\s*{_CURRENCY}?\s*{_DIGITS}\s*({_CURRENCY}|({_UNIT})(\s?[/*\u00b7]\s?({_UNIT}))*)?\s*\)?"
-)
+_NUMBER = re.compile(rf"\(?\s*{_CURRENCY}?\s*{_DIGITS}\s*({_CURRENCY}|({_UNIT})(\s?[/*\u00b7]\s?({_UNIT}))*)?\s*\)?")
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]\s*\d{1,2}:\d{2}.*)?"
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(\s?[ap]m)?",
