@@ -212,6 +212,12 @@ def test_what_leaks_is_said_beside():
     leak = [row("dlg", "nnm", "reconstruction", recovered=0.75) | {"seed": seed} for seed in range(5)]
     (answer,) = answers(Ran([*FIVE, *leak])).values()
     assert "backdoor success (replaced); inputs recovered exactly: 75.0 % (dlg)" in str(answer)
+    leak = [
+        row("dlg", "nnm", "reconstruction", recovered=0.0, revealed=0.14, psnr_gain=-3.0) | {"seed": seed}
+        for seed in range(5)
+    ]
+    (answer,) = answers(Ran([*FIVE, *leak])).values()
+    assert "; inputs nearer than any trivial guess, by 1 dB: 14.0 % (dlg)" in str(answer)
 
 
 def test_a_defense_without_one_of_the_figures_is_named_and_not_put_in_order():

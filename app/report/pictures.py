@@ -68,5 +68,6 @@ def _scores(one: Rebuilt) -> Iterator[str]:
         yield f"PSNR {psnr['mean']:.1f} dB"
     if gain:
         yield f"{gain['mean']:+.1f} dB beside the best trivial guess"
-    if one.score.get("recovered") is not None:
-        yield f"{100 * one.score['recovered']:.0f} % of the inputs recovered exactly"
+    if one.score.get("revealed") is not None:
+        exact, revealed, images = one.score["exact"], one.score["revealed"], one.score["images"]
+        yield f"of {images} inputs {exact} recovered exactly and {revealed} nearer than any trivial guess"

@@ -280,7 +280,8 @@ def _gallery(run: Run) -> None:
         page = st.number_input(f"Page (of {pages}, {len(found)} targets)", 1, pages, key=f"gallery_page_of_{pages}")
     st.caption(
         "Above what was there, below what was found, in pairs of rows of up to 16, at most 64 inputs of a target. Shades "
-        "span the range of the true inputs. The gain is above the best guess that looks at nothing; exact is 60 dB and more. "
+        "span the range of the true inputs. The gain is above the best guess that looks at nothing; exact is 60 dB and more, "
+        "nearer than any guess is 1 dB and more above each such guess at the same input. "
         "Brackets hold the 95 % interval over the inputs of one target."
     )
     shown = found[(page - 1) * SHOWN : page * SHOWN]
@@ -296,6 +297,7 @@ def _reconstruction(one: Rebuilt) -> None:
         f"PSNR {_over_inputs(score['psnr'], FIGURES['psnr'])}, gain {_over_inputs(score['gain'], FIGURES['psnr_gain'])} above "
         f"{str(score['best_baseline']).replace('_', ' ')}, SSIM {_over_inputs(score['ssim'], FIGURES['ssim'])}, "
         f"{score['exact']} of {score['images']} exact"
+        + (f", {score['revealed']} nearer than any guess" if "revealed" in score else "")
     )
     plain(f"{place.attack} against {place.defense}, seed {place.seed}, target {one.target}")
     st.text(place.setting)

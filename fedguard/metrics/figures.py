@@ -349,6 +349,10 @@ FIGURES = Table({
         title="inputs recovered exactly", path=(*_SCORE, "recovered"), goal="reconstruction", margin=0.05, watched=True,
         shown=("show", "report", "trilemma", "lab"),
     ),
+    "revealed": Figure(
+        title="inputs nearer than any trivial guess, by 1 dB", path=(*_SCORE, "revealed"), goal="reconstruction", margin=0.05,
+        watched=True, shown=("show", "report", "trilemma", "lab"),
+    ),
     "psnr_gain": Figure(
         title="PSNR of the reconstructions above the best trivial guess", path=(*_SCORE, "gain"), unit="dB",
         goal="reconstruction", bounds=None, margin=1.0, watched=True, shown=("show", "report", "trilemma", "lab"),

@@ -21,6 +21,9 @@ Range = tuple[float, float]
 LEAST, MOST = 0.0, 150.0
 #: An input counts as recovered exactly from this PSNR in dB on: an rms error of a thousandth of the value range.
 EXACT = 60.0
+#: And as revealed where it is so many dB nearer than each trivial guess at it: a fifth less squared error than the best of them
+#: has, which no noise around a guess comes to.
+REVEALED = 1.0
 
 
 def score(
@@ -49,6 +52,8 @@ def score(
         images: B; claimed, not_finite: how many were; matching: for each true input the number of its claim, or None;
         psnr: in dB, within [`LEAST`, `MOST`]; ssim: None unless inputs are ``[C, H, W]``;
         exact: how many inputs have a PSNR of `EXACT` and more;
+        revealed: how many are `REVEALED` dB above each of the baselines for the same input. A mean gain hides them: claims that
+        are far off for most inputs cost more than what is read of the others;
         label_accuracy: size of the intersection of the claimed and true labels over B, None without them;
         baselines: mean PSNR of each of `trivial`; best_baseline: the name of the best;
         gain: PSNR less that of the best baseline for the same input.
@@ -74,6 +79,7 @@ def score(
         "psnr": _spread(ratio),
         "ssim": _spread(ssim(found, x, value_range)) if x.dim() == 4 else None,
         "exact": int((ratio >= EXACT).sum()),
+        "revealed": int((ratio - torch.stack([*rivals.values()]).amax(0) >= REVEALED).sum()),
         "label_accuracy": None if claimed is None or y is None else label_accuracy(claimed, y),
         "baselines": {name: float(values.mean()) for name, values in rivals.items()},
         "best_baseline": best,

@@ -200,7 +200,7 @@ def test_the_gallery_pages_and_filters(run, monkeypatch):
     shown = [text.value for text in test.text if text.value.startswith("PSNR")]
     score = rebuilt(run)[0].score
     assert shown[0].startswith(f"PSNR {score['psnr']['mean']:.3g} ")
-    assert shown[0].endswith(f"{score['exact']} of {score['images']} exact")
+    assert shown[0].endswith(f"{score['exact']} of {score['images']} exact, {score['revealed']} nearer than any guess")
 
 
 def test_a_picture_holds_the_truth_above_and_the_claim_below(run):

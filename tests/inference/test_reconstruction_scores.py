@@ -286,6 +286,35 @@ def test_the_gain_is_over_the_best_baseline_on_average():
     assert result["gain"]["mean"] < 0  # noise is worse than any of them
 
 
+def test_revealed_is_nearer_than_every_guess_at_the_same_input_by_a_decibel():
+    """As a plain loop; a little more and a little less than 1 dB, and a best guess that differs from input to input."""
+    reference = Examples(images(50, seed=2), torch.zeros(50, dtype=torch.int64))
+    x = images(6)
+    x[3:] = reference.x.mean(0) + 0.2 * (images(3, seed=5) - 0.5)  # near the mean of the data, the others are not
+    found = x.clone()
+    guesses = trivial(x, None, reference)
+    expected = 0
+    for row, off in enumerate((0.99, 1.01, 5.0, 0.99, 1.01, -5.0)):
+        nearest = max(float(psnr(guess[row : row + 1], x[row : row + 1], UNIT)) for guess in guesses.values())
+        error = 10 ** (-(nearest + off) / 20)
+        found[row] = x[row] + error * torch.tensor([1.0, -1.0]).repeat(x[row].numel() // 2).view(x[row].shape)
+        expected += off >= 1
+    result = scored(found, x, reference=reference)
+    assert result["matching"] == [0, 1, 2, 3, 4, 5] and result["revealed"] == expected == 3
+
+
+def test_a_mean_gain_hides_what_is_revealed_and_noise_around_a_guess_reveals_nothing():
+    reference = Examples(images(50, seed=2), torch.zeros(50, dtype=torch.int64))
+    x = images(20)
+    claimed = torch.cat([x[:3] + 0.02, images(17, seed=7) * 3 - 1])  # three are read, the others are far off
+    result = scored(claimed, x, reference=reference)
+    assert result["gain"]["mean"] < -2 and (result["revealed"], result["exact"]) == (3, 0)
+    guess = reference.x.mean(0).expand_as(x)
+    for spread in (0.0, 0.01, 0.05, 0.2):
+        noisy = guess + spread * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+        assert scored(noisy, x, reference=reference)["revealed"] == 0
+
+
 def test_the_interval_is_students():
     result = scored(images(3, seed=1), images(3))
     values = result["psnr"]["values"]

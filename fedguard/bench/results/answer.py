@@ -97,9 +97,10 @@ class Standing:
 
     def leaks(self) -> str:
         """The most telling figure of what leaks, such as ``; inputs recovered exactly: 100.0 % (dlg)``; "" without one."""
-        figure = next((one for one in LEAKAGE if one in self.leakage), None)
-        if figure is None:
+        known = [one for one in LEAKAGE if one in self.leakage]
+        if not known:
             return ""
+        figure = next((one for one in known if self.leakage[one].estimate.mean > 0), known[0])
         worst = self.leakage[figure]
         beside = f", without {LINEAR} beside it" if figure == "membership_auc" and not self.linear else ""
         return f"; {FIGURES[figure].title}: {_figure(worst, figure)} ({worst.attack}{beside})"

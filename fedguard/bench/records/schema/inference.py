@@ -85,11 +85,13 @@ class Rebuilt(TypedDict):
         psnr: in dB.
         ssim: of images, at most 1.
         exact: how many inputs are exact.
+        revealed: how many are nearer than any trivial guess, by 1 dB or more; earlier versions did not count them.
         label_accuracy: the share of labels that is right.
         baselines: PSNR of trivial guesses, in dB.
         best_baseline: the best of them.
         gain: PSNR above it, in dB.
         recovered: the share of the inputs that is exact.
+        revealed_share: the share that is revealed.
     """
 
     clients: list[Count]
@@ -100,11 +102,13 @@ class Rebuilt(TypedDict):
     psnr: Spread
     ssim: Spread | None
     exact: Count
+    revealed: NotRequired[Count]
     label_accuracy: Share | None
     baselines: dict[str, Number]
     best_baseline: str
     gain: Spread
     recovered: Share
+    revealed_share: NotRequired[Share]
 
 
 class Recognised(TypedDict):

@@ -32,6 +32,7 @@ HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
         "gain": ("gain", "mean"),
         "label_accuracy": ("label_accuracy",),
         "recovered": ("recovered",),
+        "revealed": ("revealed_share",),
     },
     "labels": {"label_accuracy": ("accuracy",), "gain": ("gain",)},
     "membership": {"auc": ("auc", "value")},
@@ -60,7 +61,8 @@ def scored(
     goal, truth = attack.goal, target.truth
     if goal == "reconstruction" and isinstance(claim, Reconstruction):
         found = reconstruction_score(claim, truth.x, truth.y, value_range=value_range, reference=reference, most=count)
-        return {**found, "recovered": found["exact"] / found["images"]}
+        shares = {"recovered": found["exact"] / found["images"], "revealed_share": found["revealed"] / found["images"]}
+        return {**found, **shares}
     if goal == "labels" and isinstance(claim, Labels):
         return label_score(claim, truth.y, classes=classes, most=count)
     if goal == "membership" and isinstance(claim, Membership) and target.members is not None:
