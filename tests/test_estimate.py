@@ -42,8 +42,8 @@ def plan(path, **training):
 def test_large_data_are_measured_on_a_part_within_the_budget(large):
     laid = plan(large)
     bench = Workbench()
-    estimate._run(laid.cells[0], 0, bench, 1)  # loads libraries, and deals
-    whole = estimate._run(laid.cells[0], 0, bench, 1)
+    estimate._run(laid.cells[0], 0, bench, warm=False)  # loads libraries, and deals
+    whole = estimate._run(laid.cells[0], 0, bench, warm=True)
     budget = 0.8 * (whole.round + whole.once)  # too little for the whole of a cell, on any machine
     begun = time.process_time()
     found = estimate.estimate(laid, {}, 2, budget=budget)
@@ -57,7 +57,7 @@ def test_the_cost_is_the_line_through_the_last_shares(large, monkeypatch):
     laid = plan(large)
     tried = []
 
-    def cost(cell, seed, bench, rounds):
+    def cost(cell, seed, bench, warm):
         share = getattr(bench, "_share", 1.0)
         tried.append(share)
         return Cost(0.01 + price * share, 0.002 + 0.5 * price * share)
@@ -71,8 +71,32 @@ def test_the_cost_is_the_line_through_the_last_shares(large, monkeypatch):
         assert (found.share, max(tried)) == (share, share)
 
 
+def test_what_is_done_once_is_not_counted_for_each_round(large, monkeypatch):
+    """Such as holding a network to the contract of DP-SGD, which takes a hundred rounds' time."""
+
+    def spend(seconds):
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+
+    def trial(cell, seed, corners, bench, progress):
+        begun = time.process_time()
+        spend(0.3)
+        for number in range(cell.training.rounds):
+            spend(0.02)
+            progress(number + 1, cell.training.rounds)
+        spend(0.1)
+        cost = {"cpu_seconds": time.process_time() - begun, "stages": {"measuring": {"cpu_seconds": 0.1}}}
+        return ({"cost": cost},)
+
+    monkeypatch.setattr(estimate, "run_trial", trial)
+    found = estimate._run(plan(large).cells[0], 0, Workbench(), warm=True)
+    assert found.round == pytest.approx(0.02, abs=0.01) and found.once == pytest.approx(0.4, abs=0.03)
+    assert estimate._run(plan(large).cells[0], 0, Workbench(), warm=False).once == 0.1  # the rest may be libraries
+
+
 def test_what_cannot_be_measured_is_said_to_take_longer(large, monkeypatch):
-    def never(cell, seed, bench, rounds):
+    def never(cell, seed, bench, warm):
         while True:
             pass
 
@@ -81,7 +105,7 @@ def test_what_cannot_be_measured_is_said_to_take_longer(large, monkeypatch):
     found = estimate.estimate(plan(large), {}, 1, budget=0.3)
     assert found.at_least and time.process_time() - begun < 0.8
 
-    def first(cell, seed, bench, rounds):
+    def first(cell, seed, bench, warm):
         if bench._share > 1 / 1024:
             raise OutOfTime
         return Cost(0.25, 0.5)

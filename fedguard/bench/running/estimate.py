@@ -118,9 +118,7 @@ def _measure(cell: Cell, seed: int, bench: Workbench, budget: float) -> _Measure
             break
         try:
             with at_most(left, of_cpu=True):
-                found[share] = _run(
-                    cell, seed, bench if share == 1.0 else _Thinned(bench, share), rounds=1 if found else 2
-                )
+                found[share] = _run(cell, seed, bench if share == 1.0 else _Thinned(bench, share), warm=bool(found))
         except OutOfTime:
             break
         except Exception:
@@ -140,16 +138,21 @@ def _extrapolate(found: Mapping[float, Cost], share: float) -> Cost:
     return Cost(*(max(b, b + (b - a) * along) for a, b in ((low.round, high.round), (low.once, high.once))))
 
 
-def _run(cell: Cell, seed: int, bench: Workbench, rounds: int) -> Cost:
-    """The cost of a training of one or two rounds; of two the second counts, since the first one loads libraries."""
+def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> Cost:
+    """The cost of a training of two rounds: the second is what a round costs, since the first makes what all need.
+
+    Args:
+        warm: whether libraries are loaded; then all that is not spent on rounds is what a trial costs once.
+    """
     ended: list[float] = []
-    training = dataclasses.replace(cell.training, rounds=rounds)
+    training = dataclasses.replace(cell.training, rounds=2)
     changed = {"observer": cell.config.observer.model_copy(update={"round": 1})}
     short = dataclasses.replace(cell, training=training, config=cell.config.model_copy(update=changed))
     record = run_trial(short, seed, {}, bench, progress=lambda *_: ended.append(time.process_time()))[0]
     cost: Mapping[str, Any] = record["cost"] or {}
-    once = sum(stage["cpu_seconds"] for name, stage in cost["stages"].items() if name in ONCE)
-    return Cost(ended[1] - ended[0] if rounds == 2 else cost["cpu_seconds"] - once, once)
+    stages = sum(stage["cpu_seconds"] for name, stage in cost["stages"].items() if name in ONCE)
+    a_round = ended[1] - ended[0]
+    return Cost(a_round, max(stages, cost["cpu_seconds"] - 2 * a_round) if warm else stages)
 
 
 class _Thinned(Workbench):
