@@ -58,6 +58,27 @@ WRITINGS = {
     "thousands by point": lambda v: f"{1e6 * v:,.0f}".replace(",", "."),
     "minus of typesetters": lambda v: f"\u2212{v:.1f}",
     "exponent and unit": lambda v: f"{v:.1e} s",
+    "unit of two words": lambda v: f"{v:.0f} mm Hg",
+    "unit with a point": lambda v: f"{v:.0f} Std.",
+    "years": lambda v: f"{v:.0f} years old",
+    "sign before the currency": lambda v: f"-${v:.2f}",
+    "currency of a country": lambda v: f"US${v:.2f}",
+    "krone": lambda v: f"kr {v:.0f}",
+    "won": lambda v: f"\u20a9{1000 * v:,.0f}",
+    "percent of full width": lambda v: f"{v:.1f}\uff05",
+    "unit before": lambda v: f"kg {v:.1f}",
+    "name before": lambda v: f"weight: {v:.1f}",
+    "bounds": lambda v: f"<{v:.1f}",
+    "about": lambda v: f"~{v:.1f}",
+    "with an error": lambda v: f"{v:.1f}\u00b10.1",
+    "two numbers": lambda v: f"{3 * v:.0f}/{2 * v:.0f}",
+    "points of a plane": lambda v: f"({v:.1f}, {v:.1f})",
+    "feet and inches": lambda v: f"{v * 3 // 12:.0f}'{v * 3 % 12:.0f}\"",
+    "hours and minutes": lambda v: f"{v // 10:.0f}h{6 * (v % 10):02.0f}",
+    "minus behind": lambda v: f"{v:.1f}-",
+    "exponent of Fortran": lambda v: f"{v:.1f}D+01",
+    "power of ten": lambda v: f"{v:.1f}x10^3",
+    "quotation": lambda v: f"'{v:.1f}'",
 }
 
 
@@ -83,6 +104,20 @@ def test_few_different_numbers_are_no_categories_either(tmp_path):
         load("table", file=table(tmp_path, ["1,5", "2,0", "2,5"] * 40), label="y")
 
 
+@pytest.mark.parametrize("rows", [0.4, 0.7])
+def test_many_numbers_among_more_words_are_no_categories(tmp_path, rows):
+    words = [first + second for first in "abcdefg" for second in "uvwxyz"]
+    column = [f"{row * 7 % 30}" if row % 10 < 10 * rows else words[row % 42] for row in range(2 * ROWS)]
+    with pytest.raises(ConfigError, match="column 'c'"):
+        load("table", file=table(tmp_path, column), label="y")
+
+
+def test_a_writing_in_most_rows_is_none_of_categories_however_many_words_there_are(tmp_path):
+    column = [("1,5", "2,5")[row % 2] if row % 10 < 7 else "abcdef"[row // 10 % 6] for row in range(ROWS)]
+    with pytest.raises(ConfigError, match="got numbers written as texts, such as '1,5'"):
+        load("table", file=table(tmp_path, column), label="y")
+
+
 DATES = {
     "days": "2024-05-{:02d}",
     "days with slashes": "{}/7/2024",
@@ -91,6 +126,17 @@ DATES = {
     "times with a T": "2024-05-{:02d}T12:30",
     "hours": "{:02d}:45",
     "hours of twelve": "{}:45 PM",
+    "months by name": "May {:02d}, 2024",
+    "months by name, German": "{:02d}. May 2024",
+    "months with hyphens": "{:02d}-May-24",
+    "days of the week": "Mon, {:02d} May 2024 12:30",
+    "months": "2024-{:02d}",
+    "months with slashes": "{:02d}/2024",
+    "weeks": "2024-W{:02d}",
+    "packed with a T": "202405{:02d}T123000",
+    "packed": "202405{:02d}",
+    "days of a year": "{:02d}-05",
+    "a point behind": "2024.05.{:02d}. 12:30",
 }
 
 
@@ -111,8 +157,10 @@ def test_dates_and_times_are_no_categories(tmp_path, kind):
         [np.float64(row % 12).tobytes() for row in range(ROWS)],
         [[row % 3] for row in range(ROWS)],
         [{"a": row % 3} for row in range(ROWS)],
+        pd.Categorical([b"ab"[row % 2 :][:1] for row in range(ROWS)]),
+        pd.Categorical(pd.to_datetime([f"2024-05-{1 + row % 12:02d}" for row in range(ROWS)])),
     ],
-    ids=["dates", "times", "moments", "durations", "bytes", "lists", "mappings"],
+    ids=["dates", "times", "moments", "durations", "bytes", "lists", "mappings", "kinds of bytes", "kinds of moments"],
 )
 def test_what_parquet_may_hold_besides_is_refused_in_one_line(tmp_path, column):
     with pytest.raises(ConfigError, match=r"expected (finite )?numbers or texts.*(column|in column) 'c'") as told:
@@ -131,13 +179,20 @@ CATEGORIES = {
     "names with numbers": ["route 66", "route 101", "street 5"],
     "one number among words": ["none", "1", "many"],
     "versions": ["1.2.3b", "1.2.4b", "2.0.0b"],
+    "many bands": [f"{age}-{age + 4}" for age in range(0, 100, 5)],
+    "bands of cut": [f"({low / 2}, {low / 2 + 0.5}]" for low in range(15)],
+    "many ordinals": [f"{1 + day}{({0: 'st', 1: 'nd', 2: 'rd'}).get(day, 'th')}" for day in range(12)],
+    "numbered": [f"store {number}" for number in range(30)],
+    "codes of diseases": [f"E{number}.{number % 9}" for number in range(10, 40)],
+    "names of months": ["January", "May", "March", "Marina 12"],
+    "counts": ["none", "1", "2 or more"],
 }
 
 
 @pytest.mark.parametrize("kind", CATEGORIES)
 def test_categories_stay_categories(tmp_path, kind):
     values = CATEGORIES[kind]
-    found = load("table", file=table(tmp_path, [values[row * 5 % len(values)] for row in range(ROWS)]), label="y")
+    found = load("table", file=table(tmp_path, [values[row * 7 % len(values)] for row in range(ROWS)]), label="y")
     assert found.shape == (len(values),)
 
 
@@ -161,6 +216,64 @@ def test_what_is_named_in_categories_is_one(tmp_path, kind):
 def test_a_column_that_parquet_calls_categorical_is_one(tmp_path):
     codes = pd.Categorical([f"{row % 3}" for row in range(ROWS)])  # of whole numbers it makes numbers itself
     assert load("table", file=table(tmp_path, codes, "parquet"), label="y").shape == (3,)
+
+
+def test_numbers_in_another_writing_are_none_for_being_called_categorical(tmp_path):
+    column = pd.Categorical([f"{value:.1f}".replace(".", ",") for value in NUMBERS])
+    with pytest.raises(ConfigError, match="got numbers written as texts"):
+        load("table", file=table(tmp_path, column, "parquet"), label="y")
+    spaces = pd.Categorical([("a", " a", "b")[row % 3] for row in range(ROWS)])
+    assert load("table", file=table(tmp_path, spaces, "parquet"), label="y").shape == (2,)
+
+
+@pytest.mark.parametrize("space", [" ", "\t", "\u00a0", "\u202f"])
+def test_space_around_numbers_of_csv_is_none_of_them(tmp_path, space):
+    column = [f"{space}{value:.1f}{space * (row % 2)}" for row, value in enumerate(NUMBERS)]
+    there = load("table", file=table(tmp_path, column), label="y")
+    plain = load("table", file=table(tmp_path, [round(value, 1) for value in NUMBERS]), label="y")
+    assert torch.equal(there.train.x, plain.train.x)
+    with pytest.raises(ConfigError, match="got numbers written as texts"):  # who writes texts into Parquet means them
+        load("table", file=table(tmp_path, column, "parquet"), label="y")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_whole_numbers_that_floats_do_not_tell_apart_name_rows_or_clients(tmp_path, kind):
+    column = [2**60 + row % 9 for row in range(ROWS)]
+    file = table(tmp_path, column, kind, n=NUMBERS)
+    with pytest.raises(ConfigError, match="column 'c'; got whole numbers beyond 2"):
+        load("table", file=file, label="y")
+    assert len(load("table", file=file, label="y", client="c").train.client.unique()) == 9
+
+
+LABELS = {
+    "fractions": (NUMBERS, "labels that are texts or whole numbers; got 37.1 in row 1"),
+    "two fractions": ([0.5, 1.5] * (ROWS // 2), "got 0.5 in row 1"),
+    "decimal commas": ([f"{value:.1f}".replace(".", ",") for value in NUMBERS], "got numbers written as texts, such as '37,1'"),
+    "units": ([f"{value:.1f} kg" for value in NUMBERS], "got numbers written as texts"),
+    "dates": ([f"2024-05-{1 + row % 20:02d}" for row in range(ROWS)], "got dates or times"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_what_is_measured_is_no_class(tmp_path, kind):
+    labels, said = LABELS[kind]
+    pd.DataFrame({"n": NUMBERS, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ConfigError, match=said):
+        load("table", file=str(tmp_path / "t.csv"), label="y")
+
+
+def test_labels_that_are_true_or_false_are_read_beside_public_ones_as_without(tmp_path):
+    for name in ("a", "b"):
+        pd.DataFrame({"n": NUMBERS, "y": [row % 3 == 0 for row in range(ROWS)]}).to_csv(tmp_path / name, index=False)
+        (tmp_path / name).rename(tmp_path / f"{name}.csv")
+    alone = load("table", file=str(tmp_path / "a.csv"), label="y")
+    beside = load("table", file=str(tmp_path / "a.csv"), label="y", public=str(tmp_path / "b.csv"))
+    assert {len(torch.cat([one.train.y, one.test.y]).nonzero()) for one in (alone, beside)} == {ROWS // 3}
+
+
+def test_few_classes_may_look_like_numbers(tmp_path):
+    pd.DataFrame({"n": NUMBERS, "y": ["10 mg", "20 mg"] * (ROWS // 2)}).to_csv(tmp_path / "t.csv", index=False)
+    assert load("table", file=str(tmp_path / "t.csv"), label="y").classes == 2
 
 
 def test_decimal_numbers_of_parquet_are_numbers(tmp_path):
@@ -207,6 +320,32 @@ def test_numbers_of_rows_are_no_column_and_an_index_without_a_name_is_refused(tm
         load("table", file=str(tmp_path / "t.parquet"), label="y")
 
 
+def test_what_an_index_without_a_name_holds_is_row_numbers_only_where_no_two_are_alike(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(ROWS) % 17, "y": ["no", "yes"] * (ROWS // 2)})
+    file = tmp_path / "t.parquet"
+    frame.set_index(pd.Index(np.arange(ROWS) % 11)).to_parquet(file)
+    with pytest.raises(ConfigError, match="the index has none, and holds 0 in more than one row"):
+        load("table", file=str(file), label="y")
+    frame.set_index(pd.Index(np.arange(ROWS) * 7 % ROWS)).to_parquet(file)
+    source = installed().build("data", {"name": "table", "file": str(file), "label": "y"})
+    assert list(source.read_as())[-1] == "index without a name: whole numbers that differ, left out as numbers of rows"
+
+
+def test_names_of_parquet_are_single_texts_without_space_around_them(tmp_path):
+    file = tmp_path / "t.parquet"
+    frame = pd.DataFrame({"0": NUMBERS, " b ": NUMBERS, "y ": ["no", "yes"] * (ROWS // 2)})
+    frame.to_parquet(file)
+    source = installed().build("data", {"name": "table", "file": str(file), "label": "y"})
+    assert source.load().shape == (2,)
+    assert [line.partition(":")[0] for line in source.read_as()] == ["y", "0", "b"]
+    frame.set_axis(pd.MultiIndex.from_tuples([("a", "b"), ("a", "c"), ("y", "")]), axis=1).to_parquet(file)
+    with pytest.raises(ConfigError, match="expected one name for each column; got names of 2 levels"):
+        load("table", file=str(file), label="y")
+    frame.set_index(pd.Index(NUMBERS, name="y ")).to_parquet(file)
+    with pytest.raises(ConfigError, match="expected columns of different names; 'y' stands there twice"):
+        load("table", file=str(file), label="y")
+
+
 CSV = "a,b,y\n" + "".join(f"{row % 7 + 0.5},{row % 5},{('no', 'yes')[row % 2]}\n" for row in range(30))
 
 
@@ -217,6 +356,10 @@ CSV = "a,b,y\n" + "".join(f"{row % 7 + 0.5},{row % 5},{('no', 'yes')[row % 2]}\n
         (CSV.replace(",", "\t").encode(), "separated by commas"),
         (CSV.replace(",", "|").encode(), "separated by commas"),
         (b"# exported by somebody\n" + CSV.encode(), "no comments; the header is '# exported by somebody'"),
+        (b"a;b, kg;y\n1;2,5;no\n", "separated by commas"),
+        (CSV.replace(".", ",").encode(), "expected 3 cells in each row, as in the header; line 2 has 4. .* decimal points"),
+        (CSV.replace("0.5", "0,5").encode(), "expected 3 cells in each row, as in the header; line 2 has 4"),
+        (CSV.replace("1.5", "1,5").encode(), "expected 3 cells in each row, as in the header; line 3 has 4"),
         (b"exported by somebody\n" + CSV.encode(), "no comments; the header is 'exported by somebody'"),
         (CSV.replace("b,", "d\u00e9,").encode("latin-1"), "its byte 4, 0xe9, is no UTF-8: write it as UTF-8"),
         (CSV.replace("no", "n\u00f6").encode("cp1252"), "is no UTF-8: write it as UTF-8"),

@@ -20,28 +20,33 @@ if TYPE_CHECKING:
 _TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 
 
-def labels_like(path: Path, column: pd.Series[Any], known: NDArray[Any], shown: pd.Series[Any]) -> NDArray[Any]:
-    """The private labels as the public ones are: numbers, whole ones as int64, or texts.
+def labels_like(path: Path, column: pd.Series[Any], shown: pd.Series[Any]) -> NDArray[Any]:
+    """The private labels as the public ones are: whole numbers as int64, or texts.
 
     Args:
-        known: the public labels as they are taken.
-        shown: and as their file has them.
+        shown: the public labels, as their file has them.
 
     Raises:
-        ConfigError: a label is no finite number, or none of the whole ones, where the public labels are.
+        ConfigError: a label is no whole number, where the public labels are.
     """
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+    from pandas.api.types import is_numeric_dtype
 
-    if is_bool_dtype(shown) or not is_numeric_dtype(shown):
+    if not is_numeric_dtype(shown):
         return texts(column).to_numpy(str)
-    values = numbers(path, column).to_numpy(np.float64)
-    if known.dtype.kind != "i":
-        return values.astype(str)
+    return whole_labels(path, numbers(path, column).to_numpy(np.float64))
+
+
+def whole_labels(path: Path, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Labels by number, as int64.
+
+    Raises:
+        ConfigError: one is a fraction.
+    """
     odd = np.flatnonzero(values != np.floor(values))
     if len(odd):
         raise ConfigError(
-            f"{path}: expected whole numbers for labels, as in the public rows; got {values[odd[0]]:g} in row {odd[0] + 1} "
-            "below the header."
+            f"{path}: expected labels that are texts or whole numbers; got {values[odd[0]]:g} in row {odd[0] + 1} below the "
+            "header. What is measured is no class."
         )
     return values.astype(np.int64)
 

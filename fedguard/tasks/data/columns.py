@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,25 +12,14 @@ from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.tasks.data.cells import numbers, texts
+from fedguard.tasks.data.writings import FEW_TEXTS, is_date, told_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: A column with more different texts than this names its rows rather than telling of them; so does one with more than half as
 #: many as there are rows, unless they are few.
-MOST_TEXTS, FEW_TEXTS = 1000, 10
-
-_WHOLE = r"(\d{1,3}([.,'\u2019 \u00a0\u2009\u202f_]\d{2,3})+|\d+)"
-_DIGITS = rf"[-+\u2212]?({_WHOLE}([.,]\d+)?|[.,]\d+)([eE][-+]?\d+)?"
-_CURRENCY = r"([$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|CHF|JPY|CNY|INR|Rs\.?)"
-_UNIT = r"(?!(st|nd|rd|th)\b)[^\W\d_]+[\d\u00b2\u00b3]?|[%\u2030\u00b0][CFK]?|[\u00b5\u03bc]\w*"
-#: A number in another writing than `float` reads: with a decimal comma, thousands, a currency, a unit or a percent sign.
-_NUMBER = re.compile(rf"\(?\s*{_CURRENCY}?\s*{_DIGITS}\s*({_CURRENCY}|({_UNIT})(\s?[/*\u00b7]\s?({_UNIT}))*)?\s*\)?")
-_DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]\s*\d{1,2}:\d{2}.*)?"
-    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(\s?[ap]m)?",
-    re.IGNORECASE,
-)
+MOST_TEXTS = 1000
 
 
 @dataclass(frozen=True)
@@ -87,20 +75,42 @@ def _column(path: Path, name: str, cells: pd.Series[Any], declared: bool) -> Col
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if not declared and (is_numeric_dtype(cells) or is_bool_dtype(cells)):
+        _check_numbers(path, name, cells)
         return Column(name)
     found = texts(cells)
-    different = found.unique()
-    if not declared and cells.dtype != "category":
-        _check_kind(path, name, found, different)
-    if len(different) > min(MOST_TEXTS, max(FEW_TEXTS, len(found) // 2)):
+    counts = dict(found.value_counts(sort=False))
+    called = cells.dtype == "category" and all(text.isdigit() for text in counts)
+    if not (declared or called):
+        _check_texts(path, name, found, counts)
+    if len(counts) > min(MOST_TEXTS, max(FEW_TEXTS, len(found) // 2)):
         raise ConfigError(
             f"{path}: expected a category, with at most {MOST_TEXTS} different texts and two rows for each; column {name!r} "
-            f"has {len(different)} in {len(found)} rows, such as {brief(found.iloc[0])}. Leave it out, or make numbers of it."
+            f"has {len(counts)} in {len(found)} rows, such as {brief(found.iloc[0])}. Leave it out, or make numbers of it."
         )
-    return Column(name, tuple(sorted(different)))
+    return Column(name, tuple(sorted(counts)))
 
 
-def _check_kind(path: Path, name: str, found: pd.Series[Any], different: NDArray[Any]) -> None:
+def _check_numbers(path: Path, name: str, cells: pd.Series[Any]) -> None:
+    """Refuse whole numbers that look alike as floats, and days such as 20240531, between which there are no equal steps."""
+    from pandas.api.types import is_integer_dtype
+
+    if not is_integer_dtype(cells):
+        return
+    whole = cells.unique().tolist()
+    if len({float(one) for one in whole}) < len(whole):
+        raise beyond_floats(path, name)
+    if len(whole) > FEW_TEXTS and all(is_date(str(one)) for one in whole):
+        raise _of_time(path, name, whole[0])
+
+
+def beyond_floats(path: Path, name: str) -> ConfigError:
+    return ConfigError(
+        f"{path}: expected numbers or texts in column {name!r}; got whole numbers beyond 2^53, which look alike as floats. "
+        "If they name rows, leave them out."
+    )
+
+
+def _check_texts(path: Path, name: str, found: pd.Series[Any], counts: Mapping[str, int]) -> None:
     """Refuse texts that are numbers or times, in whatever writing."""
     import pandas as pd
 
@@ -110,24 +120,31 @@ def _check_kind(path: Path, name: str, found: pd.Series[Any], different: NDArray
         raise ConfigError(
             f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
         )
+    check_writing(path, name, counts)
 
-    def like(sign: Callable[[str], Any]) -> str | None:
-        """The first that is so, if most different ones are."""
-        matching = [one for one in different if sign(one)]
-        return matching[0] if len(matching) > len(different) / 2 else None
 
-    if (one := like(_DATE.fullmatch)) is not None:
+def check_writing(path: Path, name: str, counts: Mapping[str, int]) -> None:
+    """Refuse texts that tell of numbers or of time.
+
+    Args:
+        counts: different texts of a column, and in how many rows each is.
+    """
+    what, one = told_by(counts) or ("", "")
+    if what == "dates or times":
+        raise _of_time(path, name, one)
+    if what:
         raise ConfigError(
-            f"{path}: expected numbers or categories in column {name!r}; got dates or times, such as {brief(one)}. Make "
-            "numbers of them, such as days since the first, or leave the column out; if they are categories, name it in "
+            f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got {what}, such as {brief(one)}. Write "
+            "them with a point and without unit, separators or sign of percent; if they are categories, name the column in "
             "categories."
         )
-    if (one := like(_NUMBER.fullmatch)) is not None:
-        raise ConfigError(
-            f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got numbers written as texts, such as "
-            f"{brief(one)}. Write them with a point and without unit, separators or sign of percent; if they are categories, "
-            "name the column in categories."
-        )
+
+
+def _of_time(path: Path, name: str, one: object) -> ConfigError:
+    return ConfigError(
+        f"{path}: expected numbers or categories in column {name!r}; got dates or times, such as {brief(one)}. Make numbers "
+        "of them, such as days since the first, or leave the column out; if they are categories, name it in categories."
+    )
 
 
 def indicators(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:

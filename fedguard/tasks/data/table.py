@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,12 +15,16 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import Part, assembled, prepared
-from fedguard.tasks.data.cells import labels_like, texts
-from fedguard.tasks.data.columns import Column, columns_of, few, indicators
+from fedguard.tasks.data.cells import labels_like, texts, whole_labels
+from fedguard.tasks.data.columns import Column, beyond_floats, check_writing, columns_of, few, indicators
 from fedguard.tasks.data.files import found, why_not
+from fedguard.tasks.data.writings import FEW_TEXTS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: Whether an index that holds something was taken for numbers of rows, in `DataFrame.attrs`.
+_LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +74,14 @@ class Table(Data):
         if self.public is None:
             frame = _complete(path, self._beside, self.categories)
             client = texts(frame[self.client]).to_numpy(str) if self.client else None
-            labels, features = _labels(frame[self.label]), frame.drop(columns=self._beside)
+            labels, features = _labels(path, frame[self.label]), frame.drop(columns=self._beside)
             x = indicators(path, features, columns_of(path, features, self.categories))
             return assembled(str(path), Part(x, labels, client), share=self.test)
         frame, other = _complete(path, self._beside, None), found(self.public, "file")
         shown = _complete(other, [self.label], self.categories)
-        known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(shown[self.label])
+        known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(other, shown[self.label])
         columns = columns_of(other, known, self.categories)
-        labels = labels_like(path, frame[self.label], names, shown[self.label])
+        labels = labels_like(path, frame[self.label], shown[self.label])
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
         return assembled(
             str(path),
@@ -88,13 +93,15 @@ class Table(Data):
     def read_as(self) -> Iterator[str]:
         path = found(self.file if self.public is None else self.public, "file")
         frame = _complete(path, [self.label], self.categories)
-        yield f"{self.label}: the label: {few(sorted(set(_labels(frame[self.label]).tolist())))}"
+        yield f"{self.label}: the label: {few(sorted(set(_labels(path, frame[self.label]).tolist())))}"
         if self.client:
             yield f"{self.client}: the client"
         features = frame.drop(columns=self._beside, errors="ignore")
         for column in columns_of(path, features, self.categories):
             cells = features[column.name]
             yield f"{column}" + (f" from {cells.min():g} to {cells.max():g}" if column.categories is None else "")
+        if frame.attrs.get(_LEFT_OUT):
+            yield "index without a name: whole numbers that differ, left out as numbers of rows"
 
 
 def _read_as(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
@@ -146,8 +153,10 @@ def _plain(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
-    if is_numeric_dtype(column) or is_bool_dtype(column) or column.dtype == "category":
+    if is_numeric_dtype(column) or is_bool_dtype(column):
         return column
+    if column.dtype == "category":
+        return _plain(path, name, column.astype(column.cat.categories.dtype)).astype("category")
     if not (is_object_dtype(column) or is_string_dtype(column)):
         raise ConfigError(
             f"{path}: expected numbers or texts in column {name!r}; got {column.dtype}. Make numbers of it, such as days since "
@@ -163,10 +172,7 @@ def _plain(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
     if any(isinstance(cell, str) for cell in column):
         return column.map(lambda cell: (cell.strip() or None) if isinstance(cell, str) else cell)
     if any(isinstance(cell, int) and int(float(cell)) != cell for cell in column):
-        raise ConfigError(
-            f"{path}: expected numbers or texts in column {name!r}; got whole numbers beyond 2^53, which look alike as floats. "
-            "If they name rows, leave them out."
-        )
+        raise beyond_floats(path, name)
     return column.map(lambda cell: np.nan if cell is None or cell is pd.NA else float(cell)).astype(np.float64)
 
 
@@ -180,8 +186,14 @@ def _frame(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
     except ImportError as error:
         raise MissingExtra("table", error.name or "pyarrow", "data") from None
     except (ValueError, OSError, NotImplementedError, KeyError) as error:
+        if ragged := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
+            expected, line, got = ragged.groups()
+            raise ConfigError(
+                f"{path}: expected {expected} cells in each row, as in the header; line {line} has {got}. Numbers have decimal "
+                "points, and a text with a comma stands in quotation marks."
+            ) from None
         raise ConfigError(f"{path}: cannot be read: {why_not(path, error)}.") from None
-    _check_header(path, list(map(str, frame.columns)))
+    _check_header(path, list(frame.columns))
     return frame
 
 
@@ -191,7 +203,9 @@ def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
 
     with path.open(encoding="utf-8-sig") as file:
         first, second = file.readline().strip(), file.readline()
-    if "," not in first and (first.startswith("#") or "," in second or any(sign in first for sign in ";\t|")):
+    signs = re.sub(r'"[^"]*"', "", first)
+    others = any(signs.count(sign) > signs.count(",") for sign in ";\t|")
+    if others or ("," not in first and (first.startswith("#") or "," in second)):
         raise ConfigError(
             f"{path}: expected names of columns in the first line, separated by commas, and no comments; the header is "
             f"{brief(first)}. Values then have decimal points."
@@ -200,30 +214,54 @@ def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
     header = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False).iloc[0].tolist()
     names = [name.strip() for name in header]
     kinds = {raw: str for raw, name in zip(header, names, strict=True) if as_text is None or name in as_text}
-    return pd.read_csv(path, low_memory=False, dtype=kinds).set_axis(names, axis=1)
+    frame = pd.read_csv(path, low_memory=False, dtype=kinds).set_axis(names, axis=1)
+    if as_text is None or len(set(names)) < len(names):
+        return frame
+    return frame.assign(**{name: _typed(frame[name]) for name in names if name not in as_text})
+
+
+def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Numbers that all have space around them, of whatever kind, as the numbers they are: CSV knows no types."""
+    import pandas as pd
+    from pandas.api.types import is_string_dtype
+
+    if not is_string_dtype(column):
+        return column
+    found = pd.to_numeric(column.str.strip(), errors="coerce")
+    return column if found.isna().any() else found
 
 
 def _indexed(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """The table with its index as columns, where that has names; numbers of rows without a name are none.
 
     Raises:
-        ConfigError: an index without a name that holds something else.
+        ConfigError: an index without a name that holds something else; names of columns in several levels.
     """
+    import pandas as pd
+
+    if frame.columns.nlevels > 1:
+        raise ConfigError(f"{path}: expected one name for each column; got names of {frame.columns.nlevels} levels.")
+    frame = frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
+    levels = [frame.index.get_level_values(level) for level in range(frame.index.nlevels)]
+    for values in levels:
+        if values.name is None:
+            _check_row_numbers(path, values)
+    named = [pd.Series(one.to_numpy(), name=str(one.name).strip()) for one in levels if one.name is not None]
+    whole = pd.concat([*named, frame.reset_index(drop=True)], axis=1)
+    whole.attrs[_LEFT_OUT] = any(one.name is None and not isinstance(one, pd.RangeIndex) for one in levels)
+    return whole
+
+
+def _check_row_numbers(path: Path, values: pd.Index) -> None:
     from pandas.api.types import is_integer_dtype
 
-    index = frame.index
-    for level in range(index.nlevels):
-        values = index.get_level_values(level)
-        if values.name is None and not is_integer_dtype(values):
-            raise ConfigError(
-                f"{path}: expected a name for each column; the index has none, and holds {brief(values[0])} in the first row. "
-                "Name it, or write the file with index=False."
-            )
-    nameless = [level for level in range(index.nlevels) if index.names[level] is None]
-    return (
-        frame.reset_index(level=nameless, drop=True).reset_index()
-        if len(nameless) < index.nlevels
-        else frame.reset_index(drop=True)
+    if is_integer_dtype(values) and values.is_unique:
+        return
+    odd = values[values.duplicated()] if is_integer_dtype(values) else values
+    where = "more than one row" if is_integer_dtype(values) else "the first row"
+    raise ConfigError(
+        f"{path}: expected a name for each column; the index has none, and holds {brief(odd[:1].tolist()[0])} in {where}. Name "
+        "it, or write the file with index=False."
     )
 
 
@@ -238,11 +276,18 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise ConfigError(f"{path}: expected columns of different names; {brief(twice[0])} stands there twice.")
 
 
-def _labels(column: pd.Series[Any]) -> NDArray[Any]:
+def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:
+    """Texts, or whole numbers as int64.
+
+    Raises:
+        ConfigError: what was measured, which is no class.
+    """
     from pandas.api.types import is_numeric_dtype
 
-    values = column.to_numpy()
     if not is_numeric_dtype(column):
-        return values.astype(str)
-    whole = values.astype(np.float64)
-    return whole.astype(np.int64) if (whole == np.floor(whole)).all() else values.astype(str)
+        found = texts(column)
+        counts = found.value_counts(sort=False)
+        if len(counts) > FEW_TEXTS:
+            check_writing(path, str(column.name), dict(counts))
+        return found.to_numpy(str)
+    return whole_labels(path, column.to_numpy(np.float64))

@@ -1,0 +1,79 @@
+"""Texts that tell of numbers or of time, whatever their writing: 3,14 and 12 kg, 120/80 and ~5, 5 May 2024 and 12:30."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+#: Numbers among texts are categories, such as grades of a school, if there are no more different ones than these.
+FEW_TEXTS = 10
+
+_WHOLE = r"(\d{1,3}([.,'\u2019 \u00a0\u2009\u202f_]\d{2,3})+|\d+)"
+_DIGITS = rf"[-+\u2212]?({_WHOLE}([.,]\d+)?|[.,]\d+)([eE][-+]?\d+)?"
+_SYMBOL = r"[A-Z]{0,3}[$\u00a2-\u00a5\u0e3f\u20a0-\u20c0\ufdfc\uff04\uffe0\uffe1\uffe5\uffe6]"
+_CODE = r"(USD|EUR|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK|HUF|TRY|RUB|BRL|CAD|AUD|MXN|ZAR|KRW|Rs\.?|kr\.?)"
+_CURRENCY = rf"({_SYMBOL}|{_CODE})"
+_UNIT = r"(?!(st|nd|rd|th)\b)[^\W\d_]+[\d\u00b2\u00b3]?|[%\uff05\u2030\u00b0][CFK]?|[\u00b5\u03bc]\w*"
+_UNITS = rf"({_UNIT})(\s?[/*\u00b7]\s?({_UNIT}))*(\s(Hg|H2O|cent|old|ago))?\.?"
+#: A number in another writing than `float` reads: with a decimal comma, thousands, a currency, a unit or a percent sign.
+_NUMBER = re.compile(rf"[-+\u2212]?\(?\s*{_CURRENCY}?\s*{_DIGITS}\s*({_CURRENCY}|{_UNITS})?\s*\)?")
+
+#: What tells of numbers if many texts are so: they begin with one, or a decimal one stands by itself.
+_MEASURED = re.compile(r"[\W_]*\d.*|(.*[^\w.,-])?\d+[.,]\d.*", re.DOTALL)
+#: But neither ordinals nor bands such as 18-25, 5 to 9 years, [0, 10).
+_NAMED = re.compile(
+    r"\d+(st|nd|rd|th)\b.*"
+    r"|[\[(<>]?\s*\d+([.,]\d+)?\s*(-|\u2013|\u2014|to|bis|until)\s*\d+([.,]\d+)?\b.*"
+    r"|(\[[^\[\]()]*\)|\([^\[\]()]*\])"
+)
+
+_MONTH = (
+    r"(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?"
+    r"|dec(ember)?)\.?"
+)
+_WEEKDAY = r"((mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+)?"
+_HOURS = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s?[ap]\.?m\.?)?"
+_DAY = "|".join(
+    (
+        r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\.?",
+        r"\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})",
+        rf"{_WEEKDAY}\d{{1,2}}(st|nd|rd|th|\.)?[\s/-]*{_MONTH}([\s,/-]+(\d{{4}}|\d{{2}}))?",
+        rf"{_WEEKDAY}{_MONTH}[\s/-]+\d{{1,2}}(st|nd|rd|th)?(,?\s+\d{{4}})?",
+    )
+)
+_DATE = re.compile(
+    rf"({_DAY})([T ]\s*{_HOURS}.*)?|{_HOURS}"
+    rf"|{_MONTH}[\s,/-]+\d{{4}}"
+    r"|(19|20)\d{2}[-/.](0?[1-9]|1[0-2])|(0?[1-9]|1[0-2])[-/.](19|20)\d{2}"
+    r"|\d{4}[- ]?W\d{1,2}(-?\d)?|\d{4}[- /]?Q[1-4]|Q[1-4][- /]?\d{4}"
+    r"|(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])|(0[1-9]|[12]\d|3[01])-(0[1-9]|1[0-2])"
+    r"|(19|20)\d{2}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(T?\d{4,6}Z?)?",
+    re.IGNORECASE,
+)
+
+
+def told_by(texts: Mapping[str, int]) -> tuple[str, str] | None:
+    """What texts tell of, if that is no category, and one of them: ``dates or times``, or ``numbers written as texts``.
+
+    Args:
+        texts: different ones, and in how many rows each is.
+    """
+    if (one := _most(texts, is_date)) is not None:
+        return "dates or times", one
+    one = _most(texts, _NUMBER.fullmatch, or_many=True)
+    if one is None and len(texts) > FEW_TEXTS:
+        one = _most(texts, lambda text: _MEASURED.fullmatch(text) and not _NAMED.fullmatch(text))
+    return None if one is None else ("numbers written as texts", one)
+
+
+def is_date(text: str) -> bool:
+    """Whether it is written as a date or a time."""
+    return _DATE.fullmatch(text) is not None
+
+
+def _most(texts: Mapping[str, int], sign: Callable[[str], object], *, or_many: bool = False) -> str | None:
+    """The first that is so, if most different ones are or stand in most rows, or if there are many."""
+    matching = [text for text in texts if sign(text)]
+    rows = sum(texts[text] for text in matching)
+    enough = 2 * len(matching) > len(texts) or 2 * rows > sum(texts.values()) or (or_many and len(matching) > FEW_TEXTS)
+    return matching[0] if enough else None
