@@ -28,7 +28,7 @@ def load(name, **parameters):
 
 def table(folder, column, kind="csv", **more):
     """A table of one column of features, with labels of two kinds."""
-    frame = pd.DataFrame({"c": column, "y": [("no", "yes")[row % 2] for row in range(len(column))], **more})
+    frame = pd.DataFrame({"c": column, "y": [("no", "yes")[row % 2] for row in range(len(column))]} | more)
     file = folder / f"t.{kind}"
     frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file, index=False)
     return str(file)
@@ -81,6 +81,22 @@ def test_numbers_among_more_rows_of_one_word_are_no_categories(tmp_path, share):
 def test_few_different_numbers_are_no_categories_either(tmp_path):
     with pytest.raises(ConfigError, match="such as '1,5'"):
         load("table", file=table(tmp_path, ["1,5", "2,0", "2,5"] * 40), label="y")
+
+
+@pytest.mark.parametrize("writing", [None, *WRITINGS])
+def test_measurements_are_no_classes(tmp_path, writing):
+    values = [0.7 + (row * 7 % 40) ** 3 for row in range(ROWS)]
+    column = [f"{value:.1f}" if writing is None else WRITINGS[writing](value) for value in values]
+    with pytest.raises(ConfigError, match=r"expected classes in column 'y'; got \d+ different numbers, such as"):
+        load("table", file=table(tmp_path, NUMBERS, y=column), label="y")
+
+
+@pytest.mark.parametrize(
+    "values", [["0.5", "1.5", "2.5"], ["10 %", "20 %"], ["red", "7"], [f"grade {n}" for n in range(12)]]
+)
+def test_few_numbers_and_many_names_are_classes(tmp_path, values):
+    column = [values[row % len(values)] for row in range(ROWS)]
+    assert load("table", file=table(tmp_path, NUMBERS, y=column), label="y").classes == len(values)
 
 
 DATES = {

@@ -3824,15 +3824,15 @@ FAULTS = (
     _row(
         "numbers with a unit that pass for categories",
         "fedguard/tasks/data/columns.py",
-        "    if (one := like(_NUMBER.fullmatch)) is not None:",
-        "    if (one := like(_NUMBER.fullmatch)) is not None and False:",
+        "    if (one := is_number(different)) is not None:",
+        "    if (one := is_number(different)) is not None and False:",
         "tests/data/test_columns.py",
     ),
     _row(
         "dates that pass for categories",
         "fedguard/tasks/data/columns.py",
-        "    if (one := like(_DATE.fullmatch)) is not None:",
-        "    if (one := like(_DATE.fullmatch)) is not None and False:",
+        "    if (one := _like(_DATE, different)) is not None:",
+        "    if (one := _like(_DATE, different)) is not None and False:",
         "tests/data/test_columns.py",
     ),
     _row(

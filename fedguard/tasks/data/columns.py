@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,16 @@ def _column(path: Path, name: str, cells: pd.Series[Any], declared: bool) -> Col
     return Column(name, tuple(sorted(different)))
 
 
+def is_number(different: NDArray[Any]) -> str | None:
+    """The first text that is a number in some writing, if most different ones are."""
+    return _like(_NUMBER, different)
+
+
+def _like(sign: re.Pattern[str], different: NDArray[Any]) -> str | None:
+    matching = [one for one in different if sign.fullmatch(one)]
+    return matching[0] if len(matching) > len(different) / 2 else None
+
+
 def _check_kind(path: Path, name: str, found: pd.Series[Any], different: NDArray[Any]) -> None:
     """Refuse texts that are numbers or times, in whatever writing."""
     import pandas as pd
@@ -110,19 +120,13 @@ def _check_kind(path: Path, name: str, found: pd.Series[Any], different: NDArray
         raise ConfigError(
             f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
         )
-
-    def like(sign: Callable[[str], Any]) -> str | None:
-        """The first that is so, if most different ones are."""
-        matching = [one for one in different if sign(one)]
-        return matching[0] if len(matching) > len(different) / 2 else None
-
-    if (one := like(_DATE.fullmatch)) is not None:
+    if (one := _like(_DATE, different)) is not None:
         raise ConfigError(
             f"{path}: expected numbers or categories in column {name!r}; got dates or times, such as {brief(one)}. Make "
             "numbers of them, such as days since the first, or leave the column out; if they are categories, name it in "
             "categories."
         )
-    if (one := like(_NUMBER.fullmatch)) is not None:
+    if (one := is_number(different)) is not None:
         raise ConfigError(
             f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got numbers written as texts, such as "
             f"{brief(one)}. Write them with a point and without unit, separators or sign of percent; if they are categories, "

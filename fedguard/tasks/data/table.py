@@ -15,7 +15,7 @@ from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import Part, assembled, prepared
 from fedguard.tasks.data.cells import labels_like, texts
-from fedguard.tasks.data.columns import Column, columns_of, few, indicators
+from fedguard.tasks.data.columns import FEW_TEXTS, Column, columns_of, few, indicators, is_number
 from fedguard.tasks.data.files import found, why_not
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class Table(Data):
         if self.public is None:
             frame = _complete(path, self._beside, self.categories)
             client = texts(frame[self.client]).to_numpy(str) if self.client else None
-            labels, features = _labels(frame[self.label]), frame.drop(columns=self._beside)
+            labels, features = _labels(path, frame[self.label]), frame.drop(columns=self._beside)
             x = indicators(path, features, columns_of(path, features, self.categories))
             return assembled(str(path), Part(x, labels, client), share=self.test)
         frame, other = _complete(path, self._beside, None), found(self.public, "file")
         shown = _complete(other, [self.label], self.categories)
-        known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(shown[self.label])
+        known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(other, shown[self.label])
         columns = columns_of(other, known, self.categories)
         labels = labels_like(path, frame[self.label], names, shown[self.label])
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
@@ -88,7 +88,7 @@ class Table(Data):
     def read_as(self) -> Iterator[str]:
         path = found(self.file if self.public is None else self.public, "file")
         frame = _complete(path, [self.label], self.categories)
-        yield f"{self.label}: the label: {few(sorted(set(_labels(frame[self.label]).tolist())))}"
+        yield f"{self.label}: the label: {few(sorted(set(_labels(path, frame[self.label]).tolist())))}"
         if self.client:
             yield f"{self.client}: the client"
         features = frame.drop(columns=self._beside, errors="ignore")
@@ -238,11 +238,22 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise ConfigError(f"{path}: expected columns of different names; {brief(twice[0])} stands there twice.")
 
 
-def _labels(column: pd.Series[Any]) -> NDArray[Any]:
+def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:
+    """int64, or texts.
+
+    Raises:
+        ConfigError: they are measurements rather than classes: many different numbers with fractions, in whatever writing.
+    """
     from pandas.api.types import is_numeric_dtype
 
     values = column.to_numpy()
-    if not is_numeric_dtype(column):
-        return values.astype(str)
-    whole = values.astype(np.float64)
-    return whole.astype(np.int64) if (whole == np.floor(whole)).all() else values.astype(str)
+    if is_numeric_dtype(column) and (values.astype(np.float64) == np.floor(values.astype(np.float64))).all():
+        return values.astype(np.int64)
+    named = values.astype(str)
+    different = np.unique(named)
+    if len(different) > FEW_TEXTS and is_number(different):
+        raise ConfigError(
+            f"{path}: expected classes in column {str(column.name)!r}; got {len(different)} different numbers, such as "
+            f"{brief(str(different[0]))}. Make classes of them, such as low and high."
+        )
+    return named
