@@ -88,6 +88,7 @@ class Composed(Target):
         if not cell.model.by_cross_entropy and (assumed or cell.inference is not None):
             named = " and ".join([*assumed, *([cell.inference.name] if cell.inference else [])])
             yield f"{named} works out gradients of cross-entropy, and {cell.model.name} has another loss. Use softmax or mlp."
+        yield from _untimed(cell)
         yield from _unheard_lies(cell)
         yield from cell.noise.reasons(combined)
         if combined.meeting is not None and cell.noise.unit and not cell.noise.in_time:
@@ -158,8 +159,7 @@ class Composed(Target):
             "protocol": effective(cell.protocol),
             "threat": threat.model_dump(mode="json", exclude=None if threat.stays else {"stays"}),
             "server": config.server.model_dump(),
-            "evaluation": {"every": config.evaluation.every}
-            | ({} if cell.evasion is None else {"evasion": cell.evasion.spec()}),
+            "evaluation": config.evaluation.spec | ({} if cell.evasion is None else {"evasion": cell.evasion.spec()}),
             "architecture": cell.architecture.spec() if cell.architecture.fields() else cell.architecture.name,
             "attack": cell.named.spec() if cell.named else "none",
             "defense": cell.pipeline.spec(),
@@ -171,6 +171,18 @@ class Composed(Target):
         if cell.inference:
             content["observer"] = cell.config.observer.spec()
         return content
+
+
+def _untimed(cell: Cell) -> Iterator[str]:
+    """Why simulated time cannot decide what is evaluated."""
+    wanted, attack = cell.config.evaluation, cell.inference
+    if wanted.in_time and cell.network is None:
+        yield "evaluation.seconds and until are simulated seconds, and there is no simulated time. Set network: {}."
+    if wanted.until is not None and attack is not None and attack.watches == "round":
+        yield (
+            f"{attack.name} watches one round, and nobody knows whether it ends by evaluation.until. Leave out until, and set "
+            "training.rounds."
+        )
 
 
 def _unheard_lies(cell: Cell) -> Iterator[str]:

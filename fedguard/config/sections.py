@@ -383,8 +383,28 @@ class EvaluationSection(Section):
 
     Args:
         every: rounds between evaluations; the final accuracy is the mean of the last five.
+        seconds: simulated seconds between evaluations, instead of rounds.
+        until: simulated seconds after which the training ends; ``training.rounds`` is then the most that there are.
         evasion: an attack at test time that each cell's final model is put to, such as ``pgd``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    until: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     evasion: Spec | None = None
+
+    @property
+    def in_time(self) -> bool:
+        """Whether simulated time decides what is evaluated."""
+        return self.seconds is not None or self.until is not None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """When it evaluates, as it stands in a cell's identity."""
+        return {"every": self.every} | self.model_dump(include={"seconds", "until"}, exclude_none=True)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EvaluationSection:
+        if self.seconds is not None and self.every != 1:
+            raise ValueError("seconds stands instead of every; expected one of them; got both")
+        return self

@@ -28,7 +28,7 @@ def load(name, **parameters):
 
 def table(folder, column, kind="csv", **more):
     """A table of one column of features, with labels of two kinds."""
-    frame = pd.DataFrame({"c": column, "y": [("no", "yes")[row % 2] for row in range(len(column))], **more})
+    frame = pd.DataFrame({"c": column, "y": [("no", "yes")[row % 2] for row in range(len(column))]} | more)
     file = folder / f"t.{kind}"
     frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file, index=False)
     return str(file)
@@ -116,6 +116,22 @@ def test_a_writing_in_most_rows_is_none_of_categories_however_many_words_there_a
     column = [("1,5", "2,5")[row % 2] if row % 10 < 7 else "abcdef"[row // 10 % 6] for row in range(ROWS)]
     with pytest.raises(ConfigError, match="got numbers written as texts, such as '1,5'"):
         load("table", file=table(tmp_path, column), label="y")
+
+
+@pytest.mark.parametrize("writing", [None, *WRITINGS])
+def test_measurements_are_no_classes(tmp_path, writing):
+    values = [0.7 + (row * 7 % 40) ** 3 for row in range(ROWS)]
+    column = [f"{value:.1f}" if writing is None else WRITINGS[writing](value) for value in values]
+    with pytest.raises(ConfigError, match=r"expected classes in column 'y'; got \d+ different numbers, such as"):
+        load("table", file=table(tmp_path, NUMBERS, y=column), label="y")
+
+
+@pytest.mark.parametrize(
+    "values", [["0.5", "1.5", "2.5"], ["10 %", "20 %"], ["red", "7"], [f"grade {n}" for n in range(12)]]
+)
+def test_few_numbers_and_many_names_are_classes(tmp_path, values):
+    column = [values[row % len(values)] for row in range(ROWS)]
+    assert load("table", file=table(tmp_path, NUMBERS, y=column), label="y").classes == len(values)
 
 
 DATES = {
@@ -245,21 +261,11 @@ def test_whole_numbers_that_floats_do_not_tell_apart_name_rows_or_clients(tmp_pa
     assert len(load("table", file=file, label="y", client="c").train.client.unique()) == 9
 
 
-LABELS = {
-    "fractions": (NUMBERS, "labels that are texts or whole numbers; got 37.1 in row 1"),
-    "two fractions": ([0.5, 1.5] * (ROWS // 2), "got 0.5 in row 1"),
-    "decimal commas": ([f"{value:.1f}".replace(".", ",") for value in NUMBERS], "got numbers written as texts, such as '37,1'"),
-    "units": ([f"{value:.1f} kg" for value in NUMBERS], "got numbers written as texts"),
-    "dates": ([f"2024-05-{1 + row % 20:02d}" for row in range(ROWS)], "got dates or times"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", LABELS)
-def test_what_is_measured_is_no_class(tmp_path, kind):
-    labels, said = LABELS[kind]
-    pd.DataFrame({"n": NUMBERS, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(ConfigError, match=said):
-        load("table", file=str(tmp_path / "t.csv"), label="y")
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_are_no_classes(tmp_path, kind):
+    column = [DATES[kind].format(1 + row % 12) for row in range(ROWS)]
+    with pytest.raises(ConfigError, match=r"expected classes in column 'y'; got 12 different (dates or times|numbers)"):
+        load("table", file=table(tmp_path, NUMBERS, y=column), label="y")
 
 
 def test_labels_that_are_true_or_false_are_read_beside_public_ones_as_without(tmp_path):
@@ -269,11 +275,6 @@ def test_labels_that_are_true_or_false_are_read_beside_public_ones_as_without(tm
     alone = load("table", file=str(tmp_path / "a.csv"), label="y")
     beside = load("table", file=str(tmp_path / "a.csv"), label="y", public=str(tmp_path / "b.csv"))
     assert {len(torch.cat([one.train.y, one.test.y]).nonzero()) for one in (alone, beside)} == {ROWS // 3}
-
-
-def test_few_classes_may_look_like_numbers(tmp_path):
-    pd.DataFrame({"n": NUMBERS, "y": ["10 mg", "20 mg"] * (ROWS // 2)}).to_csv(tmp_path / "t.csv", index=False)
-    assert load("table", file=str(tmp_path / "t.csv"), label="y").classes == 2
 
 
 def test_decimal_numbers_of_parquet_are_numbers(tmp_path):

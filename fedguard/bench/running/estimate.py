@@ -146,7 +146,12 @@ def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> Cost:
     """
     ended: list[float] = []
     training = dataclasses.replace(cell.training, rounds=2)
-    changed = {"observer": cell.config.observer.model_copy(update={"round": 1})}
+    changed = {
+        "observer": cell.config.observer.model_copy(update={"round": 1}),
+        "evaluation": cell.config.evaluation.model_copy(
+            update={"seconds": None, "until": None}
+        ),  # each round, as they ask
+    }
     short = dataclasses.replace(cell, training=training, config=cell.config.model_copy(update=changed))
     record = run_trial(short, seed, {}, bench, progress=lambda *_: ended.append(time.process_time()))[0]
     cost: Mapping[str, Any] = record["cost"] or {}

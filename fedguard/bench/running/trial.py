@@ -15,6 +15,7 @@ from fedguard.bench.records.schema import Record
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.code import code_of, data_digest
 from fedguard.bench.running.environment import environment, peak_memory
+from fedguard.bench.running.in_time import as_of
 from fedguard.bench.running.inference.curious import Album, Curious
 from fedguard.bench.running.protocol import privacy_spent, sums
 from fedguard.bench.running.references import references
@@ -178,7 +179,7 @@ def set_up(cell: Cell, seed: int, task: Classification | Playing, *, secret_nois
         training=cell.training,
         participation=cell.participation,
         rng=Rng(seed),
-        evaluate_every=cell.config.evaluation.every,
+        evaluate_every=1 if cell.config.evaluation.in_time else cell.config.evaluation.every,
         protocol=cell.protocol,
         network=cell.network,
         meeting=cell.meeting,
@@ -197,7 +198,8 @@ def _train(cell: Cell, seed: int, bench: Workbench) -> tuple[list[RoundReport], 
 def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
     reports = []
     model = torch.empty(0)
-    for report in cell.architecture.run(setup):
+    ran = cell.architecture.run(setup)
+    for report in as_of(ran, cell.config.evaluation) if cell.config.evaluation.in_time else ran:
         model = report.model
         reports.append(report.without_model())
         judged = report.evaluation

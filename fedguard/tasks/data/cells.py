@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 _TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 
 
-def labels_like(path: Path, column: pd.Series[Any], shown: pd.Series[Any]) -> NDArray[Any]:
-    """The private labels as the public ones are: whole numbers as int64, or texts.
+def labels_like(path: Path, column: pd.Series[Any], known: NDArray[Any], shown: pd.Series[Any]) -> NDArray[Any]:
+    """The private labels as the public ones are: numbers, whole ones as int64, or texts.
 
     Args:
-        shown: the public labels, as their file has them.
+        known: the public labels as they are taken.
+        shown: and as their file has them.
 
     Raises:
-        ConfigError: a label is no whole number, where the public labels are.
+        ConfigError: a label is no finite number, or none of the whole ones, where the public labels are.
     """
     from pandas.api.types import is_numeric_dtype
 
     if not is_numeric_dtype(shown):
         return texts(column).to_numpy(str)
-    return whole_labels(path, numbers(path, column).to_numpy(np.float64))
-
-
-def whole_labels(path: Path, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Labels by number, as int64.
-
-    Raises:
-        ConfigError: one is a fraction.
-    """
-    odd = np.flatnonzero(values != np.floor(values))
-    if len(odd):
+    values = numbers(path, column).to_numpy(np.float64)
+    if known.dtype.kind != "i":
+        return values.astype(str)
+    if not is_whole(values):
+        odd = np.flatnonzero(values != np.floor(values))
         raise ConfigError(
-            f"{path}: expected labels that are texts or whole numbers; got {values[odd[0]]:g} in row {odd[0] + 1} below the "
-            "header. What is measured is no class."
+            f"{path}: expected whole numbers for labels, as in the public rows; got {values[odd[0]]:g} in row {odd[0] + 1} "
+            "below the header."
         )
     return values.astype(np.int64)
+
+
+def is_whole(values: NDArray[Any]) -> bool:
+    """Whether all are whole numbers."""
+    return bool((values.astype(np.float64) == np.floor(values.astype(np.float64))).all())
 
 
 def numbers(path: Path, column: pd.Series[Any]) -> pd.Series[Any]:

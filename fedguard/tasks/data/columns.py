@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.tasks.data.cells import numbers, texts
-from fedguard.tasks.data.writings import FEW_TEXTS, is_date, told_by
+from fedguard.tasks.data.writings import FEW_TEXTS, all_days, told_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def _check_numbers(path: Path, name: str, cells: pd.Series[Any]) -> None:
     whole = cells.unique().tolist()
     if len({float(one) for one in whole}) < len(whole):
         raise beyond_floats(path, name)
-    if len(whole) > FEW_TEXTS and all(is_date(str(one)) for one in whole):
+    if all_days(whole):
         raise _of_time(path, name, whole[0])
 
 
@@ -120,15 +120,6 @@ def _check_texts(path: Path, name: str, found: pd.Series[Any], counts: Mapping[s
         raise ConfigError(
             f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
         )
-    check_writing(path, name, counts)
-
-
-def check_writing(path: Path, name: str, counts: Mapping[str, int]) -> None:
-    """Refuse texts that tell of numbers or of time.
-
-    Args:
-        counts: different texts of a column, and in how many rows each is.
-    """
     what, one = told_by(counts) or ("", "")
     if what == "dates or times":
         raise _of_time(path, name, one)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import Part, assembled, prepared
-from fedguard.tasks.data.cells import labels_like, texts, whole_labels
-from fedguard.tasks.data.columns import Column, beyond_floats, check_writing, columns_of, few, indicators
+from fedguard.tasks.data.cells import is_whole, labels_like, texts
+from fedguard.tasks.data.columns import Column, beyond_floats, columns_of, few, indicators
 from fedguard.tasks.data.files import found, why_not
-from fedguard.tasks.data.writings import FEW_TEXTS
+from fedguard.tasks.data.writings import FEW_TEXTS, all_days, told_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ class Table(Data):
         shown = _complete(other, [self.label], self.categories)
         known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(other, shown[self.label])
         columns = columns_of(other, known, self.categories)
-        labels = labels_like(path, frame[self.label], shown[self.label])
+        labels = labels_like(path, frame[self.label], names, shown[self.label])
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
         return assembled(
             str(path),
@@ -277,17 +277,25 @@ def _check_header(path: Path, names: list[str]) -> None:
 
 
 def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:
-    """Texts, or whole numbers as int64.
+    """int64, or texts.
 
     Raises:
-        ConfigError: what was measured, which is no class.
+        ConfigError: they are measurements rather than classes: many different numbers with fractions, in whatever writing, or
+            many days.
     """
     from pandas.api.types import is_numeric_dtype
 
-    if not is_numeric_dtype(column):
-        found = texts(column)
-        counts = found.value_counts(sort=False)
-        if len(counts) > FEW_TEXTS:
-            check_writing(path, str(column.name), dict(counts))
-        return found.to_numpy(str)
-    return whole_labels(path, column.to_numpy(np.float64))
+    values = column.to_numpy()
+    if is_numeric_dtype(column) and is_whole(values):
+        whole = values.astype(np.int64)
+        if not all_days(np.unique(whole).tolist()):
+            return whole
+    named = values.astype(str)
+    different = dict(zip(*np.unique(named, return_counts=True), strict=True))
+    if len(different) > FEW_TEXTS and (told := told_by(different)):
+        what = told[0].partition(" written")[0]
+        raise ConfigError(
+            f"{path}: expected classes in column {str(column.name)!r}; got {len(different)} different {what}, such as "
+            f"{brief(told[1])}. Make classes of them, such as low and high."
+        )
+    return named

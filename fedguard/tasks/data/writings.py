@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 #: Numbers among texts are categories, such as grades of a school, if there are no more different ones than these.
 FEW_TEXTS = 10
@@ -58,7 +58,7 @@ def told_by(texts: Mapping[str, int]) -> tuple[str, str] | None:
     Args:
         texts: different ones, and in how many rows each is.
     """
-    if (one := _most(texts, is_date)) is not None:
+    if (one := _most(texts, _DATE.fullmatch)) is not None:
         return "dates or times", one
     one = _most(texts, _NUMBER.fullmatch, or_many=True)
     if one is None and len(texts) > FEW_TEXTS:
@@ -66,9 +66,9 @@ def told_by(texts: Mapping[str, int]) -> tuple[str, str] | None:
     return None if one is None else ("numbers written as texts", one)
 
 
-def is_date(text: str) -> bool:
-    """Whether it is written as a date or a time."""
-    return _DATE.fullmatch(text) is not None
+def all_days(different: Sequence[int]) -> bool:
+    """Whether so many whole numbers are days in one piece, such as 20240531."""
+    return len(different) > FEW_TEXTS and all(_DATE.fullmatch(str(one)) for one in different)
 
 
 def _most(texts: Mapping[str, int], sign: Callable[[str], object], *, or_many: bool = False) -> str | None:
