@@ -1,8 +1,9 @@
 """Arrays of callers, whatever made them, as tensors: taken as they are meant, or refused with the reason.
 
-Taken are dense real numbers of numpy, torch and what numpy can read, in whatever order of bytes and rows: big-endian, reversed,
-read-only, bfloat16, lists of tensors. Refused is what would be read as something else: masked values, sparse and quantized
-storage, complex numbers, booleans, words, and what is not there yet (meta tensors, layers that have met no input, generators).
+Taken are dense real numbers of numpy, torch and what numpy can read, in whatever order of bytes and rows: big-endian,
+reversed, read-only, bfloat16, lists of tensors. Refused is what would be read as something else: masked values, sparse and
+quantized storage, complex numbers, booleans, words, raw bytes, and what is not there yet (meta tensors, layers that have met
+no input, generators).
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ def read_array(value: Any, what: str) -> Tensor:
             raise _ragged(value, what)
         types = {part.dtype for part in parts}
         return torch.stack([part.cpu() if len(types) == 1 else part.cpu().double() for part in parts])
+    if _is_raw(value):
+        raise InputError(
+            f"{what}: expected an array of numbers; got raw bytes, a {type(value).__name__}. Say what they hold: "
+            "np.frombuffer(value, dtype)."
+        )
     if _is_sparse(value):
         raise InputError(f"{what}: expected a dense array; got a sparse {type(value).__name__}. Use .toarray().")
     return _of_numpy(value, what)
@@ -141,7 +147,7 @@ def _holds_others(value: Sequence[Any]) -> bool:
     return any(
         _holds_others(one)
         if isinstance(one, list | tuple)
-        else isinstance(one, Tensor | np.ma.MaskedArray) or _is_sparse(one)
+        else isinstance(one, Tensor | np.ma.MaskedArray) or _is_sparse(one) or _is_raw(one)
         for one in value
     )
 
@@ -149,6 +155,11 @@ def _holds_others(value: Sequence[Any]) -> bool:
 def _is_sparse(value: Any) -> bool:
     """Whether it is a matrix of scipy.sparse, which numpy takes for one object."""
     return type(value).__module__.startswith("scipy.sparse") or type(value).__module__ == "sparse"
+
+
+def _is_raw(value: Any) -> bool:
+    """Whether it is memory of which nobody said what numbers it holds; numpy takes each byte for one."""
+    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.format in ("B", "b", "c"))
 
 
 def _ragged(value: Any, what: str) -> InputError:

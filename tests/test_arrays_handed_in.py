@@ -111,6 +111,8 @@ REFUSED = {
     "decimals": (lambda: [[Decimal(1)], [Decimal(2)]], "it holds Decimal('1'), a Decimal"),
     "a generator": (lambda: (row for row in ROWS), "expected an array of numbers; got generator"),
     "a set": (lambda: {1.0, 2.0}, "expected an array of numbers; got set"),
+    "raw bytes": (lambda: bytearray(b"12"), "expected an array of numbers; got raw bytes, a bytearray"),
+    "rows of raw bytes": (lambda: [memoryview(b"12"), memoryview(b"34")], "expected an array of numbers; got raw bytes"),
     "a word": (lambda: "1, 2", "expected an array of numbers; got str"),
     "nothing": (lambda: None, "expected an array of numbers; got NoneType"),
     "a function": (lambda: len, "expected an array of numbers; got builtin_function_or_method"),

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "fedguard.privacy": {"arguments", "errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
     "fedguard.defenses": {"errors", "rng", "kernels", "contracts"},
-    "fedguard.tasks": {"errors", "rng", "contracts", "privacy"},
+    "fedguard.tasks": {"errors", "reading", "rng", "contracts", "privacy"},
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
     "fedguard.reconstruction": {"arguments", "errors", "reading", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},

@@ -1,19 +1,17 @@
-"""What columns of a table, users of LEAF and images are taken for: what is not plain is refused, with what to do."""
+"""What columns of a table are taken for: what is not plain is refused, with what to do."""
 
 from __future__ import annotations
 
 import datetime
-import json
 from decimal import Decimal
 
 import numpy as np
 import pytest
 import torch
 
-from fedguard.contracts import Dataset, Examples
 from fedguard.errors import ConfigError
 from fedguard.registry import installed
-from fedguard.tasks.data.checked import checked
+from tests.told import told
 
 pd = pytest.importorskip("pandas")
 
@@ -374,50 +372,19 @@ def test_csv_of_another_kind_is_refused_in_our_words(tmp_path, content, said):
     assert "\n" not in str(told.value) and "tokenizing" not in str(told.value)
 
 
-# People and images.
-
-
-def leaf(folder, part, name, users):
-    (folder / part).mkdir(exist_ok=True)
-    data = {user: {"x": [[0.1], [0.9], [0.5]], "y": [0, 1, 0]} for user in users}
-    (folder / part / name).write_text(json.dumps({"users": list(users), "user_data": data}))
-
-
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_a_user_in_two_shards_is_refused(tmp_path, part):
-    leaf(tmp_path, "train", "a.json", ["ann", "bob"])
-    leaf(tmp_path, "test", "a.json", ["ann", "bob"])
-    assert len(load("leaf", folder=str(tmp_path)).train) == 6
-    leaf(tmp_path, part, "b.json", ["cid", "bob"])
-    with pytest.raises(ConfigError, match=r"b.json: expected each user in one file.*'bob' is in a.json, too"):
-        load("leaf", folder=str(tmp_path))
-
-
-def test_a_user_named_by_number_and_by_text_is_one(tmp_path):
-    (tmp_path / "train").mkdir()
-    content = {"users": [7, "7"], "user_data": {"7": {"x": [[0.0]], "y": [0]}}}
-    (tmp_path / "train" / "a.json").write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="a user is named twice"):
-        load("leaf", folder=str(tmp_path))
-
-
-LAST = [(28, 28, 1), (32, 32, 3), (8, 6, 4), (5, 40, 2)]
-FIRST = [(1, 28, 28), (3, 32, 32), (4, 8, 6), (3, 4, 4), (1, 2, 3), (16, 4, 4), (28, 28), (12,), (2, 3, 4, 5)]
-
-
-@pytest.mark.parametrize("shape", LAST)
-def test_images_with_their_channels_last_are_refused_whatever_brings_them(tmp_path, shape, monkeypatch):
-    x, y = np.random.default_rng(0).random((20, *shape)), np.arange(20) % 2
-    np.savez(tmp_path / "a.npz", x=x, y=y)
-    said = r"expected images \[channels, height, width\]; got .*channels seem to be last"
-    with pytest.raises(ConfigError, match=said):
-        load("npz", file=str(tmp_path / "a.npz"))
-    part = Examples(torch.from_numpy(x).float(), torch.from_numpy(y))
-    with pytest.raises(ConfigError, match=said):
-        checked("mine", Dataset(part, part, 2, (0.0, 1.0)))
-
-
-@pytest.mark.parametrize("shape", FIRST)
-def test_other_inputs_are_taken_as_they_are(tmp_path, shape):
-    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).random((20, *shape)), y=np.arange(20) % 2)
-    assert load("npz", file=str(tmp_path / "a.npz")).shape == shape
+def test_check_tells_each_column_and_what_is_refused(tmp_path):
+    columns = {
+        "colour": [("red", "blue", "green")[row % 3] for row in range(ROWS)],
+        "who": [row % 4 for row in range(ROWS)],
+    }
+    said = told(name="table", file=table(tmp_path, NUMBERS, **columns), label="y", client="who")
+    assert "inputs [4] from" in said and "4 natural clients with" in said
+    for line in (
+        "  y: the label: no, yes",
+        "  who: the client",
+        "  c: numbers from 37.1 to 41",
+        "  colour: 3 categories, a column of 0 and 1 for each: blue, green, red",
+    ):
+        assert f"\n{line}" in said
+    said = told(name="table", file=table(tmp_path, [f"{value} kg" for value in NUMBERS]), label="y")
+    assert "1 refused" in said and "got numbers written as texts, such as '37.1 kg'" in said

@@ -230,6 +230,8 @@ SOURCES = {
     "npz, public, drawn for testing": (
         "npz", lambda at, records: npz(at, records, test=False), {"file": "{at}/a.npz", "public": "{at}/public.npz"}
     ),
+    "npz, shaped": ("npz", npz, {"file": "{at}/a.npz", "value_range": [0, 9], "classes": 3, "shape": [1, 2]}),
+    "npz, public, shaped": ("npz", npz, {"file": "{at}/a.npz", "public": "{at}/public.npz", "shape": [1, 2]}),
     "npz, classes alone": ("npz", npz, {"file": "{at}/a.npz", "classes": 3}),
     "npz": ("npz", npz, {"file": "{at}/a.npz"}),
     "table": ("table", table, {"file": "{at}/a.csv", "label": "label"}),
@@ -260,7 +262,7 @@ SOURCES = {
     "function, arrays": (
         "function",
         function,
-        {"target": "records_of_mine:load", "public": True, "value_range": [0, 9], "classes": 3, "test": 0.3},
+        {"target": "records_of_mine:load", "public": True, "value_range": [0, 9], "classes": 3, "test": 0.3, "shape": [2, 1]},
     ),
     "function, a Dataset": ("function", function, {"target": "records_of_mine:whole", "public": True}),
     "function": ("function", function, {"target": "records_of_mine:load"}),

@@ -93,15 +93,26 @@ def _data(data: Data) -> Iterator[str]:
     if found.train.client is not None:
         counts = torch.unique(found.train.client, return_counts=True)[1]
         owners = f"{len(counts)} natural clients with {int(counts.min())} to {int(counts.max())} train examples"
-    kind = "images [channels, height, width]" if len(found.shape) == 3 else "inputs"
+        newcomers = (
+            set(found.test.client.tolist()) - set(found.train.client.tolist()) if found.test.client is not None else ()
+        )
+        owners += f", and {len(newcomers)} with test examples alone" if newcomers else ""
     yield (
-        f"Data: {data}: {len(found.train)} train and {len(found.test)} test examples; {kind} {list(found.shape)} from "
+        f"Data: {data}: {len(found.train)} train and {len(found.test)} test examples; {_inputs(found.shape)} from "
         f"{low:.4g} to {high:.4g}; {found.classes} classes; {owners}."
     )
     lines = list(data.read_as())
     yield from (f"  {line}" for line in lines[:MOST_COLUMNS])
     if len(lines) > MOST_COLUMNS:
         yield f"  ... and {len(lines) - MOST_COLUMNS} more columns"
+
+
+def _inputs(shape: Sequence[int]) -> str:
+    """What an input is taken for."""
+    if len(shape) != 3:
+        return f"inputs {list(shape)}"
+    channels, height, width = shape
+    return f"images {list(shape)}: {channels} channel{'s' * (channels > 1)} of {height} rows and {width} columns,"
 
 
 def _copies(cell: Cell) -> list[str]:

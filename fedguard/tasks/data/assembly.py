@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,6 +61,7 @@ def assembled(
     classes: Classes | None = None,
     public: Part | None = None,
     characters: int | None = None,
+    shape: Sequence[int] | None = None,
 ) -> Dataset:
     """The data set behind the arrays.
 
@@ -78,17 +79,20 @@ def assembled(
         classes: that there are, whether or not there are examples of each.
         public: examples from which ``scale`` and ``classes`` are taken; they are neither trained on nor tested on.
         characters: for text, how many characters there are: so many classes, of which some may have no example.
+        shape: of an input, into which flat ones are folded; images of it have their channels first.
 
     Raises:
         ConfigError: wrong shapes, no examples, values that are not finite, gaps in the labels.
     """
     _check(where, train)
-    check_image(where, train.x.shape[1:])
+    train = _shaped(where, train, shape)
+    check_image(where, train.x.shape[1:], shape)
     known = classes is not None or public is not None
     if test is None:
         train, test = by_content(where, train, share) if known and share < 1 else _split(where, train, share)
     else:
         _check(f"{where}, test part", test)
+        test = _shaped(f"{where}, test part", test, shape)
         if test.x.shape[1:] != train.x.shape[1:]:
             raise ConfigError(
                 f"{where}: expected test inputs of the train inputs' shape {list(train.x.shape[1:])}; "
@@ -96,7 +100,7 @@ def assembled(
             )
     if public is not None:
         _check(f"{where}, public part", public)
-        scale = _scale_of(public.x)
+        scale = _scale_of(_shaped(f"{where}, public part", public, shape).x)
     names = np.arange(characters) if characters else _names(where, train.y, test.y, classes, public)
     owners = _owners(train, test)
     if value_range is None:
@@ -159,20 +163,36 @@ def prepared(
     return Preparation("given", f"inputs in [{value_range[0]:g}, {value_range[1]:g}], classes")
 
 
-def shaped(where: str, x: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
-    """The inputs in another shape of as many values."""
-    size = int(np.prod(x.shape[1:]))
+def _shaped(where: str, part: Part, shape: Sequence[int] | None) -> Part:
+    """Flat inputs folded into a shape; others have it already, but for axes of length 1: to fold them would mix up values."""
+    if shape is None:
+        return part
+    there, size = part.x.shape[1:], int(np.prod(part.x.shape[1:]))
     if int(np.prod(shape)) != size:
         raise ConfigError(f"{where}: shape: expected {size} values for each input; got {list(shape)}.")
-    return x.reshape(len(x), *shape)
-
-
-def check_image(where: str, shape: Sequence[int]) -> None:
-    """Refuse images with their channels last; everything here takes inputs of three axes as [channels, height, width]."""
-    if len(shape) == 3 and shape[2] <= MOST_CHANNELS < min(shape[:2]):
+    if len(there) > 1 and [one for one in there if one > 1] != [one for one in shape if one > 1]:
         raise ConfigError(
-            f"{where}: expected images [channels, height, width]; got {list(shape)}, whose channels seem to be last. Put "
-            "them first: x.transpose(0, 3, 1, 2)."
+            f"{where}: shape: expected flat inputs, or such of the shape {list(shape)}; got {list(there)}, whose values would "
+            "be mixed up. Put their axes into that order: x.transpose."
+        )
+    return replace(part, x=part.x.reshape(len(part.x), *shape))
+
+
+def check_image(where: str, shape: Sequence[int], declared: Sequence[int] | None = None) -> None:
+    """Refuse images with their channels last; everything here takes inputs of three axes as [channels, height, width].
+
+    Args:
+        declared: the shape, where somebody said it; it tells where images of few pixels have their channels.
+    """
+    if len(shape) != 3 or shape[0] == 1 or not shape[2] <= MOST_CHANNELS < max(shape[:2]):
+        return
+    got = f"{where}: expected images [channels, height, width]; got {list(shape)}, whose channels"
+    if min(shape[:2]) > MOST_CHANNELS:
+        raise ConfigError(f"{got} seem to be last. Put them first: x.transpose(0, 3, 1, 2).")
+    if declared is None:
+        raise ConfigError(
+            f"{got} may be first or last. If last, put them first: x.transpose(0, 3, 1, 2). If first, say so, as npz and "
+            f"function take it: shape: {list(shape)}."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from fedguard.errors import require
 from fedguard.tasks.data.assembly import check_image
 
 
-def checked(where: str, dataset: Dataset, *, every_class: bool = True) -> Dataset:
+def checked(where: str, dataset: Dataset, *, every_class: bool = True, shape: Sequence[int] | None = None) -> Dataset:
     """The data set, if it is what `fedguard.contracts.Dataset` says.
 
     Args:
         every_class: whether each class has to have a train example; where classes are public it need not.
+        shape: of an input, where somebody said it.
 
     Raises:
         ConfigError: it is not.
@@ -39,7 +41,11 @@ def checked(where: str, dataset: Dataset, *, every_class: bool = True) -> Datase
         )
         _check_kinds(f"{where}: {name}: expected", part)
         _check_values(f"{where}: {name}: expected", part, dataset)
-    check_image(where, dataset.shape)
+    require(
+        shape is None or dataset.shape == tuple(shape),
+        f"{where}: shape: expected inputs of the declared shape {list(shape or ())}; got {list(dataset.shape)}.",
+    )
+    check_image(where, dataset.shape, shape)
     _check_range(where, dataset)
     counts = torch.bincount(dataset.train.y, minlength=classes)
     require(

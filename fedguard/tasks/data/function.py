@@ -8,7 +8,8 @@ import numpy as np
 
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.contracts.user_function import UserFunction
-from fedguard.errors import ConfigError, oneline, require
+from fedguard.errors import ConfigError, InputError, oneline, require
+from fedguard.reading import read_array
 from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes
 from fedguard.tasks.data.checked import checked
 
@@ -22,6 +23,8 @@ class Function(Data):
 
     Args:
         target: ``module:function``.
+        shape: of an input, such as ``[1, 28, 28]``: flat arrays are folded into it, and it says that an image of few pixels has
+            its channels first.
         value_range: smallest and largest value of an input, if arrays are returned; without one, columns are standardised.
         classes: their number, or their names, if arrays are returned; without them, as many as there are labels.
         test: the share of the examples kept for testing, if arrays are returned.
@@ -33,6 +36,7 @@ class Function(Data):
     outside = True
 
     target: UserFunction
+    shape: tuple[int, ...] | None = None
     value_range: tuple[float, float] | None = None
     classes: Classes | None = None
     test: ProperFraction = 0.2
@@ -56,13 +60,17 @@ class Function(Data):
     def load(self) -> Dataset:
         given = self.target.called("data")
         if isinstance(given, Dataset):
-            return checked(str(self.target), given, every_class=not self.public)
+            return checked(str(self.target), given, every_class=not self.public, shape=self.shape)
         if isinstance(given, tuple) and len(given) == 2:
+            require(
+                not np.ma.is_masked(given[1]),
+                f"data {self.target}: expected a label for each example; some are masked.",
+            )
             try:
-                x, y = map(np.asarray, given)
-            except (
-                Exception
-            ) as error:  # lists of different lengths, tensors on another device, whatever has an __array__
+                x, y = read_array(given[0], "x").numpy(force=True), np.asarray(given[1])
+            except InputError as error:
+                raise ConfigError(f"data {self.target}: expected arrays (x, y): {oneline(error)}") from None
+            except Exception as error:  # tensors on another device, whatever has an __array__
                 raise ConfigError(f"data {self.target}: expected arrays (x, y): {oneline(error)}.") from None
             require(
                 not self.public or self.value_range is not None,
@@ -73,6 +81,11 @@ class Function(Data):
                 f"data {self.target}: public: without classes the labels of arrays are counted. Give classes.",
             )
             return assembled(
-                str(self.target), Part(x, y), share=self.test, value_range=self.value_range, classes=self.classes
+                str(self.target),
+                Part(x, y),
+                share=self.test,
+                value_range=self.value_range,
+                classes=self.classes,
+                shape=self.shape,
             )
         raise ConfigError(f"data {self.target}: expected a Dataset or arrays (x, y); got {type(given).__name__}.")

@@ -58,7 +58,15 @@ class ImageFolder(Data):
         split = (folder / "train").is_dir() and (folder / "test").is_dir()
         train = self._read(folder / "train" if split else folder)
         test = self._read(folder / "test") if split else None
-        return assembled(str(folder), train, test, share=self.test, value_range=(0.0, 1.0), classes=self.classes)
+        return assembled(
+            str(folder),
+            train,
+            test,
+            share=self.test,
+            value_range=(0.0, 1.0),
+            classes=self.classes,
+            shape=train.x.shape[1:],
+        )
 
     def _read(self, folder: Path) -> Part:
         given = self.classes is not None

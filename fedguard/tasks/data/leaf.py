@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, brief, oneline, require
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, joined, prepared, shaped
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, joined, prepared
 from fedguard.tasks.data.files import found, regular, taken_for
 from fedguard.tasks.data.text import check_characters, tokens
 
@@ -63,12 +63,10 @@ class LEAF(Data):
         train, test = _read(folder / "train"), _read(folder / "test")
         if "U" in (train.x.dtype.kind, test.x.dtype.kind):
             return tokens(str(folder), train, test, self.characters)
-        if self.shape is not None:
-            train, test = (Part(shaped(str(folder), one.x, self.shape), one.y, one.client) for one in (train, test))
         require(
             self.characters is None, f"{folder}: characters: expected texts; got inputs that are numbers. Leave it out."
         )
-        return assembled(str(folder), train, test, value_range=self.value_range, classes=self.classes)
+        return assembled(str(folder), train, test, value_range=self.value_range, classes=self.classes, shape=self.shape)
 
 
 def _read(folder: Path) -> Part:
@@ -79,7 +77,7 @@ def _read(folder: Path) -> Part:
     seen: dict[str, Path] = {}
     for file in files:
         try:
-            of_users = list(_users(json.loads(regular(file).read_text(encoding="utf-8-sig"))))
+            of_users = list(_users(json.loads(regular(file).read_text(encoding="utf-8-sig"), object_pairs_hook=_once)))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             told = taken_for(file) or f"{type(error).__name__}: {oneline(error)}"
             raise ConfigError(f"{file}: expected LEAF's users and user_data: {told}.") from None
@@ -103,14 +101,31 @@ def _read(folder: Path) -> Part:
 def _users(content: dict[str, Any]) -> Iterator[tuple[str, Part]]:
     """The users of a file with their examples; what is no array yet takes much memory, so it is not kept."""
     users = content["users"]
-    if len(set(map(str, users))) != len(users):
+    if len({str(user).strip() for user in users}) != len(users):
         raise ValueError("a user is named twice")
-    for user in users:
+    if nobody := sorted(set(content["user_data"]) - set(map(str, users))):
+        raise ValueError(f"{brief(nobody[0])} has data and is not among the users")
+    counts = content.get("num_samples", [None] * len(users))
+    if len(counts) != len(users):
+        raise ValueError(f"num_samples has {len(counts)} numbers for {len(users)} users")
+    for user, count in zip(users, counts, strict=True):
         data = content["user_data"][user]
         x, y = _array(data["x"], "inputs", user), _array(data["y"], "labels", user)
         if len(x) != len(y):
             raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels")
-        yield str(user), Part(x, y, np.full(len(y), str(user)))
+        if count not in (None, len(y)):
+            raise ValueError(f"num_samples tells of {count} examples of user {brief(user)}, who has {len(y)}")
+        name = str(user).strip()
+        yield name, Part(x, y, np.full(len(y), name))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of a name that stands there twice, Python would keep the last value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{brief(next(name for name in names if names.count(name) > 1))} stands there twice")
+    return found
 
 
 def _array(values: Any, what: str, user: Any) -> NDArray[Any]:

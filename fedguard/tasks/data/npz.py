@@ -29,6 +29,8 @@ class NPZ(Data):
 
     Args:
         file: the file.
+        shape: of an input, such as ``[1, 28, 28]``: flat inputs are folded into it, and it says that an image of few pixels has
+            its channels first.
         value_range: smallest and largest value of an input, such as ``[0, 1]``; without one, columns are standardised.
         classes: their number, or their names; without them, as many as there are labels.
         public: another such file, of examples that need no protection: mean, deviation, range and classes are taken from it.
@@ -40,6 +42,7 @@ class NPZ(Data):
     outside = True
 
     file: str
+    shape: tuple[int, ...] | None = None
     value_range: tuple[float, float] | None = None
     classes: Classes | None = None
     public: str | None = None
@@ -65,6 +68,7 @@ class NPZ(Data):
             value_range=self.value_range,
             classes=self.classes,
             public=public,
+            shape=self.shape,
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveFloat, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline, require
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, pixels, prepared, shaped
+from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, pixels, prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,14 @@ class OpenML(Data):
         if self.shape is None:
             return assembled(where, Part(x, y), share=self.test, classes=self.classes)
         (images,) = pixels(where, self.largest, x)
-        x = shaped(where, images, self.shape)
-        return assembled(where, Part(x, y), share=self.test, value_range=(0.0, 1.0), classes=self.classes)
+        return assembled(
+            where,
+            Part(images, y),
+            share=self.test,
+            value_range=(0.0, 1.0),
+            classes=self.classes,
+            shape=self.shape,
+        )
 
     def _fetched(self, where: str) -> tuple[NDArray[Any], NDArray[Any]]:
         from sklearn.datasets import fetch_openml

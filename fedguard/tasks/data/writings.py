@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 #: Numbers among texts are categories, such as grades of a school, if there are no more different ones than these.
 FEW_TEXTS = 10
+#: Characters of a text that may be a number or a time.
+LONGEST = 60
 
 _WHOLE = r"(\d{1,3}([.,'\u2019 \u00a0\u2009\u202f_]\d{2,3})+|\d+)"
 _DIGITS = rf"[-+\u2212]?({_WHOLE}([.,]\d+)?|[.,]\d+)([eE][-+]?\d+)?"
@@ -73,7 +75,7 @@ def all_days(different: Sequence[int]) -> bool:
 
 def _most(texts: Mapping[str, int], sign: Callable[[str], object], *, or_many: bool = False) -> str | None:
     """The first that is so, if most different ones are or stand in most rows, or if there are many."""
-    matching = [text for text in texts if sign(text)]
+    matching = [text for text in texts if len(text) <= LONGEST and sign(text)]
     rows = sum(texts[text] for text in matching)
     enough = 2 * len(matching) > len(texts) or 2 * rows > sum(texts.values()) or (or_many and len(matching) > FEW_TEXTS)
     return matching[0] if enough else None
