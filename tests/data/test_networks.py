@@ -196,3 +196,30 @@ def test_a_network_that_cannot_be_federated_is_refused_with_the_reason(mine, bod
     with pytest.raises(ConfigError, match=said) as caught:
         deal("wine", "my_nets:build")
     assert "\n" not in str(caught.value)
+
+
+FIRST = """
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def net(shape, classes):
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    module.load_state_dict(torch.load(Path(__file__).with_name("first.pt"), weights_only=True))
+    return module
+"""
+
+
+def test_a_first_model_of_the_users_own_is_where_all_seeds_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "first_of_mine.py").write_text(FIRST)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    torch.save(module.state_dict(), tmp_path / "first.pt")
+    task = deal("digits", "first_of_mine:net")
+    expected = torch.cat([one.detach().flatten() for one in module.parameters()])
+    for seed in (0, 5):
+        assert torch.equal(task.initial_model(Rng(seed).child("model")), expected)
+    sys.modules.pop("first_of_mine")
