@@ -296,6 +296,25 @@ def test_space_around_a_text_or_a_name_is_none_of_it(tmp_path):
         load("table", file=str(file), label="y", client="who")
 
 
+def test_one_letter_written_in_two_ways_is_one(tmp_path):
+    names = [("caf\u00e9", "cafe\u0301", "bar")[row % 3] for row in range(ROWS)]
+    assert load("table", file=table(tmp_path, names), label="y").shape == (2,)
+    assert load("table", file=table(tmp_path, NUMBERS, who=names), label="y", client="who").train.client.max() == 1
+
+
+def test_long_categories_are_told_in_short(tmp_path):
+    file = table(tmp_path, [f"{'long ' * 40}{row % 2}" for row in range(ROWS)])
+    (_, line) = installed().build("data", {"name": "table", "file": file, "label": "y"}).read_as()
+    assert line.startswith("c: 2 categories") and len(line) < 150
+
+
+def test_codes_of_which_most_are_numbers_are_refused_with_both_ways_out(tmp_path):
+    codes = [("250.83", "V45", "428", "276")[row % 4] for row in range(ROWS)]
+    with pytest.raises(ConfigError, match=r"got 'V45' in row 2 below the header. .*name the column in categories"):
+        load("table", file=table(tmp_path, codes), label="y")
+    assert load("table", file=table(tmp_path, codes), label="y", categories=["c"]).shape == (4,)
+
+
 def test_an_index_with_a_name_is_a_column(tmp_path):
     a, b = np.arange(ROWS) % 17 / 2, np.arange(ROWS) % 13
     frame = pd.DataFrame({"a": a, "b": b, "y": ["no", "yes"] * (ROWS // 2)})

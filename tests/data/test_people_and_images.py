@@ -46,11 +46,11 @@ def test_a_user_named_by_number_and_by_text_is_one(tmp_path):
         load("leaf", folder=str(tmp_path))
 
 
-def test_a_user_in_train_and_test_part_is_one_client_whatever_space_is_around_the_name(tmp_path):
-    leaf(tmp_path, "train", "a.json", ["ann", "bob "])
-    leaf(tmp_path, "test", "a.json", ["bob", "cid"])
+def test_a_user_in_train_and_test_part_is_one_client_however_the_name_is_written(tmp_path):
+    leaf(tmp_path, "train", "a.json", ["ann", "bob ", "zo\u00e9"])
+    leaf(tmp_path, "test", "a.json", ["bob", "cid", "zoe\u0301"])
     found = load("leaf", folder=str(tmp_path))
-    assert (found.train.client.unique().tolist(), found.test.client.unique().tolist()) == ([0, 1], [1, 2])
+    assert (found.train.client.unique().tolist(), found.test.client.unique().tolist()) == ([0, 1, 3], [1, 2, 3])
     leaf(tmp_path, "train", "b.json", ["bob"])
     with pytest.raises(ConfigError, match=r"'bob' is in a.json, too"):
         load("leaf", folder=str(tmp_path))

@@ -6,6 +6,7 @@ the public rows say what a column holds, and each private cell is read as that o
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,11 @@ def numbers(path: Path, column: pd.Series[Any]) -> pd.Series[Any]:
             f"{brief(column.iloc[[odd[0]]].tolist()[0])} in row {odd[0] + 1} below the header."
         )
     return found
+
+
+def plain_text(cell: str) -> str:
+    """A text without space around it, whose letters with accents are one character each."""
+    return unicodedata.normalize("NFC", cell.strip())
 
 
 def texts(column: pd.Series[Any]) -> pd.Series[Any]:

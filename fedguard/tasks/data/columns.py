@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: A column with more different texts than this names its rows rather than telling of them; so does one with more than half as
 #: many as there are rows, unless they are few.
 MOST_TEXTS = 1000
+#: Characters of a name that are shown.
+LONGEST_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Column:
 
 def few(names: Iterable[Any]) -> str:
     """The first of them, and whether there are more."""
-    shown = [str(one) for one in names]
+    shown = [one if len(one) <= LONGEST_SHOWN else f"{one[:LONGEST_SHOWN]}..." for one in map(str, names)]
     return ", ".join(shown[:6]) + ", ..." * (len(shown) > 6)
 
 
@@ -118,7 +120,8 @@ def _check_texts(path: Path, name: str, found: pd.Series[Any], counts: Mapping[s
     if 0 < len(slips) < len(found) / 2:
         got = brief(found.iloc[slips[0]])
         raise ConfigError(
-            f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header."
+            f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header. "
+            "Mend it; if all are categories, such as codes, name the column in categories."
         )
     what, one = told_by(counts) or ("", "")
     if what == "dates or times":

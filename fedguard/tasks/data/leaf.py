@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, brief, oneline, require
 from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, joined, prepared
+from fedguard.tasks.data.cells import plain_text
 from fedguard.tasks.data.files import found, regular, taken_for
 from fedguard.tasks.data.text import check_characters, tokens
 
@@ -101,7 +102,7 @@ def _read(folder: Path) -> Part:
 def _users(content: dict[str, Any]) -> Iterator[tuple[str, Part]]:
     """The users of a file with their examples; what is no array yet takes much memory, so it is not kept."""
     users = content["users"]
-    if len({str(user).strip() for user in users}) != len(users):
+    if len({plain_text(str(user)) for user in users}) != len(users):
         raise ValueError("a user is named twice")
     if nobody := sorted(set(content["user_data"]) - set(map(str, users))):
         raise ValueError(f"{brief(nobody[0])} has data and is not among the users")
@@ -115,7 +116,7 @@ def _users(content: dict[str, Any]) -> Iterator[tuple[str, Part]]:
             raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels")
         if count not in (None, len(y)):
             raise ValueError(f"num_samples tells of {count} examples of user {brief(user)}, who has {len(y)}")
-        name = str(user).strip()
+        name = plain_text(str(user))
         yield name, Part(x, y, np.full(len(y), name))
 
 

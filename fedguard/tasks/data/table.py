@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import Part, assembled, prepared
-from fedguard.tasks.data.cells import is_whole, labels_like, texts
+from fedguard.tasks.data.cells import is_whole, labels_like, plain_text, texts
 from fedguard.tasks.data.columns import Column, beyond_floats, columns_of, few, indicators
 from fedguard.tasks.data.files import found, why_not
 from fedguard.tasks.data.writings import FEW_TEXTS, all_days, told_by
@@ -170,7 +170,7 @@ def _plain(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
                 f"{row + 1} below the header."
             )
     if any(isinstance(cell, str) for cell in column):
-        return column.map(lambda cell: (cell.strip() or None) if isinstance(cell, str) else cell)
+        return column.map(lambda cell: (plain_text(cell) or None) if isinstance(cell, str) else cell)
     if any(isinstance(cell, int) and int(float(cell)) != cell for cell in column):
         raise beyond_floats(path, name)
     return column.map(lambda cell: np.nan if cell is None or cell is pd.NA else float(cell)).astype(np.float64)
