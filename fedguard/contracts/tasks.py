@@ -122,8 +122,8 @@ class Data(Source):
         """What an example is, beside an epsilon that hides one; '' where that is plain: a row, an image."""
         return ""
 
-    def read_as(self) -> Iterable[str]:
-        """What is made of what it reads, where shapes do not tell: a line for each column of a table."""
+    def describe(self) -> Iterable[str]:
+        """Lines on what is made of the data, where shapes do not tell: one for each column of a table."""
         return ()
 
     @abstractmethod

@@ -253,7 +253,7 @@ def not_finished(result: Part, card: Part) -> str | None:
         return None
     return (
         f"the last {end.evaluations} evaluations rise by {100 * end.rise:.1f} points to {percent(end.level)}, more than 5: "
-        "the training has not come to its end. Run more rounds before its figure is quoted or ranked."
+        "the training has not come to its end. Train longer before its figure is quoted or ranked."
     )
 
 

@@ -217,7 +217,7 @@ def test_what_is_named_in_categories_is_one(tmp_path, kind):
     file = table(tmp_path, doses, kind, code=codes, number=NUMBERS)
     source = installed().build("data", {"name": "table", "file": file, "label": "y", "categories": ["c", "code"]})
     assert source.load().shape == (3 + 4 + 1,)
-    assert list(source.read_as()) == [
+    assert list(source.describe()) == [
         "y: the label: no, yes",
         "c: 3 categories, a column of 0 and 1 for each: 10 mg, 20 mg, 30 mg",
         "code: 4 categories, a column of 0 and 1 for each: 00, 01, 02, 03",
@@ -304,7 +304,7 @@ def test_one_letter_written_in_two_ways_is_one(tmp_path):
 
 def test_long_categories_are_told_in_short(tmp_path):
     file = table(tmp_path, [f"{'long ' * 40}{row % 2}" for row in range(ROWS)])
-    (_, line) = installed().build("data", {"name": "table", "file": file, "label": "y"}).read_as()
+    (_, line) = installed().build("data", {"name": "table", "file": file, "label": "y"}).describe()
     assert line.startswith("c: 2 categories") and len(line) < 150
 
 
@@ -346,7 +346,7 @@ def test_what_an_index_without_a_name_holds_is_row_numbers_only_where_no_two_are
         load("table", file=str(file), label="y")
     frame.set_index(pd.Index(np.arange(ROWS) * 7 % ROWS)).to_parquet(file)
     source = installed().build("data", {"name": "table", "file": str(file), "label": "y"})
-    assert list(source.read_as())[-1] == "index without a name: whole numbers that differ, left out as numbers of rows"
+    assert list(source.describe())[-1] == "index without a name: whole numbers that differ, left out as numbers of rows"
 
 
 def test_names_of_parquet_are_single_texts_without_space_around_them(tmp_path):
@@ -355,7 +355,7 @@ def test_names_of_parquet_are_single_texts_without_space_around_them(tmp_path):
     frame.to_parquet(file)
     source = installed().build("data", {"name": "table", "file": str(file), "label": "y"})
     assert source.load().shape == (2,)
-    assert [line.partition(":")[0] for line in source.read_as()] == ["y", "0", "b"]
+    assert [line.partition(":")[0] for line in source.describe()] == ["y", "0", "b"]
     frame.set_axis(pd.MultiIndex.from_tuples([("a", "b"), ("a", "c"), ("y", "")]), axis=1).to_parquet(file)
     with pytest.raises(ConfigError, match="expected one name for each column; got names of 2 levels"):
         load("table", file=str(file), label="y")

@@ -29,7 +29,8 @@ from torch import nn
 from fedguard.errors import InputError
 from fedguard.flower import FedGuardStrategy, malicious_mod, under_attack
 from fedguard.flower.inline import run_inline
-from fedguard.flower.watched import _results
+from fedguard.flower.trial import run_trial
+from fedguard.flower.watched import Asked, _results
 
 #: Examples of each node, and how many steps it takes in a round: so that counters differ.
 EXAMPLES = (12, 20, 8, 32, 16)
@@ -125,7 +126,7 @@ def by_hand(parameter, whole=averaged, rounds: int = ROUNDS) -> dict[str, np.nda
     return state
 
 
-def near(found, expected, far: float = 3e-5) -> None:
+def assert_near(found, expected, far: float = 3e-5) -> None:
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert found[name].shape == value.shape, name
@@ -143,12 +144,12 @@ def mean_of(before, column, name):
 def test_the_app_is_what_it_was_and_its_counter_becomes_a_fraction():
     expected = by_hand(mean_of)
     assert expected[COUNTER] % 1 > 0.01  # the setting shows the fault: it is no whole number
-    near(final(FedAvg()), expected)
-    near(final(FedAvg(), around=under_attack), expected)
+    assert_near(final(FedAvg()), expected)
+    assert_near(final(FedAvg(), around=under_attack), expected)
 
 
 def test_a_rule_at_the_grid_aggregates_parameters_and_leaves_counters_to_the_strategy():
-    near(final(FedAvg(), around=lambda one: under_attack(one, defense="median", f=0)), by_hand(middle))
+    assert_near(final(FedAvg(), around=lambda one: under_attack(one, defense="median", f=0)), by_hand(middle))
 
 
 def reversed_at(bad: int, before, column):
@@ -179,7 +180,7 @@ def test_an_attack_at_the_grid_turns_parameters_alone(mods, counter):
     )
     (bad,) = [node - 2 for node in drawn[0].malicious]
 
-    near(found, by_hand(lambda before, column, name: averaged(reversed_at(bad, before, column))))
+    assert_near(found, by_hand(lambda before, column, name: averaged(reversed_at(bad, before, column))))
 
 
 def test_a_mod_lies_about_parameters_alone():
@@ -195,22 +196,22 @@ def test_a_mod_lies_about_parameters_alone():
     def flipped(before, column, name):
         return averaged([2 * before - one if node == 3 else one for node, one in enumerate(column)])
 
-    near(final(FedAvg(), client(mods=[for_one])), by_hand(flipped))
+    assert_near(final(FedAvg(), client(mods=[for_one])), by_hand(flipped))
 
 
 def test_in_the_strategy_counters_are_the_lower_median_in_the_nodes_type():
     found = final(FedGuardStrategy(defense="median", f=1))
     expected = by_hand(middle, whole=lambda column: sorted(column)[2])
-    near(found, expected)
+    assert_near(found, expected)
     assert found[COUNTER].dtype == np.int64 and found[COUNTER] == ROUNDS * 2
 
 
 def test_weighted_mean_is_fedavg_and_mean_is_not():
     expected = by_hand(mean_of, whole=lambda column: sorted(column)[2])
-    near(final(FedGuardStrategy(defense="weighted_mean", f=0)), expected)
+    assert_near(final(FedGuardStrategy(defense="weighted_mean", f=0)), expected)
     alike = by_hand(lambda before, column, name: np.mean(column, axis=0), whole=lambda column: sorted(column)[2])
     found = final(FedGuardStrategy(defense="mean", f=0))
-    near(found, alike)
+    assert_near(found, alike)
     assert not np.allclose(found["0.weight"], expected["0.weight"], atol=1e-3)
 
 
@@ -251,7 +252,7 @@ def adam(eta: float, beta_1: float, beta_2: float, tau: float):
 )
 def test_a_strategy_around_a_rule_steps_from_the_robust_aggregate(inside, step):
     found = final(FedGuardStrategy(inside, defense="median", f=1))
-    near(found, by_hand(step, whole=lambda column: sorted(column)[2]), 2e-4)
+    assert_near(found, by_hand(step, whole=lambda column: sorted(column)[2]), 2e-4)
     assert found[COUNTER] == ROUNDS * 2  # no momentum on a count of batches
 
 
@@ -263,20 +264,20 @@ def test_fedprox_around_a_rule_asks_nodes_for_its_penalty():
         return call_next(message, context)
 
     found = final(FedGuardStrategy(FedProx(proximal_mu=0.25), defense="median", f=1), client(mods=[hearing]))
-    near(found, by_hand(middle, whole=lambda column: sorted(column)[2]))
+    assert_near(found, by_hand(middle, whole=lambda column: sorted(column)[2]))
     assert {0.25} <= set(asked)
 
 
 def test_rules_weigh_by_the_strategys_own_key():
     """Beside it the app has Flower's usual one, by which all nodes are alike."""
     strategy = FedGuardStrategy(defense="weighted_mean", f=0, weighted_by_key="n")
-    near(final(strategy, client("n")), by_hand(mean_of, whole=lambda column: sorted(column)[2]))
+    assert_near(final(strategy, client("n")), by_hand(mean_of, whole=lambda column: sorted(column)[2]))
     at_the_grid = final(
         FedAvg(weighted_by_key="n"),
         client("n"),
         lambda one: under_attack(one, defense="weighted_mean", f=0, weighted_by_key="n"),
     )
-    near(at_the_grid, by_hand(mean_of))
+    assert_near(at_the_grid, by_hand(mean_of))
 
 
 def test_lies_about_examples_are_told_by_the_strategys_own_key():
@@ -292,7 +293,7 @@ def test_lies_about_examples_are_told_by_the_strategys_own_key():
     def lied(column):
         return sum(one * (count / sum(said)) for one, count in zip(column, said, strict=True))
 
-    near(found, by_hand(lambda before, column, name: lied(reversed_at(bad, before, column)), whole=lied))
+    assert_near(found, by_hand(lambda before, column, name: lied(reversed_at(bad, before, column)), whole=lied))
 
 
 @pytest.mark.parametrize("how", [{"attack": "inflated_samples", "f": 1}, {"defense": "weighted_mean"}])
@@ -300,6 +301,100 @@ def test_a_key_that_replies_do_not_have_is_told_where_it_matters(how):
     with pytest.raises(InputError, match=r"expected a metric 'examples', the number of examples.*weighted_by_key"):
         final(FedAvg(), around=lambda one: under_attack(one, **how, weighted_by_key="examples"))
     final(FedAvg(), around=lambda one: under_attack(one, defense="median", f=1, weighted_by_key="examples"))
+
+
+KEYED = """
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+COUNTS, ACCURACIES, UPDATES = (1, 2, 30, 4), (0.1, 0.3, 0.8, 0.6), (1.0, 2.0, 4.0, 8.0)
+client, server = ClientApp(), ServerApp()
+
+
+@client.train()
+def train(message, context):
+    node = context.node_config["partition-id"]
+    state = {"w": message.content["arrays"].to_torch_state_dict()["w"] + UPDATES[node]}
+    metrics = MetricRecord({"num-examples": 1, "n": COUNTS[node]})
+    return Message(RecordDict({"arrays": ArrayRecord(state), "metrics": metrics}), reply_to=message)
+
+
+@client.evaluate()
+def evaluate(message, context):
+    node, (w,) = context.node_config["partition-id"], message.content["arrays"].to_torch_state_dict()["w"].tolist()
+    metrics = {"num-examples": 1, "n": COUNTS[node], "acc": ACCURACIES[node], "w_loss": w}
+    return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    FedAvg(weighted_by_key="n").start(grid=grid, initial_arrays=ArrayRecord({"w": torch.zeros(1)}), num_rounds=1)
+"""
+PROJECT = """
+[project]
+name = "keyed"
+version = "1.0.0"
+
+[tool.flwr.app.components]
+serverapp = "keyed_app_of_mine:server"
+clientapp = "keyed_app_of_mine:client"
+
+[tool.flwr.app.config]
+rounds = 1
+"""
+
+
+def test_an_app_under_check_is_weighed_as_its_own_strategy_weighs(tmp_path):
+    """Rules, lies, and what nodes measure; by Flower's usual key all nodes would be alike."""
+    (tmp_path / "keyed_app_of_mine.py").write_text(KEYED)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+
+    def found(**more):
+        told = {"app": str(tmp_path), "settings": {}, "attack": None, "defense": None, "f": 0, "nodes": 4, "seed": 0}
+        one = run_trial(Asked(**{**told, **more}))
+        return one["malicious"], one["accuracy"][-1], one["loss"][-1]
+
+    counts, accuracies, updates = (1, 2, 30, 4), (0.1, 0.3, 0.8, 0.6), (1.0, 2.0, 4.0, 8.0)
+
+    def weighed(values, by, left_out=()):
+        rows = [row for row in range(4) if row not in left_out]
+        return sum(by[row] * values[row] for row in rows) / sum(by[row] for row in rows)
+
+    own = weighed(accuracies, counts), weighed(updates, counts)
+    for defense in (None, "weighted_mean"):
+        assert found(defense=defense)[1:] == pytest.approx(own)
+    bad, accuracy, w = found(attack="inflated_samples(factor=7)", f=1)
+    others = [update for row, update in enumerate(updates) if row not in bad]
+    sent = [-sum(others) / 3 if row in bad else update for row, update in enumerate(updates)]
+    said = [7 * count if row in bad else count for row, count in enumerate(counts)]
+    assert (accuracy, w) == pytest.approx((weighed(accuracies, counts, bad), weighed(sent, said)))
+
+
+def test_a_mod_lies_by_the_strategys_own_key_or_says_that_it_cannot():
+    mod = malicious_mod("inflated_samples(factor=5)", weighted_by_key="n")
+
+    def for_one(message, context, call_next):
+        return (
+            mod(message, context, call_next)
+            if context.node_config["partition-id"] == 3
+            else call_next(message, context)
+        )
+
+    said = [5 * count if node == 3 else count for node, count in enumerate(EXAMPLES)]
+
+    def lied(column):
+        return sum(one * (count / sum(said)) for one, count in zip(column, said, strict=True))
+
+    def flipped(before, column, name):
+        return lied([2 * before - one if node == 3 else one for node, one in enumerate(column)])
+
+    assert_near(final(FedAvg(weighted_by_key="n"), client("n", [for_one])), by_hand(flipped, whole=lied))
+    with _results():
+        grid = run_inline(server(FedAvg()), client(mods=[mod]), nodes=len(EXAMPLES), config={}, seed=0)
+    assert "expected a metric 'n', the number of examples, about which inflated_samples lies" in grid.raised[0]
 
 
 def test_a_round_with_too_few_replies_is_skipped_and_the_next_goes_on():
@@ -369,7 +464,9 @@ def test_one_node_that_sends_anything_at_all_does_not_stop_the_training(kind):
 
     # an update that is not finite is dropped by the rule's guard, and its counter is as good as the others'
     there = list(range(5)) if kind == "not finite" else [0, 1, 2, 4]
-    near(found, by_hand(others, whole=lambda column: sorted(column[node] for node in there)[(len(there) - 1) // 2]))
+    assert_near(
+        found, by_hand(others, whole=lambda column: sorted(column[node] for node in there)[(len(there) - 1) // 2])
+    )
 
 
 @pytest.mark.parametrize("value", [2**60, -(2**60)])

@@ -101,7 +101,7 @@ def _data(data: Data) -> Iterator[str]:
         f"Data: {data}: {len(found.train)} train and {len(found.test)} test examples; {_inputs(found.shape)} from "
         f"{low:.4g} to {high:.4g}; {found.classes} classes; {owners}."
     )
-    lines = list(data.read_as())
+    lines = list(data.describe())
     yield from (f"  {line}" for line in lines[:MOST_COLUMNS])
     if len(lines) > MOST_COLUMNS:
         yield f"  ... and {len(lines) - MOST_COLUMNS} more columns"

@@ -69,7 +69,7 @@ class Estimate:
 def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = BUDGET) -> Estimate:
     """Wall seconds for the whole plan on ``jobs`` workers, without regard to what is stored already.
 
-    Up to `SAMPLES` cells that may run are trained for a round with one thread, on growing shares s of every client's and of
+    Up to `SAMPLES` cells that may run are trained for two rounds with one thread, on growing shares s of every client's and of
     the test examples, as long as the budget lasts. Where it ends before s = 1, the cost is taken from the line ``a + b s``.
 
     Args:
@@ -148,9 +148,8 @@ def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> Cost:
     training = dataclasses.replace(cell.training, rounds=2)
     changed = {
         "observer": cell.config.observer.model_copy(update={"round": 1}),
-        "evaluation": cell.config.evaluation.model_copy(
-            update={"seconds": None, "until": None}
-        ),  # each round, as they ask
+        # Simulated time asks for an evaluation of each round, too, and holds back its report until the next one.
+        "evaluation": cell.config.evaluation.model_copy(update={"seconds": None, "until": None}),
     }
     short = dataclasses.replace(cell, training=training, config=cell.config.model_copy(update=changed))
     record = run_trial(short, seed, {}, bench, progress=lambda *_: ended.append(time.process_time()))[0]

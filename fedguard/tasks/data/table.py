@@ -85,12 +85,12 @@ class Table(Data):
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
         return assembled(
             str(path),
-            Part(_read_as(path, frame.drop(columns=self._beside), columns), labels, client),
+            Part(_read_rows(path, frame.drop(columns=self._beside), columns), labels, client),
             share=self.test,
-            public=Part(_read_as(other, known, columns), names),
+            public=Part(_read_rows(other, known, columns), names),
         )
 
-    def read_as(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         path = found(self.file if self.public is None else self.public, "file")
         frame = _complete(path, [self.label], self.categories)
         yield f"{self.label}: the label: {few(sorted(set(_labels(path, frame[self.label]).tolist())))}"
@@ -104,7 +104,7 @@ class Table(Data):
             yield "index without a name: whole numbers that differ, left out as numbers of rows"
 
 
-def _read_as(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
+def _read_rows(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
     """Rows beside those that said what their columns hold."""
     names = {one.name: one for one in columns}
     read = {name: names[name].read(path, frame[name]) for name in frame.columns if name in names}
