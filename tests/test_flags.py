@@ -111,7 +111,7 @@ RAISED = {
     "root_overlaps": ({}, {"root_data.overlap_with_test": 7}, ["7 root examples", "expected 0"]),
     "past_its_best": ({"best_accuracy": 0.91}, {}, ["91.0 %", "85.0 %", "5 points"]),
     "not_finished": (
-        {"curve.accuracy": [0.3, 0.5, 0.6, 0.7, 0.8, 0.9]}, {}, ["last 5 evaluations", "40.0 points to 90.0 %", "more rounds"],
+        {"curve.accuracy": [0.3, 0.5, 0.6, 0.7, 0.8, 0.9]}, {}, ["last 5 evaluations", "40.0 points to 90.0 %", "Train longer"],
     ),
     "diverged": ({"diverged": True}, {}, ["not finite"]),
     "class_lost": ({"worst_class_accuracy": 0.4}, {}, ["40.0 %", "85.0 %", "half"]),
