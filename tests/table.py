@@ -61,7 +61,7 @@ DEFENSES = [
     Defense("fedseca", translation=False, hull=False),
     Defense("flame", translation=False, hull=False),  # scale: beside a model of zeros
     Defense("flame(of='updates')", translation=False, hull=False),
-    Defense("deepsight", translation=False, hull=False),  # scale: where it keeps all, as here
+    Defense("deepsight", translation=False, scale=False, hull=False),  # probabilities are not linear in the update
     Defense("deepsight(cluster=2, one=False)", translation=False, scale=False, hull=False),
     Defense("fl_detector", mean_at_zero=True, resists=False),  # of its first round, a mean
     Defense("bulyan", mean_at_zero=True),
