@@ -275,14 +275,15 @@ def test_the_largest_values_that_pass_the_guard_break_no_rule(case, honest_scale
         honest = normal(11 - f, 6, 1) * honest_scale
         result = run(case.text, torch.cat([honest, sign * LARGEST]), f, root=honest.mean(0)).vector
         assert result.isfinite().all()
-        if case.resists and case.scale:
+        if case.resists and (case.scale or honest_scale == 1):
             assert (result - honest.mean(0)).double().norm() <= 10 * honest.double().norm(dim=1).max()
 
 
 @pytest.mark.parametrize("law", ["translation", "scale"])
 def test_the_laws_that_the_table_denies_do_not_hold(law):
     """A table that denied a law by mistake would leave it untested."""
-    draws = [normal(9, 4, seed=seed) for seed in range(1, 9)]  # a rule that only selects may by chance select the same
+    shapes = ((9, 4), (11, 3))  # a rule that only selects may by chance select the same
+    draws = [normal(n, d, seed=seed) for n, d in shapes for seed in range(1, 9)]
 
     def holds(text, updates, by=50.0):
         changed = updates + by if law == "translation" else updates * by
