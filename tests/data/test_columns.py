@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -313,6 +314,31 @@ def test_codes_of_which_most_are_numbers_are_refused_with_both_ways_out(tmp_path
     with pytest.raises(ConfigError, match=r"got 'V45' in row 2 below the header. .*name the column in categories"):
         load("table", file=table(tmp_path, codes), label="y")
     assert load("table", file=table(tmp_path, codes), label="y", categories=["c"]).shape == (4,)
+
+
+@pytest.mark.parametrize("code", ["02139", "-007", " 02139 ", '"00"'])
+@pytest.mark.parametrize("place", [0, 77])
+def test_whole_numbers_with_0_in_front_are_refused_as_codes(tmp_path, code, place):
+    """Read as numbers, 02139 and 2139 are one, and no message tells of it."""
+    rows = [
+        f"{row % 17 / 2},{code if row == place else 94000 + row % 3},{('no', 'yes')[row % 2]}" for row in range(ROWS)
+    ]
+    file = tmp_path / "t.csv"
+    file.write_text("\n".join(["a,town,y", *rows]))
+    plain = re.escape(code.strip(' "'))
+    with pytest.raises(
+        ConfigError, match=rf"column 'town'; got '{plain}' in row {place + 1} below .* in categories; if not"
+    ):
+        load("table", file=str(file), label="y")
+    assert load("table", file=str(file), label="y", categories=["town"]).shape == (1 + 4,)
+
+
+def test_0_in_front_is_no_code_where_it_is_a_number_s_own_or_no_feature_s(tmp_path):
+    rows = [f"0{row % 2},00{row % 4},{row % 3},0.0{row % 5},2{row % 7}e-01,-0.{row % 9}1" for row in range(ROWS)]
+    file = tmp_path / "t.csv"
+    file.write_text("\n".join(["y,who,zero,small,power,less", *rows]))
+    found = load("table", file=str(file), label="y", client="who")
+    assert found.shape == (4,) and found.classes == 2
 
 
 def test_an_index_with_a_name_is_a_column(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -129,6 +129,10 @@ def _complete(path: Path, beside: Iterable[str], as_text: Sequence[str] | None) 
     for column in beside:
         if column not in frame.columns:
             raise UnknownName("column", column, map(str, frame.columns), str(path))
+    if (
+        path.suffix == ".csv" and as_text is not None and {*as_text} <= {*frame.columns}
+    ):  # else a name is wrong, which comes first
+        _check_codes(path, frame, {*beside, *as_text})
     for name in frame.columns:
         empty = np.flatnonzero(frame[name].isna())
         if len(empty):
@@ -229,6 +233,29 @@ def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
         return column
     found = pd.to_numeric(column.str.strip(), errors="coerce")
     return column if found.isna().any() else found
+
+
+def _check_codes(path: Path, frame: pd.DataFrame, beside: Collection[str]) -> None:
+    """Whole numbers that begin with 0 were codes, such as those of towns, before pandas read them.
+
+    Raises:
+        ConfigError: a column of features, not ``beside`` them, holds one.
+    """
+    import pandas as pd
+    from pandas.api.types import is_numeric_dtype
+
+    if not re.search(rb"[^.\d]0\d", path.read_bytes()):  # seldom: only then are the cells read again, as they stand
+        return
+    places = [place for place, name in enumerate(frame) if is_numeric_dtype(frame[name]) and name not in beside]
+    cells = pd.read_csv(path, header=0, usecols=places, dtype=str)
+    for place, raw in zip(places, cells, strict=True):
+        codes = np.flatnonzero(cells[raw].str.fullmatch(r"\s*[-+]?0\d+\s*").fillna(value=False))
+        if len(codes):
+            raise ConfigError(
+                f"{path}: expected numbers or categories in column {frame.columns[place]!r}; got "
+                f"{brief(cells[raw].iloc[codes[0]].strip())} in row {codes[0] + 1} below the header, a code rather than a "
+                "number. If they are categories, name the column in categories; if not, write them without 0 in front."
+            )
 
 
 def _indexed(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
