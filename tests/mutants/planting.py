@@ -30,7 +30,7 @@ class Plant:
 
     Attributes:
         name: in a few words.
-        because: the sentence that no longer holds: of docs/secure_aggregation.md, or of a docstring.
+        because: the sentence that no longer holds: of the pages on secure aggregation in docs/, or of a docstring.
         edits: the mutations that make it, all at once.
         first: who is expected to notice: the name of an attack, or a test as pytest names it: from ``tests/secagg/`` on, or from ``tests/``.
     """
