@@ -54,7 +54,7 @@ def test_contributing_names_files_that_are_there():
     table = (
         (ROOT / "CONTRIBUTING.md")
         .read_text(encoding="utf-8")
-        .partition("## Into FedGuard itself")[2]
+        .partition("## Add a part to FedGuard itself")[2]
         .partition("\n## ")[0]
     )
     named = [
